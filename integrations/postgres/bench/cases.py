@@ -43,7 +43,7 @@ FINALISTS = 3
 ADVICE = ["advice_seconds", "proved", "verdicts", "remarks", "rated_per_s"]
 # Rounds of the finalists: the lowest of a few noisy medians is fast by chance, so that a disk whose runs are short gets many.
 FINAL_ROUNDS = 5, 40
-FINAL_SECONDS = 40
+FINAL_SECONDS = 90
 
 
 def arguments():

@@ -20,6 +20,7 @@ mod query;
 mod reads;
 mod server;
 mod told;
+mod trial;
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};

@@ -12,14 +12,7 @@
 //! Invariants:  [PRV-1] a query runs in a read-only transaction that is rolled back, with a time limit
 //!              [PRV-2] the rounds of a proof are not those of the search
 //!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
-//!              [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
-//!              by chance
 //!              [PRV-5] what --apply has set is measured again in a new session, as it counts there, not under SET LOCAL
-//!              [PRV-6] the value that is found is as good as the best for each query, if any is: among several, those that
-//!              gain nothing hide what one still gains
-//!              [PRV-7] of two rounds, each of two arms comes first in one
-//!              [PRV-8] whether a proof goes on is asked once: who asks after each round, and stops at a gain, finds
-//!              twice as many that are none
 //! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
 
 use std::ops::RangeInclusive;
@@ -29,23 +22,23 @@ use serde::Serialize;
 
 use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
+use super::trial::{Phase, Rates, Run, Trial, goes_on, good, narrow, together, turn};
 use crate::cli::PostgresArgs;
 use crate::interrupt;
 use crate::libpq::{Connection, Refused};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use crate::statistics::{
-    BOUND, Estimate, Judgement, is_near_best, knee, median, paired_ratio, ratio_to_best,
-};
+use crate::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
 
 /// Rounds of a search: a knee is judged, not a gain. Where caches are dropped it gets more within this time while a value may be
-/// near the best or not; elsewhere they would take parts that no query has read from the proof.
+/// near the best or not; elsewhere they would take parts that no query has read from the proof. Only a slow disk takes all of it: at
+/// 300 requests a second it makes some ten rounds of the values that are left [PRV-9].
 const SEARCH_ROUNDS: u32 = 3;
 const SEARCH_ROUNDS_MOST: u32 = 16;
-const SEARCH_TIME: Duration = Duration::from_secs(20);
+const SEARCH_TIME: Duration = Duration::from_secs(60);
 
 /// A query is fitted to the disk by the fastest of so many runs, if they fit into this time.
 const FITS: u32 = 3;
@@ -76,16 +69,6 @@ pub(super) struct Site<'a> {
     pub(super) from_memory: bool,
 }
 
-/// One query, once.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Run {
-    per_s: f64,
-    seconds: f64,
-    rows: f64,
-    blocks_read: f64,
-    blocks_hit: f64,
-}
-
 /// What came of a query: a figure, or why there is none.
 enum Ran {
     Done(Run),
@@ -94,67 +77,6 @@ enum Ran {
 
 /// SQLSTATE of a statement that took too long.
 const CANCELED: &str = "57014";
-
-/// Why queries are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Phase {
-    Search,
-    Proof,
-    /// After --apply.
-    After,
-}
-
-shown_by_name!(Phase);
-
-/// A query, and its runs: for each arm, of each round.
-struct Trial<'q> {
-    query: &'q mut Query,
-    runs: Vec<Vec<Run>>,
-    /// Of the arms in its last round.
-    order: Vec<usize>,
-    left_out: bool,
-    /// Where it runs as it is and takes too long as it would be: at most so fast it is then.
-    harm: Option<f64>,
-}
-
-impl Trial<'_> {
-    fn rates(&self) -> Vec<Vec<f64>> {
-        self.runs.iter().map(|runs| runs.iter().map(|run| run.per_s).collect()).collect()
-    }
-
-    /// The share of blocks, in all runs, that the server had in its buffers.
-    fn buffered(&self) -> f64 {
-        let of = |blocks: fn(&Run) -> f64| self.runs.iter().flatten().map(blocks).sum::<f64>();
-        let (hit, read) = (of(|run| run.blocks_hit), of(|run| run.blocks_read));
-        hit / (hit + read).max(1.0)
-    }
-
-    /// Whether more rounds may tell more: in a search whether an arm is near the best, in a proof whether the second is no slower
-    /// than the first, and whether it is faster if it seems so.
-    fn is_open(&self, phase: Phase) -> bool {
-        let rates = self.rates();
-        let is_unclear = |arm: &Vec<f64>| {
-            ratio_to_best(arm, &rates)
-                .is_none_or(|(_, ratio)| ratio.judgement() == Judgement::Undecided)
-        };
-        let is_open = match phase {
-            Phase::Search => rates.iter().any(is_unclear),
-            Phase::Proof | Phase::After => paired_ratio(&rates[1], &rates[0]).is_none_or(|ratio| {
-                let may_gain = ratio.value > 1.0 / BOUND && ratio.low <= 1.0;
-                ratio.judgement() != Judgement::Keeps || may_gain
-            }),
-        };
-        !self.left_out && is_open
-    }
-}
-
-/// The rates of a query: for each arm, of each round.
-struct Rates<'q> {
-    query: &'q Query,
-    of_arms: Vec<Vec<f64>>,
-    harm: Option<f64>,
-}
 
 /// What a proof came to.
 #[derive(Debug)]
@@ -237,10 +159,9 @@ impl<'a> Site<'a> {
         };
         let found = self.rounds(Phase::Search, queries, &arms, SEARCH_ROUNDS..=most, progress)?;
         let found: Vec<&Rates<'_>> = found.iter().filter(|it| it.harm.is_none()).collect();
-        let good = good(&found);
-        let best =
-            values.iter().position(|value| Some(value) == hoped).filter(|arm| good.contains(arm));
-        Ok(best.or(good.first().copied()).map(|arm| values[arm].clone()))
+        let arms = found.first().map_or(&[][..], |rates| &rates.arms);
+        let good: Vec<&String> = good(&found).into_iter().map(|at| &values[arms[at]]).collect();
+        Ok(hoped.filter(|value| good.contains(value)).or(good.first().copied()).cloned())
     }
 
     /// What `advised` gains in place of `current`, both with the settings `beside`, for those of `queries` whose
@@ -299,15 +220,15 @@ impl<'a> Site<'a> {
         rounds: RangeInclusive<u32>,
         progress: &mut Progress,
     ) -> anyhow::Result<Vec<Rates<'q>>> {
-        let trial = |query| {
-            let runs = vec![Vec::new(); arms.len()];
-            Trial { query, runs, order: (0..arms.len()).collect(), left_out: false, harm: None }
-        };
-        let mut trials: Vec<Trial<'q>> = queries.iter_mut().map(trial).collect();
+        let mut trials: Vec<Trial<'q>> =
+            queries.iter_mut().map(|query| Trial::new(query, arms.len())).collect();
         let clock = Instant::now();
         let more_time = if phase == Phase::Search { SEARCH_TIME } else { MORE_TIME };
         let is_open = |trials: &[Trial<'_>]| trials.iter().any(|trial| trial.is_open(phase));
         for round in 0..*rounds.end() {
+            if phase == Phase::Search && round >= *rounds.start() {
+                narrow(&mut trials);
+            }
             let is_late = round >= *rounds.start() && clock.elapsed() >= more_time;
             if is_late || !goes_on(phase, round, *rounds.start(), || is_open(&trials)) {
                 break;
@@ -343,12 +264,7 @@ impl<'a> Site<'a> {
                 ));
             }
         }
-        let rates = |trial: Trial<'q>| Rates {
-            of_arms: trial.rates(),
-            query: trial.query,
-            harm: trial.harm,
-        };
-        Ok(trials.into_iter().map(rates).collect())
+        Ok(trials.into_iter().map(Trial::ended).collect())
     }
 
     /// One round of `trial`, which counts only if each arm has a figure.
@@ -388,11 +304,10 @@ impl<'a> Site<'a> {
             }
             return Ok(());
         }
-        let round: Vec<Run> = round.into_iter().flatten().collect();
         // Rows that nobody found say nothing of how fast they are found.
-        if round.iter().all(|run| run.per_s > 0.0) {
+        if round.iter().flatten().all(|run| run.per_s > 0.0) {
             for (runs, run) in trial.runs.iter_mut().zip(round) {
-                runs.push(run);
+                runs.extend(run);
             }
         }
         Ok(())
@@ -631,42 +546,6 @@ fn gain(found: &[Rates<'_>], using: &[Shape], of: [&str; 2]) -> Option<(Estimate
     Some((ratio, evidence))
 }
 
-/// Whether there is another round, of which so many were made and `fewest` are: in a search while it is open, in a proof to the
-/// end if it is open after the fewest. Of comparisons of equals with a noise of 10 to 30 %, 3 to 5 in 100 seem a gain so, and 5 to
-/// 10 if each round is asked; of gains of a tenth at 10 %, 95 are found and not 85 (6,000 and 2,000 drawn at random; 5 to 20 rounds).
-fn goes_on(phase: Phase, round: u32, fewest: u32, is_open: impl FnOnce() -> bool) -> bool {
-    round < fewest || phase != Phase::Search && round > fewest || is_open() // [PRV-8]
-}
-
-/// The `order` of arms in the next round. Who comes second finds what the first has left in the server's buffers: every other
-/// round goes the other way, or else by chance all of few rounds might favour one [PRV-7].
-fn turn(order: &mut [usize], rounds_before: u32, random: &mut fastrand::Rng) {
-    match rounds_before % 2 {
-        0 => random.shuffle(order),
-        _ => order.reverse(),
-    }
-}
-
-/// The arms that are as good as the best for each query, or where there are none, the first that is so for all together [PRV-6].
-fn good(found: &[&Rates<'_>]) -> Vec<usize> {
-    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
-    let is_good =
-        |arm: &usize| found.iter().all(|rates| is_near_best(&rates.of_arms[*arm], &rates.of_arms));
-    let good: Vec<usize> = (0..arms).filter(is_good).collect();
-    if good.is_empty() { knee(&together(found)).into_iter().collect() } else { good }
-}
-
-/// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
-fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
-    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
-    let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
-    let mean = |arm: usize, round: usize| {
-        let logs = found.iter().map(|rates| rates.of_arms[arm][round].ln());
-        (logs.sum::<f64>() / found.len() as f64).exp()
-    };
-    (0..arms).map(|arm| (0..rounds).map(|round| mean(arm, round)).collect()).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -695,70 +574,5 @@ mod tests {
         assert_eq!(proof(&[2.0, 1.0]).advice.map(|advice| advice.gain), Some(2.0));
         assert!(proof(&[2.0, 0.8]).advice.is_none(), "[PRV-3]");
         assert!(proof(&[1.02, 1.0]).advice.is_none());
-    }
-
-    #[test]
-    fn prv_4_one_query_of_many_that_gains_by_chance_is_no_gain() {
-        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
-        let rates = |gain: f64| Rates {
-            query: &query,
-            of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]],
-            harm: None,
-        };
-        let all = [rates(1.1), rates(0.96), rates(0.98), rates(0.99)];
-        let gain = |all: &[&Rates<'_>]| {
-            let arms = together(all);
-            paired_ratio(&arms[1], &arms[0]).unwrap().value
-        };
-        assert!((gain(&[&all[0]]) - 1.1).abs() < 1e-9);
-        assert!(gain(&all.iter().collect::<Vec<_>>()) < 1.01, "[PRV-4]");
-        assert!(together(&[]).is_empty());
-    }
-
-    #[test]
-    fn prv_7_of_two_rounds_each_arm_comes_first_in_one() {
-        let (mut order, mut random) = (vec![0, 1], fastrand::Rng::with_seed(1));
-        let firsts: Vec<usize> = (0..20)
-            .map(|round| {
-                turn(&mut order, round, &mut random);
-                order[0]
-            })
-            .collect();
-        assert!(firsts.chunks(2).all(|pair| pair[0] != pair[1]), "[PRV-7] {firsts:?}");
-        assert!(firsts.chunks(2).any(|pair| pair[0] == 1), "{firsts:?}");
-        assert!(firsts.chunks(2).any(|pair| pair[0] == 0), "{firsts:?}");
-    }
-
-    #[test]
-    fn prv_8_whether_a_proof_goes_on_is_asked_once() {
-        let made = |phase, is_open: &dyn Fn(u32) -> bool| {
-            let asked = std::cell::Cell::new(0);
-            let is_open = |round| {
-                asked.set(asked.get() + 1);
-                is_open(round)
-            };
-            let rounds = (0..20).take_while(|&round| goes_on(phase, round, 5, || is_open(round)));
-            (rounds.count(), asked.get())
-        };
-        for phase in [Phase::Proof, Phase::After] {
-            assert_eq!(made(phase, &|round| round < 7), (20, 1), "[PRV-8]");
-            assert_eq!(made(phase, &|_| false), (5, 1));
-        }
-        assert_eq!(made(Phase::Search, &|round| round < 7), (7, 3));
-    }
-
-    #[test]
-    fn prv_6_a_value_is_right_for_each_query_where_one_is() {
-        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
-        let rates = |of_arms: [f64; 3]| Rates {
-            query: &query,
-            of_arms: of_arms.map(|rate| vec![rate; 3]).to_vec(),
-            harm: None,
-        };
-        let [flat, gains, harmed] = [[10.0; 3], [10.0, 19.0, 21.0], [10.0, 9.9, 5.0]].map(rates);
-        assert_eq!(good(&[&flat]), [0, 1, 2]);
-        assert_eq!(good(&[&flat, &gains]), [2], "[PRV-6] together 19 are 0.95 of 21");
-        assert_eq!(good(&[&harmed, &gains]), [1], "none is right for both");
-        assert!(good(&[]).is_empty());
     }
 }

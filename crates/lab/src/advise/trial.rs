@@ -1,0 +1,273 @@
+//! What the rounds of a search or a proof say, and whether there are more: pure logic.
+//!
+//! A search has a ladder of values ("arms") and asks which is as good as the best; a proof has two and asks what the second gains. Both
+//! go on while that is open, and `prove` runs the queries. Worked example: 16, 64, 256 and 1000 give 10, 19, 20 and 20 rows a
+//! second. After three rounds 16 is surely far from the best and is tried no more, after some more 64 is either near it, and
+//! chosen, or far, and 256 is.
+//!
+//! Invariants:  [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
+//!              by chance
+//!              [PRV-6] the value that is found is as good as the best for each query, if any is: among several, those that
+//!              gain nothing hide what one still gains
+//!              [PRV-7] of two rounds, each of two arms comes first in one
+//!              [PRV-8] whether a proof goes on is asked once: asked after each round, and ended at a gain, it finds
+//!              twice as many that are none
+//!              [PRV-9] what is surely far from the best for a query takes no more rounds of a search, unless every value
+//!              is for some query
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use super::query::Query;
+use crate::statistics::{BOUND, Judgement, is_near_best, knee, paired_ratio, ratio_to_best};
+
+/// One query, once.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Run {
+    pub(super) per_s: f64,
+    pub(super) seconds: f64,
+    pub(super) rows: f64,
+    pub(super) blocks_read: f64,
+    pub(super) blocks_hit: f64,
+}
+
+/// Why queries are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Phase {
+    Search,
+    Proof,
+    /// After --apply.
+    After,
+}
+
+shown_by_name!(Phase);
+
+/// A query, and its runs: for each arm, of each round.
+pub(super) struct Trial<'q> {
+    pub(super) query: &'q mut Query,
+    pub(super) runs: Vec<Vec<Run>>,
+    /// Of the arms that are still tried, in its last round.
+    pub(super) order: Vec<usize>,
+    pub(super) left_out: bool,
+    /// Where it runs as it is and takes too long as it would be: at most so fast it is then.
+    pub(super) harm: Option<f64>,
+}
+
+impl<'q> Trial<'q> {
+    /// Of so many arms.
+    pub(super) fn new(query: &'q mut Query, arms: usize) -> Trial<'q> {
+        let (runs, order) = (vec![Vec::new(); arms], (0..arms).collect());
+        Trial { query, runs, order, left_out: false, harm: None }
+    }
+
+    /// What came of it.
+    pub(super) fn ended(self) -> Rates<'q> {
+        Rates { arms: self.arms(), of_arms: self.rates(), query: self.query, harm: self.harm }
+    }
+
+    /// The arms that are still tried.
+    pub(super) fn arms(&self) -> Vec<usize> {
+        let mut arms = self.order.clone();
+        arms.sort_unstable();
+        arms
+    }
+
+    /// The rates of these.
+    pub(super) fn rates(&self) -> Vec<Vec<f64>> {
+        let of = |arm: usize| self.runs[arm].iter().map(|run| run.per_s).collect();
+        self.arms().into_iter().map(of).collect()
+    }
+
+    /// The share of blocks, in all runs, that the server had in its buffers.
+    pub(super) fn buffered(&self) -> f64 {
+        let of = |blocks: fn(&Run) -> f64| self.runs.iter().flatten().map(blocks).sum::<f64>();
+        let (hit, read) = (of(|run| run.blocks_hit), of(|run| run.blocks_read));
+        hit / (hit + read).max(1.0)
+    }
+
+    /// Whether more rounds may tell more: in a search whether an arm is near the best, in a proof whether the second is no slower
+    /// than the first, and whether it is faster if it seems so.
+    pub(super) fn is_open(&self, phase: Phase) -> bool {
+        let rates = self.rates();
+        let is_unclear = |arm: &Vec<f64>| {
+            ratio_to_best(arm, &rates)
+                .is_none_or(|(_, ratio)| ratio.judgement() == Judgement::Undecided)
+        };
+        let is_open = match phase {
+            Phase::Search => rates.iter().any(is_unclear),
+            Phase::Proof | Phase::After => paired_ratio(&rates[1], &rates[0]).is_none_or(|ratio| {
+                let may_gain = ratio.value > 1.0 / BOUND && ratio.low <= 1.0;
+                ratio.judgement() != Judgement::Keeps || may_gain
+            }),
+        };
+        !self.left_out && is_open
+    }
+}
+
+/// The rates of a query: of the arms that were tried to the end, of each round.
+pub(super) struct Rates<'q> {
+    pub(super) query: &'q Query,
+    pub(super) arms: Vec<usize>,
+    pub(super) of_arms: Vec<Vec<f64>>,
+    pub(super) harm: Option<f64>,
+}
+
+/// Whether there is another round, of which so many were made and `fewest` are: in a search while it is open, in a proof to the
+/// end if it is open after the fewest. Of comparisons of equals with a noise of 10 to 30 %, 3 to 5 in 100 seem a gain so, and 5 to
+/// 10 if each round is asked; of gains of a tenth at 10 %, 95 are found and not 85 (6,000 and 2,000 drawn at random; 5 to 20 rounds).
+pub(super) fn goes_on(
+    phase: Phase,
+    round: u32,
+    fewest: u32,
+    is_open: impl FnOnce() -> bool,
+) -> bool {
+    round < fewest || phase != Phase::Search && round > fewest || is_open() // [PRV-8]
+}
+
+/// The `order` of arms in the next round. Who comes second finds what the first has left in the server's buffers: every other
+/// round goes the other way, or else by chance all of few rounds might favour one [PRV-7].
+pub(super) fn turn(order: &mut [usize], rounds_before: u32, random: &mut fastrand::Rng) {
+    match rounds_before % 2 {
+        0 => random.shuffle(order),
+        _ => order.reverse(),
+    }
+}
+
+/// Ends the trial of the arms that are surely far from the best for some query, unless all of them are [PRV-9].
+pub(super) fn narrow(trials: &mut [Trial<'_>]) {
+    let mut far = BTreeSet::new();
+    for trial in trials.iter().filter(|trial| !trial.left_out) {
+        let rates = trial.rates();
+        let is_far = |rates_of: &&Vec<f64>| {
+            ratio_to_best(rates_of, &rates)
+                .is_some_and(|(_, ratio)| ratio.judgement() == Judgement::Misses)
+        };
+        far.extend(
+            trial.arms().into_iter().zip(&rates).filter(|(_, of)| is_far(of)).map(|it| it.0),
+        );
+    }
+    for trial in trials {
+        if far.len() < trial.order.len() {
+            trial.order.retain(|arm| !far.contains(arm));
+        }
+    }
+}
+
+/// Those of the arms, by their places, that are as good as the best for each query, or where there are none, the first that is so for all together [PRV-6].
+pub(super) fn good(found: &[&Rates<'_>]) -> Vec<usize> {
+    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
+    let is_good =
+        |arm: &usize| found.iter().all(|rates| is_near_best(&rates.of_arms[*arm], &rates.of_arms));
+    let good: Vec<usize> = (0..arms).filter(is_good).collect();
+    if good.is_empty() { knee(&together(found)).into_iter().collect() } else { good }
+}
+
+/// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
+pub(super) fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
+    let arms = found.first().map_or(0, |rates| rates.of_arms.len());
+    let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
+    let mean = |arm: usize, round: usize| {
+        let logs = found.iter().map(|rates| rates.of_arms[arm][round].ln());
+        (logs.sum::<f64>() / found.len() as f64).exp()
+    };
+    (0..arms).map(|arm| (0..rounds).map(|round| mean(arm, round)).collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::query::{self, Shape};
+
+    #[test]
+    fn prv_4_one_query_of_many_that_gains_by_chance_is_no_gain() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let rates = |gain: f64| Rates {
+            query: &query,
+            arms: vec![0, 1],
+            of_arms: vec![vec![10.0; 3], vec![10.0 * gain; 3]],
+            harm: None,
+        };
+        let all = [rates(1.1), rates(0.96), rates(0.98), rates(0.99)];
+        let gain = |all: &[&Rates<'_>]| {
+            let arms = together(all);
+            paired_ratio(&arms[1], &arms[0]).unwrap().value
+        };
+        assert!((gain(&[&all[0]]) - 1.1).abs() < 1e-9);
+        assert!(gain(&all.iter().collect::<Vec<_>>()) < 1.01, "[PRV-4]");
+        assert!(together(&[]).is_empty());
+    }
+
+    #[test]
+    fn prv_7_of_two_rounds_each_arm_comes_first_in_one() {
+        let (mut order, mut random) = (vec![0, 1], fastrand::Rng::with_seed(1));
+        let firsts: Vec<usize> = (0..20)
+            .map(|round| {
+                turn(&mut order, round, &mut random);
+                order[0]
+            })
+            .collect();
+        assert!(firsts.chunks(2).all(|pair| pair[0] != pair[1]), "[PRV-7] {firsts:?}");
+        assert!(firsts.chunks(2).any(|pair| pair[0] == 1), "{firsts:?}");
+        assert!(firsts.chunks(2).any(|pair| pair[0] == 0), "{firsts:?}");
+    }
+
+    #[test]
+    fn prv_8_whether_a_proof_goes_on_is_asked_once() {
+        let made = |phase, is_open: &dyn Fn(u32) -> bool| {
+            let asked = std::cell::Cell::new(0);
+            let is_open = |round| {
+                asked.set(asked.get() + 1);
+                is_open(round)
+            };
+            let rounds = (0..20).take_while(|&round| goes_on(phase, round, 5, || is_open(round)));
+            (rounds.count(), asked.get())
+        };
+        for phase in [Phase::Proof, Phase::After] {
+            assert_eq!(made(phase, &|round| round < 7), (20, 1), "[PRV-8]");
+            assert_eq!(made(phase, &|_| false), (5, 1));
+        }
+        assert_eq!(made(Phase::Search, &|round| round < 7), (7, 3));
+    }
+
+    #[test]
+    fn prv_9_what_is_surely_far_from_the_best_is_not_tried_any_more() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let narrowed = |all: &[[f64; 3]]| {
+            let mut queries = vec![query.clone(); all.len()];
+            let mut trials: Vec<Trial<'_>> = queries.iter_mut().zip(all).map(trial_of).collect();
+            narrow(&mut trials);
+            let arms: BTreeSet<Vec<usize>> = trials.iter().map(Trial::arms).collect();
+            assert_eq!(arms.len(), 1, "all queries try the same arms");
+            arms.into_iter().next().unwrap()
+        };
+        assert_eq!(narrowed(&[[10.0, 20.0, 19.5]]), [1, 2], "[PRV-9]");
+        assert_eq!(narrowed(&[[10.0, 20.0, 19.5], [10.0, 10.0, 5.0]]), [1]);
+        assert_eq!(narrowed(&[[10.0, 20.0, 19.5], [20.0, 10.0, 10.0]]), [0, 1, 2]);
+    }
+
+    /// A trial of three rounds in which each arm has one rate.
+    fn trial_of<'q>((query, of_arms): (&'q mut Query, &[f64; 3])) -> Trial<'q> {
+        let run =
+            |per_s| Run { per_s, seconds: 1.0, rows: per_s, blocks_read: 0.0, blocks_hit: 0.0 };
+        let runs = of_arms.map(|rate| vec![run(rate); 3]).to_vec();
+        Trial { runs, order: vec![2, 0, 1], ..Trial::new(query, 3) }
+    }
+
+    #[test]
+    fn prv_6_a_value_is_right_for_each_query_where_one_is() {
+        let query = Query::made(Shape::Bitmap, &query::sample::table()).unwrap();
+        let rates = |of_arms: [f64; 3]| Rates {
+            query: &query,
+            arms: vec![0, 1, 2],
+            of_arms: of_arms.map(|rate| vec![rate; 3]).to_vec(),
+            harm: None,
+        };
+        let [flat, gains, harmed] = [[10.0; 3], [10.0, 19.0, 21.0], [10.0, 9.9, 5.0]].map(rates);
+        assert_eq!(good(&[&flat]), [0, 1, 2]);
+        assert_eq!(good(&[&flat, &gains]), [2], "[PRV-6] together 19 are 0.95 of 21");
+        assert_eq!(good(&[&harmed, &gains]), [1], "none is right for both");
+        assert!(good(&[]).is_empty());
+    }
+}
