@@ -235,8 +235,11 @@ struct Ladder {
 
 /// Which is tried on `disk`, in this order. A setting that a version does not know is not tried.
 fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
-    let mut ladders =
-        vec![Ladder { setting: EFFECTIVE, values: &[16, 64, 256, 1000], using: USING_CONCURRENCY }];
+    let mut ladders = vec![Ladder {
+        setting: EFFECTIVE,
+        values: &[1, 16, 64, 256, 1000],
+        using: USING_CONCURRENCY,
+    }];
     if disk.is_main {
         // In blocks. More than 32 are for 18.
         let (setting, values) = (COMBINE, &[4, 16, 32]);
