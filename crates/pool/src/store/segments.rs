@@ -158,7 +158,8 @@ impl Segments {
                 files.truncate(segment);
             }
         }
-        if end > first {
+        // Also of those that were removed before, by a truncation that then could not make that durable.
+        if end > first || self.check_cut().is_err() {
             self.volume.sync_directory(directory(&self.base))?;
         }
         Ok(())

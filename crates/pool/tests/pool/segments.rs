@@ -216,6 +216,64 @@ fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
     });
 }
 
+/// Notes which names are removed, and when a directory is synced; hides one that is to be synced next, if it is asked to.
+#[derive(Debug, Default)]
+struct Notes {
+    seen: Mutex<Vec<String>>,
+    hides: AtomicBool,
+}
+
+impl Interpose for Notes {
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: &mut dyn FnMut() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        match change {
+            Change::SyncDirectory { path } if self.hides.swap(false, Ordering::SeqCst) => {
+                let away = path.with_extension("away");
+                std::fs::rename(path, &away).unwrap();
+                let made = make();
+                std::fs::rename(&away, path).unwrap();
+                return made;
+            }
+            Change::SyncDirectory { .. } => self.seen.lock().unwrap().push("sync".to_owned()),
+            Change::Remove { path } => {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                self.seen.lock().unwrap().push(name.to_owned());
+            }
+            _ => {}
+        }
+        make()
+    }
+}
+
+fn noted(site: &Site) -> (BufferPool, Arc<Notes>) {
+    let notes = Arc::new(Notes::default());
+    let volume = Volume::over(Arc::<Notes>::clone(&notes));
+    let main = Tablespace::new("main", site.path("main")).segment_size(4 * PAGE).volume(volume);
+    (Site::bare(32).tablespace(main).build().unwrap(), notes)
+}
+
+/// The segments are gone, but the directory cannot be opened, as by a process that has too many files open.
+#[test]
+fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
+    type Ends = fn(&PagedFile) -> Result<(), Error>;
+    let ends: [Ends; 3] =
+        [|file| file.truncate(2), PagedFile::sync, |file| file.extend(1).map(drop)];
+    for end in ends {
+        let site = Site::new();
+        let (pool, notes) = noted(&site);
+        let file = numbered(&pool, "t", 10, 100);
+        notes.hides.store(true, Ordering::SeqCst);
+        let error = file.truncate(2).unwrap_err();
+        assert!(matches!(error, Error::Io(forebay_io::Error::Open { .. })), "{error}");
+        notes.seen.lock().unwrap().clear();
+        end(&file).unwrap();
+        assert_eq!(*notes.seen.lock().unwrap(), ["sync"], "[SEG-3]");
+    }
+}
+
 /// Pages that were written are made durable also of a file that is still too long.
 #[test]
 fn what_has_been_written_is_synced_where_a_truncation_has_failed() {
