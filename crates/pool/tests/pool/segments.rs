@@ -274,6 +274,18 @@ fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
     }
 }
 
+/// Of removals that are not durable a power cut may leave any: none leaves a segment without the first, and so without a name that
+/// can be opened.
+#[test]
+fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
+    let site = Site::new();
+    let (pool, notes) = noted(&site);
+    let file = numbered(&pool, "t", 10, 100);
+    notes.seen.lock().unwrap().clear();
+    file.drop_file().unwrap();
+    assert_eq!(*notes.seen.lock().unwrap(), ["t.2", "t.1", "sync", "t", "sync"], "[SEG-1]");
+}
+
 /// Pages that were written are made durable also of a file that is still too long.
 #[test]
 fn what_has_been_written_is_synced_where_a_truncation_has_failed() {
