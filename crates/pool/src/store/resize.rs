@@ -54,18 +54,10 @@ impl FileCore {
         }
         let extended = self.segments.extend(from, to);
         self.changed();
-        self.latched(extended)?;
+        self.space.latched(extended)?;
         self.set_blocks(to);
         *resized += 1;
         Ok(from as Block..to as Block)
-    }
-
-    /// What came of a change of files and names: a sync that failed in it is the tablespace's.
-    fn latched(&self, changed: Result<(), Error>) -> Result<(), Error> {
-        changed.map_err(|error| match error {
-            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
-            error => error,
-        })
     }
 
     /// Makes the file `blocks` blocks long, if it is longer.
@@ -91,7 +83,7 @@ impl FileCore {
         if truncated.is_ok() {
             self.space.torn.truncated(self.id, blocks, self.changes());
         }
-        self.latched(truncated)
+        self.space.latched(truncated)
     }
 
     /// As [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
@@ -151,7 +143,7 @@ impl FileCore {
         let _right = self.resizing();
         self.check_open()?;
         core.cache.drop_pages(core, self);
-        core.files.forget(self, || self.latched(self.segments.remove()))
+        core.files.forget(self, || self.space.latched(self.segments.remove()))
     }
 
     /// Closes the file, which has been written and synced: takes its pages out of the pool.

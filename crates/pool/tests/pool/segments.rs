@@ -195,6 +195,20 @@ fn seg_3_a_removal_of_segments_that_may_not_be_durable_fails_the_tablespace() {
     }
 }
 
+/// Made, and whether for good is not known: a second sync of the directory need not tell.
+#[test]
+fn tbs_1_a_new_file_whose_name_may_not_be_durable_fails_the_tablespace() {
+    let site = Site::new();
+    let (pool, disturbs) = disturbed(&site);
+    disturbs.refuses.store(true, Ordering::SeqCst);
+    let error = pool.open_file("t", &create()).unwrap_err();
+    assert!(matches!(error, Error::Failed { .. }), "[TBS-1] {error}");
+    let file = pool.open_file("t", &create()).unwrap();
+    for result in [file.extend(1).map(drop), file.sync(), file.append().map(drop)] {
+        assert!(matches!(result, Err(Error::Failed { .. })), "[TBS-1] {result:?}");
+    }
+}
+
 /// Else its redo point would come to lie behind a truncation that a power cut undoes.
 #[test]
 fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
