@@ -45,6 +45,10 @@ impl Inner {
                 (Op::Read, Some(local)) => match self.read(&local, &mut transfer) {
                     Some(result) => result,
                     None => match self.pieces(&local, &transfer) {
+                        // They came in since: nothing is left to wait for.
+                        Ok(pieces) if !pieces.iter().any(|it| matches!(it, Piece::Wanted(_))) => {
+                            continue;
+                        }
                         Ok(pieces) => return remote.add(transfer, local.id, pieces),
                         Err(error) => Err(error),
                     },

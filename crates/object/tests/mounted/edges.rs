@@ -1,6 +1,7 @@
 //! Pages that are written and cut in part, while others come and go.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -57,6 +58,13 @@ impl Far {
         lease.fill(byte);
         let written = self.io.submit(Request::write(&self.one, at as u64, vec![lease])).wait();
         written.into_result().unwrap();
+    }
+
+    /// A page as the mount has it.
+    fn here(&self, block: usize) -> Vec<u8> {
+        let lease = self.arena.take().unwrap();
+        let read = self.io.submit(Request::read(&self.one, (block * PAGE) as u64, vec![lease]));
+        read.wait().into_result().unwrap()[0].to_vec()
     }
 
     /// Synced, and mounted anew.
@@ -189,5 +197,32 @@ fn a_file_changes_its_size_while_it_is_removed() {
             }
         });
         assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
+    }
+}
+
+/// Pages are read while they are written, and come in between two looks at them.
+#[test]
+fn obk_1_a_read_ends_whose_pages_come_in_meanwhile() {
+    let site = Site::new();
+    let mut far = far(&site);
+    for round in 0..40 {
+        let at = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in 0..100 {
+                    at.store(block, Ordering::SeqCst);
+                    far.put(block * PAGE, PAGE, 1);
+                }
+                at.store(100, Ordering::SeqCst);
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let block @ 0..100 = at.load(Ordering::SeqCst) {
+                        assert!(far.here(block) == ones_with(&[]));
+                    }
+                });
+            }
+        });
+        far = far.again(&site, &format!("again {round}"));
     }
 }
