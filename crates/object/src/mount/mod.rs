@@ -31,7 +31,7 @@ mod local;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -131,6 +131,11 @@ impl Mount {
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);
+            // Whoever can write to the store is not to make files elsewhere.
+            if !Path::new(&info.name).components().all(|it| matches!(it, Component::Normal(_))) {
+                let what = "its name leads out of the mount's directory".to_owned();
+                return Err(Error::Local { path: info.name, what });
+            }
             let made = (|| {
                 fs::create_dir_all(path.parent().unwrap_or(&root))?;
                 let file = open_new(&path)?;
