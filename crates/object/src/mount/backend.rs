@@ -45,6 +45,10 @@ impl Inner {
                 (Op::Read, Some(local)) => match self.read(&local, &mut transfer) {
                     Some(result) => result,
                     None => match self.pieces(&local, &transfer) {
+                        // They came in since: nothing is left to wait for.
+                        Ok(pieces) if !pieces.iter().any(|it| matches!(it, Piece::Wanted(_))) => {
+                            continue;
+                        }
                         Ok(pieces) => return remote.add(transfer, local.id, pieces),
                         Err(error) => Err(error),
                     },
@@ -108,8 +112,17 @@ impl Inner {
         let mut moved = attempt(transfer)?;
         let end = range.start + moved;
         if end < range.end && end % page != 0 {
-            // Of a page that was begun nobody knows what is there; it is written again.
-            moved -= moved.min(end % page);
+            // A page that was begun is written to its end, before anybody takes it.
+            let rest = (page - end % page).min(range.end - end);
+            let slices = transfer.slices();
+            let bytes = slices.iter().flat_map(|it| it.iter().copied());
+            let bytes: Vec<u8> = bytes.skip(moved as usize).take(rest as usize).collect();
+            if local.write(end, &bytes).is_ok() {
+                moved += rest;
+            } else {
+                shared.locals.broke(local, end / page);
+                moved -= moved.min(end % page);
+            }
         }
         let written = range.start..range.start + moved;
         if let Some(bytes) = shared.locals.written(local, &written) {

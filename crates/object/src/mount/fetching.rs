@@ -60,6 +60,7 @@ impl Fetching {
             }
         };
         let pieces = pieces.into_iter().enumerate().map(&mut fetched).collect();
+        assert!(left > 0, "[OBK-1] a read would wait for nothing, and not end");
         self.reads.push(Read { transfer, pieces, left });
     }
 
@@ -70,7 +71,6 @@ impl Fetching {
         let view = self.inner.shared.view();
         let (wanted, owners): (Vec<PageId>, Vec<_>) = self.wanted.into_iter().unzip();
         let runtime = view.runtime.clone();
-        // All are there already if they were brought in since they were looked for.
         let reads = Mutex::new(self.reads.into_iter().map(Some).collect());
         let plan = plan(&view.client, &view.snapshot, &wanted);
         let under_way = Arc::new(UnderWay { inner: self.inner, view, wanted, owners, reads });

@@ -77,21 +77,22 @@ impl Shared {
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
         let _alone = self.naming();
-        let name = self.name(path)?;
-        if self.view().file(name).is_some() && path.exists() {
+        let (name, is_there) = (self.name(path)?, path.exists());
+        if is_there && self.view().file(name).is_some() {
             // Somebody else was quicker: it is opened.
             return make();
         }
-        make()?;
-        let made = || {
+        let mut made = || {
+            make()?;
             // A second open, for the mount; the first is the caller's.
             let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
             let bytes = opened.metadata()?.len();
             let file = self.told(self.writer()?.create_file(name))?;
             Ok(self.locals.add(file, opened, bytes)?)
         };
-        // What stayed would be opened the next time as if it were a file of the tablespace.
-        made().inspect_err(|_| _ = std::fs::remove_file(path))
+        // What stayed would be opened the next time as if it were a file of the tablespace: also what was made and could
+        // not be opened, as where there are no direct files.
+        made().inspect_err(|_| _ = (!is_there).then(|| std::fs::remove_file(path)))
     }
 
     /// The right to change names: here and in the snapshot they change in the same order.
@@ -164,5 +165,30 @@ impl Shared {
             })?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+    use crate::{Bucket, Mount, Options, Takeover};
+
+    /// What is written to a file that stayed would be acknowledged by syncs, and be in no object.
+    #[test]
+    fn a_file_that_was_made_and_could_not_be_opened_goes_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let bucket = Bucket::new(Arc::new(InMemory::new()), "", Options::default()).unwrap();
+        bucket.create(4096).unwrap();
+        let writer = bucket.writer(Takeover::Refuse).unwrap();
+        let mount = Mount::new(writer, directory.path(), 1 << 20).unwrap();
+        let path = mount.directory().join("x");
+        let made = mount.shared.carry_out(&Change::Create { path: &path }, &mut || {
+            std::fs::write(&path, "").unwrap();
+            Err(OsError::EOPNOTSUPP)
+        });
+        assert_eq!(made, Err(OsError::EOPNOTSUPP));
+        assert!(!path.exists());
     }
 }

@@ -8,6 +8,8 @@
 //!              [LOC-3] a page that was fetched becomes present only if none has left since before that: else it may have been
 //!              here, changed and dropped meanwhile, or been cut off
 //!              [LOC-4] a page that is written or cut in part is here while that is done
+//!              [LOC-5] a page that a write has left half done comes into no object: it leaves if an object has it, and is taken only
+//!              when it has been written again if none has
 //! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for taking and dropping pages
 //!              and for changing its size; its `pages` is held for looking only.
 
@@ -53,6 +55,8 @@ pub(super) struct LocalFile {
 struct Pages {
     present: Bits,
     dirty: Bits,
+    /// Dirty ones that a write has left half done.
+    broken: Bits,
     bytes: u64,
     removed: bool,
     /// How often pages have left.
@@ -151,8 +155,10 @@ impl Locals {
     }
 
     fn forget(&self, pages: &mut Pages, from: u64) {
-        let Pages { present, dirty, drops, .. } = pages;
+        let Pages { present, dirty, broken, drops, .. } = pages;
         *drops += 1;
+        let gone: Vec<u64> = broken.iter().filter(|it| *it >= from).collect();
+        gone.iter().for_each(|block| _ = broken.remove(*block));
         for (bits, count) in [(present, &self.present), (dirty, &self.dirty)] {
             let gone: Vec<u64> = bits.iter().filter(|it| *it >= from).collect();
             for block in &gone {
@@ -170,16 +176,38 @@ impl Locals {
     /// Bytes `range` of a file are written here; its size is `range.end` at least. Returns the size if that is new.
     pub(super) fn written(&self, local: &LocalFile, range: &Range<u64>) -> Option<u64> {
         let mut pages = local.pages();
-        if pages.removed {
+        if pages.removed || range.is_empty() {
             return None;
         }
         for block in self.blocks(range) {
             self.present.fetch_add(u64::from(pages.present.insert(block)), Ordering::Relaxed);
             self.dirty.fetch_add(u64::from(pages.dirty.insert(block)), Ordering::Relaxed);
+            let (start, end) = (block * self.page_bytes, (block + 1) * self.page_bytes);
+            if range.start <= start && range.end >= end.min(pages.bytes) {
+                pages.broken.remove(block);
+            }
         }
         let grown = range.end > pages.bytes;
         pages.bytes = pages.bytes.max(range.end);
         grown.then_some(range.end)
+    }
+
+    /// Nobody knows what is in the page: a write has stopped inside ([LOC-5]).
+    pub(super) fn broke(&self, local: &LocalFile, block: u64) {
+        let mut pages = local.pages();
+        if pages.removed {
+            return;
+        }
+        // Nor is it known of pages that were taken whether an object has them.
+        let is_clean = !pages.dirty.has(block) && self.taken.load(Ordering::Relaxed) == 0;
+        if is_clean && self.punch(local, block) {
+            self.present.fetch_sub(u64::from(pages.present.remove(block)), Ordering::Relaxed);
+            pages.drops += 1;
+            return;
+        }
+        self.present.fetch_add(u64::from(pages.present.insert(block)), Ordering::Relaxed);
+        self.dirty.fetch_add(u64::from(pages.dirty.insert(block)), Ordering::Relaxed);
+        pages.broken.insert(block);
     }
 
     /// Whether a page has to be fetched, and what to tell with it.
@@ -215,15 +243,20 @@ impl Locals {
         self.forget(&mut pages, bytes.div_ceil(self.page_bytes));
     }
 
-    /// All dirty pages, by file and block.
-    pub(super) fn dirty(&self) -> Vec<PageId> {
-        let files = self.files();
-        let of = |(id, local): (&FileId, &Arc<LocalFile>)| {
-            let dirty: Vec<u64> = local.pages().dirty.iter().collect();
-            let id = *id;
-            dirty.into_iter().map(move |block| PageId { file: id, block: block as u32 })
-        };
-        files.by_id.iter().flat_map(of).collect()
+    /// All dirty pages, by file and block, but for those that are broken; and one of these.
+    pub(super) fn dirty(&self) -> (Vec<PageId>, Option<PageId>) {
+        let (mut dirty, mut broken) = (Vec::new(), None);
+        for (id, local) in &self.files().by_id {
+            let pages = local.pages();
+            for block in pages.dirty.iter() {
+                let page = PageId { file: *id, block: block as u32 };
+                match pages.broken.has(block) {
+                    true => broken = Some(page),
+                    false => dirty.push(page),
+                }
+            }
+        }
+        (dirty, broken)
     }
 
     /// The bytes of a page for an object; it is clean then, unless it is written again ([LOC-2]).
@@ -237,6 +270,9 @@ impl Locals {
         let block = u64::from(page.block);
         let bytes = {
             let mut pages = local.pages();
+            if pages.broken.has(block) {
+                return Err(broken(page)); // [LOC-5]
+            }
             let was = pages.dirty.remove(block);
             assert!(!was || pages.present.has(block), "[LOC-1] {page} is dirty and not here");
             self.dirty.fetch_sub(u64::from(was), Ordering::Relaxed);
@@ -316,6 +352,12 @@ impl Locals {
     }
 }
 
+/// What is told of a page that cannot be taken ([LOC-5]).
+pub(super) fn broken(page: PageId) -> Error {
+    let what = "a write has failed in the middle of it; it has to be written again".to_owned();
+    Error::Local { path: format!("the local copy of {page}"), what }
+}
+
 impl LocalFile {
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().unwrap_or_else(PoisonError::into_inner)
@@ -335,5 +377,9 @@ impl LocalFile {
 
     pub(super) fn read(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(into, at)
+    }
+
+    pub(super) fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, at)
     }
 }

@@ -31,7 +31,7 @@ mod local;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
@@ -41,9 +41,10 @@ use forebay_io::{Interpose, Io, OsError, Volume};
 use forebay_lookahead::DeviceCosts;
 use tokio::runtime::RuntimeFlavor;
 
+use crate::PageId;
 use crate::error::{Error, Result};
 use crate::mount::backend::ObjectBackend;
-use crate::mount::local::Locals;
+use crate::mount::local::{Locals, broken};
 use crate::reader::Reader;
 use crate::view::View;
 use crate::writer::Writer;
@@ -130,6 +131,11 @@ impl Mount {
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);
+            // Whoever can write to the store is not to make files elsewhere.
+            if !Path::new(&info.name).components().all(|it| matches!(it, Component::Normal(_))) {
+                let what = "its name leads out of the mount's directory".to_owned();
+                return Err(Error::Local { path: info.name, what });
+            }
             let made = (|| {
                 fs::create_dir_all(path.parent().unwrap_or(&root))?;
                 let file = open_new(&path)?;
@@ -285,7 +291,9 @@ impl Shared {
         // Of a reader there is nothing to commit.
         let Ok(writer) = self.writer() else { return Ok(()) };
         let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stage(writer)?;
+        if let Some(page) = self.stage(writer)? {
+            return Err(broken(page));
+        }
         let before = writer.version();
         let after = writer.publish()?;
         self.locals.shrink();
@@ -308,10 +316,11 @@ impl Shared {
         Ok(())
     }
 
-    fn stage(&self, writer: &Writer) -> Result<()> {
-        let dirty = self.locals.dirty();
+    /// Puts dirty pages into objects; gives one of those that cannot be.
+    fn stage(&self, writer: &Writer) -> Result<Option<PageId>> {
+        let (dirty, broken) = self.locals.dirty();
         if dirty.is_empty() {
-            return Ok(());
+            return Ok(broken);
         }
         let staged = writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
         if staged.is_err() {
@@ -319,7 +328,7 @@ impl Shared {
             self.locals.mark_dirty(&dirty);
         }
         self.locals.settled();
-        staged
+        staged.map(|()| broken)
     }
 
     /// Keeps an error for [`Mount::failure`], and says what the system would.

@@ -1,9 +1,11 @@
 //! Pages that are written and cut in part, while others come and go.
 
+use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::thread;
 use std::time::Duration;
+use std::{env, thread};
 
 use forebay_io::{Arena, File, Io, OpenOptions, Request, Volume};
 use forebay_object::{Bucket, Mount, Takeover};
@@ -52,11 +54,22 @@ fn mounted(
 
 impl Far {
     fn put(&self, at: usize, len: usize, byte: u8) {
+        self.try_put(at, len, byte).unwrap();
+    }
+
+    fn try_put(&self, at: usize, len: usize, byte: u8) -> Result<(), forebay_io::Error> {
         let mut lease = self.arena.take().unwrap();
         lease.truncate(len);
         lease.fill(byte);
         let written = self.io.submit(Request::write(&self.one, at as u64, vec![lease])).wait();
-        written.into_result().unwrap();
+        written.into_result().map(drop)
+    }
+
+    /// A page as the mount has it.
+    fn here(&self, block: usize) -> Vec<u8> {
+        let lease = self.arena.take().unwrap();
+        let read = self.io.submit(Request::read(&self.one, (block * PAGE) as u64, vec![lease]));
+        read.wait().into_result().unwrap()[0].to_vec()
     }
 
     /// Synced, and mounted anew.
@@ -190,4 +203,87 @@ fn a_file_changes_its_size_while_it_is_removed() {
         });
         assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
     }
+}
+
+/// Pages are read while they are written, and come in between two looks at them.
+#[test]
+fn obk_1_a_read_ends_whose_pages_come_in_meanwhile() {
+    let site = Site::new();
+    let mut far = far(&site);
+    for round in 0..40 {
+        let at = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for block in 0..100 {
+                    at.store(block, Ordering::SeqCst);
+                    far.put(block * PAGE, PAGE, 1);
+                }
+                at.store(100, Ordering::SeqCst);
+            });
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while let block @ 0..100 = at.load(Ordering::SeqCst) {
+                        assert!(far.here(block) == ones_with(&[]));
+                    }
+                });
+            }
+        });
+        far = far.again(&site, &format!("again {round}"));
+    }
+}
+
+/// Files here can have no more than so many bytes, whatever they have already.
+#[cfg(target_os = "linux")]
+fn limit_files(bytes: Option<usize>) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Fsize);
+    let current = bytes.map_or(limit.maximum, |bytes| Some(bytes as u64));
+    setrlimit(Resource::Fsize, Rlimit { current, ..limit }).unwrap();
+}
+
+/// The local disk fails in the middle of a page.
+#[test]
+#[cfg(target_os = "linux")]
+fn loc_5_a_page_that_is_written_in_half_comes_into_no_object() {
+    const CHILD: &str = "FOREBAY_TEST_OF_HALF_A_PAGE";
+    if env::var_os(CHILD).is_none() {
+        // A limit is its process's, and a shell can have the signal ignored that comes with it.
+        let name = "edges::loc_5_a_page_that_is_written_in_half_comes_into_no_object";
+        let script = format!("trap '' XFSZ; exec \"$0\" --exact {name}");
+        let mut child = Command::new("sh");
+        child.arg("-c").arg(script).arg(env::current_exe().unwrap()).env(CHILD, "1");
+        let output = child.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}");
+        return;
+    }
+    let site = Site::new();
+    let far = far(&site);
+    let fails = |block: usize| {
+        limit_files(Some(block * PAGE + PAGE / 2));
+        far.try_put(block * PAGE, PAGE, 9).unwrap_err();
+        limit_files(None);
+    };
+    // One that is clean is as it was; one that was never here, too.
+    far.put(5 * PAGE, PAGE, 2);
+    far.one.sync_data().unwrap();
+    for (block, before) in [(5, 2), (6, 1)] {
+        fails(block);
+        assert!(far.here(block).iter().all(|it| *it == before), "[LOC-5] {block}");
+        assert!(far.page(block as u32).iter().all(|it| *it == before), "[LOC-5] {block}");
+    }
+    // One that is dirty is written again, or there is nothing whole to be made durable.
+    far.put(7 * PAGE, PAGE, 2);
+    fails(7);
+    // Nor does it keep others from being put, when there is no more room.
+    (10..90).for_each(|block| far.put(block * PAGE, PAGE, 2));
+    far.put(7 * PAGE, PAGE, 3);
+    assert!(far.page(7).iter().all(|it| *it == 3), "[LOC-5]");
+    far.put(8 * PAGE, PAGE, 2);
+    fails(8);
+    far.one.sync_data().unwrap_err();
+    let view = far.bucket.reader().unwrap().view();
+    let mut page = vec![0; PAGE];
+    view.read(view.file("one").unwrap(), 8, &mut page).unwrap();
+    assert!(page.iter().all(|it| *it == 1), "[LOC-5]");
 }

@@ -189,6 +189,22 @@ fn a_directory_that_is_not_a_mounts_is_left_alone() {
     assert!(matches!(Mount::new(bucket(), &site.path("small"), 4096), Err(Error::Setting { .. })));
 }
 
+#[test]
+fn a_name_in_the_store_leads_to_no_file_outside_of_the_mounts_directory() {
+    let site = Site::new();
+    let absolute = site.path("absolute");
+    let outside = [("../out", &site.path("main/out")), (absolute.to_str().unwrap(), &absolute)];
+    for (name, path) in outside {
+        let bucket = Bucket::new(Arc::new(InMemory::new()), "", Options::default()).unwrap();
+        bucket.create(PAGE as u32).unwrap();
+        let writer = bucket.writer(Takeover::Refuse).unwrap();
+        writer.create_file(name).unwrap();
+        let mounted = Mount::new(writer, &site.path("main"), 1 << 20);
+        assert!(matches!(mounted, Err(Error::Local { .. })));
+        assert!(!path.exists(), "{name}");
+    }
+}
+
 /// Its fetches would wait for somebody to drive them, and reads for the fetches.
 #[test]
 fn a_runtime_that_runs_only_while_somebody_waits_is_refused() {

@@ -14,7 +14,7 @@ use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
-use crate::error::{Error, Fate};
+use crate::error::Error;
 use crate::observe::stats::{FileStats, PoolEvent, Wait};
 use crate::store::disk::Reader;
 use crate::store::file::FileCore;
@@ -231,20 +231,11 @@ impl PagedFile {
     /// # Errors
     /// As [`PagedFile::init`].
     pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
-        self.enter_to_init(block, strategy, Absent::Zero).map(zeroed)
-    }
-
-    fn enter_to_init(
-        &self,
-        block: Block,
-        strategy: &AccessStrategy,
-        absent: Absent,
-    ) -> Result<PageMut<'_>, Error> {
         self.file.check_writable()?;
         let core = self.core();
-        let asked = self.asked(Mode::Exclusive, strategy, absent);
+        let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
         let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
-        Ok(PageMut::latched(self, frame, block))
+        Ok(zeroed(PageMut::latched(self, frame, block)))
     }
 
     /// Makes the file one block longer and gives that page, all zero, to change.
@@ -258,26 +249,10 @@ impl PagedFile {
     /// As [`PagedFile::append`], by an access strategy.
     ///
     /// # Errors
-    /// As [`PagedFile::append`]. When there is no frame for the new page, the file is as long as
-    /// before, unless somebody has resized it meanwhile.
+    /// As [`PagedFile::append`]. The file is as long as before then.
     pub fn append_with(&self, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
-        loop {
-            let appending = self.file.append()?;
-            let appended = appending.appended;
-            let entered = self.enter_to_init(appended.block, strategy, Absent::Appended(appended));
-            match entered.and_then(|page| self.file.check_uncut(appended).map(|()| page)) {
-                Ok(page) => return Ok(zeroed(page)),
-                // It was cut off while this waited, and is another's if it is there again ([RSZ-3]).
-                Err(Error::PastEnd { .. } | Error::Gone { how: Fate::Truncated, .. }) => {}
-                Err(error) => {
-                    if let Err(error) = self.file.retract(self.core(), appended) {
-                        let block = appended.block;
-                        tracing::warn!(%error, block, "an empty block stays at the end of a file");
-                    }
-                    return Err(error);
-                }
-            }
-        }
+        let (block, frame) = self.file.append(self.core(), strategy)?;
+        Ok(PageMut::latched(self, frame, block).touched())
     }
 
     /// Keeps the page `block` in its frame, read in if need be, without latching it.

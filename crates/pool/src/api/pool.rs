@@ -58,7 +58,8 @@ impl BufferPool {
     ///
     /// # Errors
     /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
-    /// [`Error::OpenOtherwise`] when it is open already with other options.
+    /// [`Error::OpenOtherwise`] when it is open already with other options; [`Error::Failed`] when it is not known whether
+    /// its name is durable.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         let (number, space) = self.space(options.tablespace.as_deref())?;

@@ -20,7 +20,7 @@ impl Cache {
     /// The file is `blocks` blocks long now: throws away every page beyond. By whoever has the right to resize
     /// it, before it is cut on disk.
     pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
-        file.set_cut(blocks);
+        file.set_blocks(blocks.into());
         self.discard_from(disk, file, blocks);
     }
 

@@ -18,8 +18,7 @@
 //! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
 //!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
 //!              for by a close that its loader waits for
-//!              [RSZ-3] a block that was appended is given to who appended it, and to nobody who appended one of that number
-//!              before it was cut off
+//!              [RSZ-3] a block that is appended is found by nobody before who appended it has its page
 //! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
 //!              discards, and for no latch.
 
@@ -49,17 +48,8 @@ pub(crate) struct CachedFile {
     fate: AtomicU32,
     /// Its pages are thrown away for that, and for nothing else: it is read-only.
     refreshed: AtomicBool,
-    /// The right to change the file's size or its fate; counts the changes of its size.
-    resize: Mutex<u64>,
-    /// Blocks that were appended, whose pages are not made yet.
-    appended: Mutex<Vec<Appended>>,
-}
-
-/// A block that was appended, and by which change of the file's size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Appended {
-    pub(crate) block: Block,
-    pub(crate) resize: u64,
+    /// The right to change the file's size or its fate.
+    resize: Mutex<()>,
 }
 
 impl CachedFile {
@@ -67,8 +57,7 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
-        let (resize, appended) = (Mutex::new(0), Mutex::new(Vec::new()));
-        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize, appended }
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize: Mutex::new(()) }
     }
 
     #[inline]
@@ -85,28 +74,6 @@ impl CachedFile {
     /// The file is so long now. By whoever has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
-    }
-
-    /// The file is cut to so many blocks. By whoever has the right to resize it, who then discards the pages beyond.
-    pub(super) fn set_cut(&self, blocks: Block) {
-        lock(&self.appended).retain(|appended| appended.block < blocks);
-        self.set_blocks(u64::from(blocks));
-    }
-
-    /// The block was appended. By whoever has the right to resize the file, for who is to make the page.
-    pub(crate) fn set_appended(&self, appended: Appended) {
-        lock(&self.appended).push(appended);
-    }
-
-    /// The page of the block is made, or will not be.
-    pub(crate) fn forget_appended(&self, appended: Appended) {
-        lock(&self.appended).retain(|other| *other != appended);
-    }
-
-    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By who has the page, or has listed it.
-    pub(crate) fn check_uncut(&self, appended: Appended) -> Result<(), Error> {
-        let uncut = lock(&self.appended).contains(&appended);
-        if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }
     }
 
     /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
@@ -133,11 +100,11 @@ impl CachedFile {
     }
 
     fn check_length(&self, block: Block) -> Result<(), Error> {
-        if block < self.blocks() { Ok(()) } else { Err(self.past_end(block)) }
-    }
-
-    fn past_end(&self, block: Block) -> Error {
-        Error::PastEnd { file: Arc::clone(&self.path), block, blocks: self.blocks() }
+        let blocks = self.blocks();
+        if block < blocks {
+            return Ok(());
+        }
+        Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
     }
 
     /// Refuses a file that is gone. Waits for what comes of a close that is under way.
@@ -173,8 +140,7 @@ impl CachedFile {
     }
 
     /// The right to change the file's size or its fate. Held across I/O.
-    pub(crate) fn resizing(&self) -> MutexGuard<'_, u64> {
-        // The count is whole after any panic.
+    pub(crate) fn resizing(&self) -> MutexGuard<'_, ()> {
         lock(&self.resize)
     }
 

@@ -15,10 +15,10 @@
 //!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
 //!              again.
 
-use super::file::{Appended, CachedFile};
+use super::file::CachedFile;
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
 use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
-use super::replacement::AccessStrategy;
+use super::replacement::{AccessStrategy, Slot};
 use super::table::{Entry, Place};
 use super::{Cache, Disk};
 use crate::error::Error;
@@ -34,8 +34,6 @@ pub(crate) enum Absent {
     Read,
     /// Make it, all zero.
     Zero,
-    /// The same, unless the block has been cut off: then it may be another thread's ([RSZ-3]).
-    Appended(Appended),
 }
 
 /// How a page is asked for, and on whose behalf.
@@ -161,10 +159,6 @@ impl Cache {
                     Loaded::Failed(_) | Loaded::LookAgain => continue,
                 }
             }
-            if let Absent::Appended(appended) = absent {
-                // Not after it has waited for the latch: of another's block that may take as long as that thread likes.
-                file.check_uncut(appended).inspect_err(|_| self.frames.unpin(frame))?;
-            }
             self.latch_pinned(disk, frame, mode);
             return match self.check_here(file, frame) {
                 Ok(()) => Ok(frame),
@@ -225,14 +219,11 @@ impl Cache {
         };
         // Who waits for this load may have come after the file has grown, and looks anew.
         checked?;
-        if let Absent::Appended(appended) = absent {
-            file.check_uncut(appended)?;
-        }
         let loading = listed.loading();
         let frame = loading.frame();
         let filled = match absent {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
-            Absent::Zero | Absent::Appended(_) => {
+            Absent::Zero => {
                 disk.zero(loading);
                 file.counts.count(disk.counters(), strategy.kind(), Event::Init);
                 Ok(())
@@ -251,6 +242,30 @@ impl Cache {
                 Err(error)
             }
         }
+    }
+
+    /// Makes the page of `block`, which the file is to have from then on, all zero, in the frame that was allocated for it: pinned and
+    /// latched exclusively. `None` if a thread has it listed that asked for it before it was cut off, and is about to find that
+    /// out. By whoever has the right to resize the file.
+    pub(crate) fn append<D: Disk>(
+        &self,
+        disk: &D,
+        file: &D::File,
+        block: Block,
+        (owned, slot): (Owned<'_>, Option<Slot>),
+        strategy: &AccessStrategy,
+    ) -> Option<FrameIndex> {
+        let mut listed = self.list(file, block, owned, 0)?;
+        let frame = listed.loading().frame();
+        disk.zero(listed.loading());
+        file.counts.count(disk.counters(), strategy.kind(), Event::Init);
+        // Whoever is told of the block from here on finds its page listed ([RSZ-3]).
+        file.set_blocks(u64::from(block) + 1);
+        listed.finish(Mode::Exclusive);
+        if let Some(slot) = slot {
+            strategy.fill_slot(slot, frame, file.tag(block));
+        }
+        Some(frame)
     }
 
     /// Lists the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`

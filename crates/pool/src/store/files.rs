@@ -185,7 +185,7 @@ impl Files {
         #[cfg(forebay_bug)]
         let sync_directory = sync_directory && !forebay_io::bug::is_planted("skip_directory_sync");
         if sync_directory {
-            space.volume.sync_directory(directory(&path))?;
+            space.latched(space.volume.sync_directory(directory(&path)).map_err(Error::Io))?;
         }
         let place = space.volume.canonicalize(&path)?;
         let path: Arc<Path> = path.into();

@@ -6,43 +6,45 @@
 use std::ops::Range;
 
 use super::file::{BLOCKS_MAX, FileCore};
-use crate::cache::file::{Appended, Closing};
+use crate::cache::file::Closing;
+use crate::cache::frame::FrameIndex;
+use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
 use crate::tag::Block;
-
-/// An append under way: the block is there, and its page is to be made.
-pub(crate) struct Appending<'f> {
-    file: &'f FileCore,
-    pub(crate) appended: Appended,
-}
-
-impl Drop for Appending<'_> {
-    fn drop(&mut self) {
-        self.file.forget_appended(self.appended);
-    }
-}
 
 impl FileCore {
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_writable()?;
-        let mut resized = self.resizing();
-        self.lengthen(&mut resized, count)
+        let _right = self.resizing();
+        let blocks = self.lengthen(count)?;
+        self.set_blocks(blocks.end.into());
+        Ok(blocks)
     }
 
-    /// Makes the file one block longer, for who is to make its page.
-    pub(crate) fn append(&self) -> Result<Appending<'_>, Error> {
+    /// Makes the file one block longer. Gives the block and the frame of its page, all zero, pinned and latched
+    /// exclusively.
+    pub(crate) fn append(
+        &self,
+        core: &Core,
+        strategy: &AccessStrategy,
+    ) -> Result<(Block, FrameIndex), Error> {
         self.check_writable()?;
-        let mut resized = self.resizing();
-        let block = self.lengthen(&mut resized, 1)?.start;
-        let appended = Appended { block, resize: *resized };
-        self.set_appended(appended);
-        Ok(Appending { file: self, appended })
+        loop {
+            // Before anything else: without one there is nothing to take back, and with it nothing more to wait for.
+            let allocated = core.cache.allocate(core, strategy)?;
+            let _right = self.resizing();
+            let block = self.lengthen(1)?.start;
+            match core.cache.append(core, self, block, allocated, strategy) {
+                Some(frame) => return Ok((block, frame)),
+                None => self.cut_segments()?,
+            }
+        }
     }
 
-    /// As [`FileCore::extend`], by who has the right to resize.
-    fn lengthen(&self, resized: &mut u64, count: Block) -> Result<Range<Block>, Error> {
+    /// Makes the file longer on disk. Gives the new blocks. By who has the right to resize, and then says that they are there.
+    fn lengthen(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_open()?;
         self.space.check_sound()?;
         self.finish_cut()?;
@@ -54,30 +56,19 @@ impl FileCore {
         }
         let extended = self.segments.extend(from, to);
         self.changed();
-        self.latched(extended)?;
-        self.set_blocks(to);
-        *resized += 1;
+        self.space.latched(extended)?;
         Ok(from as Block..to as Block)
-    }
-
-    /// What came of a change of files and names: a sync that failed in it is the tablespace's.
-    fn latched(&self, changed: Result<(), Error>) -> Result<(), Error> {
-        changed.map_err(|error| match error {
-            Error::Io(error) if error.is_failed_sync() => self.space.sync_failed(error),
-            error => error,
-        })
     }
 
     /// Makes the file `blocks` blocks long, if it is longer.
     pub(crate) fn truncate(&self, core: &Core, blocks: Block) -> Result<(), Error> {
         self.check_writable()?;
-        let mut resized = self.resizing();
+        let _right = self.resizing();
         self.check_open()?;
         self.space.check_sound()?;
         if blocks >= self.blocks() {
             return self.finish_cut();
         }
-        *resized += 1;
         core.cache.cut(core, self, blocks);
         self.table.forget_images_from(blocks);
         self.cut_segments()
@@ -91,7 +82,7 @@ impl FileCore {
         if truncated.is_ok() {
             self.space.torn.truncated(self.id, blocks, self.changes());
         }
-        self.latched(truncated)
+        self.space.latched(truncated)
     }
 
     /// As [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
@@ -122,27 +113,11 @@ impl FileCore {
                         .to_owned(),
             });
         }
-        let mut resized = self.resizing();
+        let _right = self.resizing();
         self.check_open()?;
         let blocks = self.segments.open_again()?.min(BLOCKS_MAX);
-        *resized += 1;
         core.cache.refresh(core, self, blocks);
         Ok(blocks as Block)
-    }
-
-    /// Takes back a block that was appended, if nobody has resized the file since.
-    pub(crate) fn retract(&self, core: &Core, appended: Appended) -> Result<(), Error> {
-        let mut resized = self.resizing();
-        self.check_open()?;
-        self.space.check_sound()?;
-        if *resized != appended.resize {
-            return Ok(());
-        }
-        *resized += 1;
-        let block = appended.block;
-        core.cache.cut(core, self, block);
-        self.table.forget_images_from(block);
-        self.cut_segments()
     }
 
     /// Takes the file out of the pool and off the disk.
@@ -151,7 +126,7 @@ impl FileCore {
         let _right = self.resizing();
         self.check_open()?;
         core.cache.drop_pages(core, self);
-        core.files.forget(self, || self.latched(self.segments.remove()))
+        core.files.forget(self, || self.space.latched(self.segments.remove()))
     }
 
     /// Closes the file, which has been written and synced: takes its pages out of the pool.

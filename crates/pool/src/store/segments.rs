@@ -148,6 +148,10 @@ impl Segments {
         }
         // From the end, so that a failure leaves no hole before a segment that is still there.
         for segment in (first..end).rev() {
+            if segment == 0 && end > 1 {
+                // For good: a power cut that brought one of them back without the first would leave a name that cannot be opened.
+                self.volume.sync_directory(directory(&self.base))?;
+            }
             match self.volume.remove(&self.path(segment)) {
                 Err(error) if error.os_error() == Some(NOT_THERE) => {}
                 removed => removed?,
@@ -158,7 +162,8 @@ impl Segments {
                 files.truncate(segment);
             }
         }
-        if end > first {
+        // Also of those that were removed before, by a truncation that then could not make that durable.
+        if end > first || self.check_cut().is_err() {
             self.volume.sync_directory(directory(&self.base))?;
         }
         Ok(())

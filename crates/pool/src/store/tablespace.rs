@@ -384,6 +384,14 @@ impl Space {
         Error::Failed { tablespace: Arc::clone(&self.name), first }
     }
 
+    /// What came of a change of files and names: a sync that failed in it is the tablespace's.
+    pub(crate) fn latched(&self, changed: Result<(), Error>) -> Result<(), Error> {
+        changed.map_err(|error| match error {
+            Error::Io(error) if error.is_failed_sync() => self.sync_failed(error),
+            error => error,
+        })
+    }
+
     /// The error of a request, as the pool's callers see it.
     pub(crate) fn failure(&self, op: Op, error: forebay_io::Error) -> Error {
         match error {

@@ -195,6 +195,20 @@ fn seg_3_a_removal_of_segments_that_may_not_be_durable_fails_the_tablespace() {
     }
 }
 
+/// Made, and whether for good is not known: a second sync of the directory need not tell.
+#[test]
+fn tbs_1_a_new_file_whose_name_may_not_be_durable_fails_the_tablespace() {
+    let site = Site::new();
+    let (pool, disturbs) = disturbed(&site);
+    disturbs.refuses.store(true, Ordering::SeqCst);
+    let error = pool.open_file("t", &create()).unwrap_err();
+    assert!(matches!(error, Error::Failed { .. }), "[TBS-1] {error}");
+    let file = pool.open_file("t", &create()).unwrap();
+    for result in [file.extend(1).map(drop), file.sync(), file.append().map(drop)] {
+        assert!(matches!(result, Err(Error::Failed { .. })), "[TBS-1] {result:?}");
+    }
+}
+
 /// Else its redo point would come to lie behind a truncation that a power cut undoes.
 #[test]
 fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
@@ -214,6 +228,76 @@ fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
         checkpoint.join().unwrap().unwrap();
         cutting.join().unwrap().unwrap();
     });
+}
+
+/// Notes which names are removed, and when a directory is synced; hides one that is to be synced next, if it is asked to.
+#[derive(Debug, Default)]
+struct Notes {
+    seen: Mutex<Vec<String>>,
+    hides: AtomicBool,
+}
+
+impl Interpose for Notes {
+    fn carry_out(
+        &self,
+        change: &Change<'_>,
+        make: &mut dyn FnMut() -> Result<(), OsError>,
+    ) -> Result<(), OsError> {
+        match change {
+            Change::SyncDirectory { path } if self.hides.swap(false, Ordering::SeqCst) => {
+                let away = path.with_extension("away");
+                std::fs::rename(path, &away).unwrap();
+                let made = make();
+                std::fs::rename(&away, path).unwrap();
+                return made;
+            }
+            Change::SyncDirectory { .. } => self.seen.lock().unwrap().push("sync".to_owned()),
+            Change::Remove { path } => {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                self.seen.lock().unwrap().push(name.to_owned());
+            }
+            _ => {}
+        }
+        make()
+    }
+}
+
+fn noted(site: &Site) -> (BufferPool, Arc<Notes>) {
+    let notes = Arc::new(Notes::default());
+    let volume = Volume::over(Arc::<Notes>::clone(&notes));
+    let main = Tablespace::new("main", site.path("main")).segment_size(4 * PAGE).volume(volume);
+    (Site::bare(32).tablespace(main).build().unwrap(), notes)
+}
+
+/// The segments are gone, but the directory cannot be opened, as by a process that has too many files open.
+#[test]
+fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
+    type Ends = fn(&PagedFile) -> Result<(), Error>;
+    let ends: [Ends; 3] =
+        [|file| file.truncate(2), PagedFile::sync, |file| file.extend(1).map(drop)];
+    for end in ends {
+        let site = Site::new();
+        let (pool, notes) = noted(&site);
+        let file = numbered(&pool, "t", 10, 100);
+        notes.hides.store(true, Ordering::SeqCst);
+        let error = file.truncate(2).unwrap_err();
+        assert!(matches!(error, Error::Io(forebay_io::Error::Open { .. })), "{error}");
+        notes.seen.lock().unwrap().clear();
+        end(&file).unwrap();
+        assert_eq!(*notes.seen.lock().unwrap(), ["sync"], "[SEG-3]");
+    }
+}
+
+/// Of removals that are not durable a power cut may leave any: none leaves a segment without the first, and so without a name that
+/// can be opened.
+#[test]
+fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
+    let site = Site::new();
+    let (pool, notes) = noted(&site);
+    let file = numbered(&pool, "t", 10, 100);
+    notes.seen.lock().unwrap().clear();
+    file.drop_file().unwrap();
+    assert_eq!(*notes.seen.lock().unwrap(), ["t.2", "t.1", "sync", "t", "sync"], "[SEG-1]");
 }
 
 /// Pages that were written are made durable also of a file that is still too long.

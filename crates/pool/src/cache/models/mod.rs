@@ -312,6 +312,25 @@ impl Model {
         self.file.set_blocks(u64::from(block) + 1);
     }
 
+    /// Makes the file longer by one block whose page says `value`, as `FileCore::append` does in the cache.
+    #[cfg(loom)]
+    fn append(&self, value: u64) {
+        let strategy = &AccessStrategy::NORMAL;
+        loop {
+            let allocated = self.cache.allocate(self, strategy).unwrap();
+            let right = self.file.resizing();
+            let block = self.file.blocks();
+            let appended = self.cache.append(self, &self.file, block, allocated, strategy);
+            drop(right);
+            if let Some(frame) = appended {
+                self.add(frame, value);
+                self.mark_dirty(block, frame, Lsn::NONE);
+                return self.frames().leave_exclusive(frame);
+            }
+            yield_now();
+        }
+    }
+
     /// Closes the file, as `FileCore::close` does in the cache; `synced`: whether the last sync ends well.
     #[cfg(loom)]
     fn close(&self, synced: bool) -> Result<(), Error> {

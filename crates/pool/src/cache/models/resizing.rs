@@ -59,6 +59,23 @@ fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
     });
 }
 
+/// Who finds the block finds the page of who appended it, also who asked for it before it was cut off.
+#[test]
+fn loom_rsz_3_a_block_that_is_appended_is_found_with_its_page() {
+    check(3, || {
+        let pool = Model::new(2, 1);
+        let other = run(&pool, |pool| pool.value(0));
+        pool.truncate(0);
+        pool.append(7);
+        assert_eq!(pool.value(0).unwrap(), 7, "[RSZ-3]");
+        match other.join().unwrap() {
+            Ok(value) => assert!([10, 7].contains(&value), "[RSZ-3] {value}"),
+            Err(error) => assert!(!matches!(error, Error::Corrupt { .. }), "{error}"),
+        }
+        pool.assert_settled();
+    });
+}
+
 #[test]
 fn loom_rsz_1_nothing_is_written_after_a_truncation() {
     check(4, || {
