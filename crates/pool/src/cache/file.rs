@@ -2,7 +2,7 @@
 //! dropped and others read it.
 //!
 //! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
-//! table and discards what lies beyond; whoever loads a page first lists it, then looks at the length.
+//! table and discards what lies beyond; whoever loads a page first maps it, then checks the length.
 //! So one of the two sees the other, and no page beyond the end stays behind.
 //!
 //! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
@@ -10,7 +10,7 @@
 //! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it cannot fail
 //! any more the file is *closing*: a thread that asks whether it is open waits for the right to resize it
 //! and asks again. The closing thread in turn waits for the pages of the file. Therefore
-//! - a thread that has listed a page as loading, has copies in hand, or has the right to open files asks
+//! - a thread that has mapped a page as loading, has copies in hand, or has the right to open files asks
 //!   without waiting; a loader that is told "closing" takes its page out again, then waits empty-handed;
 //! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close
 //!   waits for pages for a limited time, so it fails (`Busy`) and the caller goes on.
@@ -78,7 +78,7 @@ impl CachedFile {
 
     /// Blocks in the file; block numbers are 32 bits, and so is their count.
     pub(crate) fn blocks(&self) -> Block {
-        // SeqCst: see `Entry::list`.
+        // SeqCst: see `Place::map`.
         self.blocks.load(Ordering::SeqCst) as Block
     }
 
@@ -103,7 +103,7 @@ impl CachedFile {
         lock(&self.appended).retain(|other| *other != appended);
     }
 
-    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By who has the page, or has listed it.
+    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By who has the page, or has mapped it.
     pub(crate) fn check_uncut(&self, appended: Appended) -> Result<(), Error> {
         let uncut = lock(&self.appended).contains(&appended);
         if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }

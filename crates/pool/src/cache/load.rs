@@ -1,14 +1,14 @@
 //! From a block to a page: the hit, the wait for somebody else's read, the miss, and the page that is read
 //! ahead.
 //!
-//! A hit is a lookup and one compare-and-swap. A miss takes a frame, lists it in the page table as
+//! A hit is a lookup and one compare-and-swap. A miss takes a frame, maps the page to it as
 //! loading, reads, checks, and makes it resident. Whoever asks for a page that is loading pins the
 //! frame and sleeps on that read instead of issuing another.
 //!
-//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is listed once)
+//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is mapped once)
 //!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error
 //!              reaches everyone who waited, and after a panic they read for themselves
-//!              [LOD-3] while a page is listed as loading, its loader waits for nothing but its read
+//!              [LOD-3] while a page is mapped as loading, its loader waits for nothing but its read
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
 //! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
@@ -66,8 +66,8 @@ impl Cache {
     ) -> Option<Hold<'_>> {
         let entry = file.table.find(block);
         let frame = entry.frame();
-        let listed = || entry.frame() == frame;
-        match self.frames.enter_listed(frame, mode, touch(strategy), listed) {
+        let mapped = || entry.frame() == frame;
+        match self.frames.enter_mapped(frame, mode, touch(strategy), mapped) {
             Some(held) => Some(held),
             None => self.hit_otherwise(file, block, frame, mode, strategy),
         }
@@ -201,7 +201,7 @@ impl Cache {
         if gone { Err(file.page_gone()) } else { Ok(()) }
     }
 
-    /// Loads a page that nobody has. `None` when another thread's load was listed first.
+    /// Loads a page that nobody has. `None` when another thread's load was mapped first.
     fn bring_in<'a, D: Disk>(
         &self,
         disk: &D,
@@ -213,10 +213,10 @@ impl Cache {
         let (owned, slot) = self.allocate(disk, strategy)?;
         if absent == Absent::Read {
             // Before this thread waits for its own page, so that both are read at once; and before that
-            // page is listed, as this may wait for the log ([LOD-3]).
+            // page is mapped, as this may wait for the log ([LOD-3]).
             disk.missed(file, block, strategy, reader);
         }
-        let Some(mut listed) = self.list(file, block, owned, 0) else {
+        let Some(mut mapped) = self.map(file, block, owned, 0) else {
             return Ok(None);
         };
         let Some(checked) = file.check_now(block) else {
@@ -228,7 +228,7 @@ impl Cache {
         if let Absent::Appended(appended) = absent {
             file.check_uncut(appended)?;
         }
-        let loading = listed.loading();
+        let loading = mapped.loading();
         let frame = loading.frame();
         let filled = match absent {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
@@ -240,33 +240,33 @@ impl Cache {
         };
         match filled {
             Ok(()) => {
-                listed.finish(mode);
+                mapped.finish(mode);
                 if let Some(slot) = slot {
                     strategy.fill_slot(slot, frame, file.tag(block));
                 }
                 Ok(Some(frame))
             }
             Err(error) => {
-                listed.fail(error.clone());
+                mapped.fail(error.clone());
                 Err(error)
             }
         }
     }
 
-    /// Lists the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`
-    /// when it is listed already. The caller then looks whether the block is still there.
-    pub(crate) fn list<'a>(
+    /// Maps the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`
+    /// when it is mapped already. The caller then looks whether the block is still there.
+    pub(crate) fn map<'a>(
         &self,
         file: &'a CachedFile,
         block: Block,
         owned: Owned<'a>,
         carrier: u8,
-    ) -> Option<Listed<'a>> {
+    ) -> Option<MappedLoad<'a>> {
         let entry = file.table.entry(block);
-        let loading = owned.load(file.tag(block), carrier, |frame| entry.list(frame))?;
-        // Listed first, looked second: see `file`.
+        let loading = owned.load(file.tag(block), carrier, |frame| entry.map(frame))?;
+        // Mapped first, checked second: see `file`.
         fence(Ordering::SeqCst);
-        Some(Listed { entry, loading: Some(loading) })
+        Some(MappedLoad { entry, loading: Some(loading) })
     }
 
     /// Goes on with the load of `block` that was on its way through a queue.
@@ -275,9 +275,9 @@ impl Cache {
         file: &'a CachedFile,
         block: Block,
         load: Detached,
-    ) -> Listed<'a> {
+    ) -> MappedLoad<'a> {
         let loading = Some(self.frames.resume(load));
-        Listed { entry: file.table.entry(block), loading }
+        MappedLoad { entry: file.table.entry(block), loading }
     }
 
     /// The page `block` if it is in memory, not being changed and not cold: for a reader who holds nothing.
@@ -326,21 +326,21 @@ impl Look<'_> {
     }
 }
 
-/// A page on its way in, listed. Dropped before its load has ended, by a panic for one, it is taken out of the
+/// A page on its way in, mapped. Dropped before its load has ended, by a panic for one, it is taken out of the
 /// page table again, and whoever waits is sent to look again ([LOD-2]).
 #[must_use]
-pub(crate) struct Listed<'a> {
+pub(crate) struct MappedLoad<'a> {
     entry: Place<'a>,
     loading: Option<Loading<'a>>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> MappedLoad<'a> {
     /// The load, for filling its frame.
     pub(crate) fn loading(&mut self) -> &mut Loading<'a> {
         self.loading.as_mut().expect("[LOD-1] a load ends once")
     }
 
-    /// Sends the load through the queue that it was listed for; it comes back by [`Cache::resume`].
+    /// Sends the load through the queue that it was mapped for; it comes back by [`Cache::resume`].
     pub(crate) fn detach(mut self) -> Detached {
         self.take().detach()
     }
@@ -366,7 +366,7 @@ impl<'a> Listed<'a> {
     /// The page did not come in: `error` is that of everyone who waits.
     fn fail(mut self, error: Error) {
         let loading = self.take();
-        self.entry.unlist(loading.frame());
+        self.entry.unmap(loading.frame());
         loading.fail(error);
     }
 
@@ -375,10 +375,10 @@ impl<'a> Listed<'a> {
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for MappedLoad<'_> {
     fn drop(&mut self) {
         if let Some(loading) = self.loading.take() {
-            self.entry.unlist(loading.frame());
+            self.entry.unmap(loading.frame());
             loading.abandon();
         }
     }

@@ -88,7 +88,7 @@ pub(crate) trait Disk {
     /// Where the file is: what cannot be written to one file there cannot be to any.
     fn tablespace(&self, file: &Self::File) -> usize;
 
-    /// `block` is about to be read, and nothing is listed yet: what follows it may be read as well. May wait
+    /// `block` is about to be read, and nothing is mapped yet: what follows it may be read as well. May wait
     /// for the log and panic.
     fn missed(
         &self,

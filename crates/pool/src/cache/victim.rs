@@ -165,7 +165,7 @@ impl Cache {
             }
         }
         let owned = self.frames.claim_page(frame, tag, 1)?;
-        unlist(disk, tag, frame, word.has(AHEAD));
+        unmap(disk, tag, frame, word.has(AHEAD));
         Some(owned)
     }
 
@@ -179,7 +179,7 @@ impl Cache {
         // A use of it in between would make it one that is used more often.
         let unused = self.frames.get(frame).word().has(AHEAD);
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
-        unlist(disk, tag, frame, unused);
+        unmap(disk, tag, frame, unused);
         Some(owned)
     }
 
@@ -354,13 +354,13 @@ impl Cache {
 }
 
 /// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
-fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
+fn unmap<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
     // Whoever closes a file waits until its page table is empty.
     let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
     if unused {
         file.counts.wasted();
     }
-    if file.table.entry(tag.block).unlist(frame) {
+    if file.table.entry(tag.block).unmap(frame) {
         disk.tables_are_idle();
     }
 }

@@ -8,7 +8,7 @@
 //! whose checksum is wrong.
 //!
 //! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
-//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not listed
+//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not mapped
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
@@ -176,9 +176,9 @@ impl PendingRead {
                 continue;
             };
             pages += 1;
-            let mut listed = core.cache.resume(&self.file, block, load);
-            core.memory.take_back(listed.loading(), lease);
-            let page = core.memory.bytes_mut(listed.loading());
+            let mut mapped = core.cache.resume(&self.file, block, load);
+            core.memory.take_back(mapped.loading(), lease);
+            let page = core.memory.bytes_mut(mapped.loading());
             // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
@@ -193,12 +193,12 @@ impl PendingRead {
                 if damaged {
                     self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
                 }
-                listed.arrive(read);
+                mapped.arrive(read);
                 continue;
             }
             // Else it is dropped, and with that taken out of the page table again.
             if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
-                listed.land();
+                mapped.land();
             }
         }
         if self.prefetched {

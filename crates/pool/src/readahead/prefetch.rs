@@ -5,7 +5,7 @@
 //! does, its frame is only lent: before a page has to go for want of a free frame, what has come in is taken
 //! in, and is a page like any other.
 //!
-//! Invariants:  [PRE-1] a page being prefetched counts in the budget from its listing to its end
+//! Invariants:  [PRE-1] a page being prefetched counts in the budget from when it is mapped to its end
 //!              [PRE-2] frames of reads that have ended are found by whoever searches for one
 //! Failure:     a page that fails to come is not there; whoever reads it is told why.
 

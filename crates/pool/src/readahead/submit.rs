@@ -1,13 +1,13 @@
-//! From runs of blocks to reads under way: frames found, pages listed as loading, requests submitted.
+//! From runs of blocks to reads under way: frames found, pages mapped as loading, requests submitted.
 //!
 //! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
 //! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
 //! none, the rest of the batch stays undone (it *stands down*), and whoever wants such a page reads it
 //! by itself.
 //!
-//! Invariants:  [DPT-1] of one page at most one read is under way: what is listed already is read through
-//!              like any gap   [DPT-2] every page listed here is part of a request that is submitted
-//! Concurrency: others may wait for a page from its listing on, so between that and the submission of
+//! Invariants:  [DPT-1] of one page at most one read is under way: what is mapped already is read through
+//!              like any gap   [DPT-2] every page mapped here is part of a request that is submitted
+//! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
 //!              its read nobody else's code is called and no frame is waited for: those of the whole
 //!              batch are found first. What is waited for is room in a full queue, which whoever waits
 //!              drives, and with carrier 0 the batch's earlier reads.
@@ -88,7 +88,7 @@ struct Draft {
 
 type Prepared = (Request, PendingRead);
 
-/// Frames for a batch, found before anything is listed.
+/// Frames for a batch, found before anything is mapped.
 struct Supply<'a> {
     frames: Vec<(Owned<'a>, Option<Slot>)>,
     /// Wanted pages that have not been given one yet.
@@ -108,13 +108,13 @@ impl<'a> Supply<'a> {
 }
 
 impl Ahead<'_> {
-    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `listed` is called
-    /// once all pages are listed and before anything is submitted, with the time: it must not ask anybody for that.
+    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `all_mapped` is called
+    /// once all pages are mapped and before anything is submitted, with the time: it must not ask anybody for that.
     pub(crate) fn submit(
         &self,
         runs: &[Run],
         wanted: &[Block],
-        listed: impl FnOnce(Duration),
+        all_mapped: impl FnOnce(Duration),
     ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
@@ -155,7 +155,7 @@ impl Ahead<'_> {
         }
         let (counts, kind) = (&self.file.counts, self.strategy.kind());
         counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
-        listed(now);
+        all_mapped(now);
         self.submit_prepared(prepared, room);
         all
     }
@@ -171,22 +171,22 @@ impl Ahead<'_> {
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
-        let Some(mut listed) = core.cache.list(file, block, owned, self.carrier) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, self.carrier) else {
             return Ok(None);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             return Ok(None);
         }
         let (segment, offset) = self.place(block)?;
-        let frame = listed.loading().frame();
+        let frame = mapped.loading().frame();
         if let Some(slot) = slot {
             self.strategy.fill_slot(slot, frame, file.tag(block));
         }
-        let lease = core.memory.lend(listed.loading());
+        let lease = core.memory.lend(mapped.loading());
         core.cache.frames.pin_again(frame);
         file.counts.count(&core.counters, kind, Event::Miss);
         file.counts.count(&core.counters, kind, Event::Reads);
-        let pending = self.pending(vec![Piece::Page(block, listed.detach())], now, told);
+        let pending = self.pending(vec![Piece::Page(block, mapped.detach())], now, told);
         let request = Request::read(&segment, offset, vec![lease]);
         self.submit_prepared(vec![(request, pending)], Some(place));
         Ok(Some(frame))
@@ -230,8 +230,8 @@ impl Ahead<'_> {
     fn abandon(&self, draft: Draft, submitted: &mut Submitted) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
-                let mut listed = self.core.cache.resume(self.file, block, load);
-                self.core.memory.take_back(listed.loading(), lease);
+                let mut mapped = self.core.cache.resume(self.file, block, load);
+                self.core.memory.take_back(mapped.loading(), lease);
                 submitted.pages -= 1;
                 self.not_prefetched();
             }
@@ -330,21 +330,21 @@ impl Making<'_> {
         if self.ahead.prefetched && !core.budget.begin_prefetch() {
             return self.read_through(block, submitted);
         }
-        let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, carrier) else {
             // [DPT-1]: somebody else has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
-            drop(listed);
+            drop(mapped);
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         }
         if let Some(slot) = slot {
-            self.ahead.strategy.fill_slot(slot, listed.loading().frame(), file.tag(block));
+            self.ahead.strategy.fill_slot(slot, mapped.loading().frame(), file.tag(block));
         }
-        let lease = core.memory.lend(listed.loading());
-        self.draft.push(block, Piece::Page(block, listed.detach()), lease);
+        let lease = core.memory.lend(mapped.loading());
+        self.draft.push(block, Piece::Page(block, mapped.detach()), lease);
         submitted.pages += 1;
         file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }

@@ -230,7 +230,7 @@ impl<'f> Acquire<'f> {
     fn begin(&mut self, how: How<'_>, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         if std::mem::take(&mut self.detects) {
-            // Before the page itself is listed, as for threads.
+            // Before the page itself is mapped, as for threads.
             core.follow(file, block, how.strategy);
         }
         let io = file.space.carrier(CARRIER_OWN);

@@ -133,7 +133,7 @@ impl Frames {
     }
 
     /// Throws the page `tag` in `frame` away, dirty or not, after waiting for its I/O. Those who
-    /// have it pinned keep it to the end. `unlist` takes the entry out of the page table. `drive` is
+    /// have it pinned keep it to the end. `unmap` takes the entry out of the page table. `drive` is
     /// called while the page is on its way in by a queue, which somebody has to drive.
     ///
     /// Gives whether others had it pinned, and whether it was dirty; `None` when the page was not here
@@ -142,7 +142,7 @@ impl Frames {
         &self,
         frame: FrameIndex,
         tag: PageTag,
-        unlist: impl FnOnce(),
+        unmap: impl FnOnce(),
         drive: impl Fn(FrameIndex),
     ) -> Option<Discarded> {
         if !self.pin(frame, tag, Touch::Not) {
@@ -157,7 +157,7 @@ impl Frames {
             let orphaned = it.change(Word::orphaned);
             match orphaned {
                 Ok(old) => {
-                    unlist();
+                    unmap();
                     break Some(Discarded { pinned: old.pins() > 1, dirty: old.has(DIRTY) });
                 }
                 // The load failed, and took its entry with it.
@@ -320,15 +320,15 @@ impl Frames {
 }
 
 impl<'a> Owned<'a> {
-    /// Names the page that is to come in and, if `list` can make the page table lead here, leaves
-    /// the frame pinned and loading. `None` when another thread's load was listed first.
+    /// Names the page that is to come in and, if `map` can make the page table lead here, leaves
+    /// the frame pinned and loading. `None` when another thread's load was mapped first.
     ///
     /// `carrier`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
     pub(crate) fn load(
         self,
         tag: PageTag,
         carrier: u8,
-        list: impl FnOnce(FrameIndex) -> bool,
+        map: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
         // The version moved in whichever thread emptied the frame. An optimistic reader who meets
@@ -339,7 +339,7 @@ impl<'a> Owned<'a> {
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
         let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
-        if list(self.frame) {
+        if map(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
             return Some(Loading { frames, frame, leased: false, carrier });

@@ -321,17 +321,17 @@ impl Frames {
     }
 
     /// Pins the page that an entry of the page table leads to `frame` for, with the latch in `mode`, in one
-    /// atomic step; `listed` says whether it still does. `None` when something is in the way, or there is no
+    /// atomic step; `mapped` says whether it still does. `None` when something is in the way, or there is no
     /// such frame; nothing is held then, and [`Frames::enter`] may have success.
     ///
     /// This is the whole of a hit, so what happens rarely is elsewhere.
     #[inline(always)]
-    pub(crate) fn enter_listed(
+    pub(crate) fn enter_mapped(
         &self,
         frame: FrameIndex,
         mode: Mode,
         touch: Touch,
-        listed: impl FnOnce() -> bool,
+        mapped: impl FnOnce() -> bool,
     ) -> Option<Hold<'_>> {
         let word = self.frames.word(frame)?;
         let now = guess(word);
@@ -340,7 +340,7 @@ impl Frames {
         // Only now that it is pinned does the frame keep its page ([FRM-1]). Had it been given to another
         // one since the entry was read, the word, which says that this one has come in, would show the
         // entry as it was left by the one before ([TAB-4]).
-        if !listed() {
+        if !mapped() {
             self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
             return None;
         }

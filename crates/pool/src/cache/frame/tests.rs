@@ -267,12 +267,12 @@ fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
     assert_eq!(frames.discard(0, tag(4), || unreachable!("another page's entry"), |_| {}), None);
     assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     frames.mark_dirty(0, Lsn(9));
-    let mut unlisted = 0;
+    let mut unmapped = 0;
     assert_eq!(
-        frames.discard(0, tag(3), || unlisted += 1, |_| {}),
+        frames.discard(0, tag(3), || unmapped += 1, |_| {}),
         Some(Discarded { pinned: true, dirty: true })
     );
-    assert_eq!(unlisted, 1);
+    assert_eq!(unmapped, 1);
     assert!(frames.get(0).holds(tag(3)), "[FRM-1] it is pinned");
     assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Not).is_none());
     assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);

@@ -278,7 +278,7 @@ fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     }
 }
 
-/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is listed by then or
+/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is mapped by then or
 /// is not: its entry is not the one to go.
 #[test]
 fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
@@ -298,7 +298,7 @@ fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
 }
 
 /// One thread comes with an entry that was true a moment ago and waits for a load that is then
-/// called off, because a third thread's was listed first.
+/// called off, because a third thread's was mapped first.
 #[test]
 fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
     check(2, || {
@@ -388,7 +388,7 @@ fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     });
 }
 
-/// Listed, and not submitted yet: who comes then waits for both.
+/// Mapped, and not submitted yet: who comes then waits for both.
 #[test]
 fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     check(3, || {

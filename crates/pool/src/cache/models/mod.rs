@@ -243,13 +243,13 @@ impl Model {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
             return false;
         };
-        let Some(listed) = self.cache.list(&self.file, block, owned, CARRIER) else {
+        let Some(mapped) = self.cache.map(&self.file, block, owned, CARRIER) else {
             return false;
         };
         if !matches!(self.file.check_now(block), Some(Ok(()))) {
             return false;
         }
-        let load = listed.detach();
+        let load = mapped.detach();
         let mut queue = lock(&self.queue);
         queue.requests.push((block, load));
         queue.drivers.drain(..).for_each(|thread| thread.unpark());
@@ -264,9 +264,9 @@ impl Model {
 
     /// A read ahead ends, on this thread.
     fn land(&self, block: Block, load: Detached) {
-        let mut listed = self.cache.resume(&self.file, block, load);
-        if self.fill(block, listed.loading()) {
-            listed.land();
+        let mut mapped = self.cache.resume(&self.file, block, load);
+        if self.fill(block, mapped.loading()) {
+            mapped.land();
         }
     }
 
@@ -325,7 +325,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whatever has happened: when all is quiet, each frame is free or has a listed page.
+    /// Whatever has happened: when all is quiet, each frame is free or has a mapped page.
     fn assert_settled(&self) {
         let mut resident = 0;
         for (frame, it) in self.frames().iter() {
@@ -403,7 +403,7 @@ impl Disk for Model {
             };
             match request {
                 Some((block, load)) => self.land(block, load),
-                // Who lands the page wakes its sleepers, of whom this thread is one; a page that is listed
+                // Who lands the page wakes its sleepers, of whom this thread is one; a page that is mapped
                 // and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
                 // thread that has waited for a mutex since.
                 None if !done() => park(),

@@ -36,7 +36,7 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
             }
             let other = run(&pool, |pool| drop(pool.value(0)));
             pool.truncate(0);
-            // Who listed it too late is about to take it out again.
+            // A thread that mapped it too late is about to take it out again.
             other.join().unwrap();
             assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
             assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
