@@ -182,9 +182,9 @@ impl Cache {
     /// Waits until the page of `file` that is on its way into the pinned `frame` is there, or has failed to
     /// come, driving the queue that carries it.
     pub(crate) fn wait_read<D: Disk>(&self, disk: &D, file: &D::File, frame: FrameIndex) {
-        match self.frames.get(frame).word().carrier() {
+        match self.frames.get(frame).word().queue() {
             0 => self.frames.wait_loaded(frame),
-            carrier => self.frames.wait_carried(frame, |done| disk.drive(file, carrier, done)),
+            queue => self.frames.wait_queued(frame, |done| disk.drive(file, queue, done)),
         }
     }
 
@@ -253,17 +253,17 @@ impl Cache {
         }
     }
 
-    /// Maps the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`
+    /// Maps the page `block` as on its way into `owned`, by queue `queue` (0: by this thread). `None`
     /// when it is mapped already. The caller then looks whether the block is still there.
     pub(crate) fn map<'a>(
         &self,
         file: &'a CachedFile,
         block: Block,
         owned: Owned<'a>,
-        carrier: u8,
+        queue: u8,
     ) -> Option<MappedLoad<'a>> {
         let entry = file.table.entry(block);
-        let loading = owned.load(file.tag(block), carrier, |frame| entry.map(frame))?;
+        let loading = owned.load(file.tag(block), queue, |frame| entry.map(frame))?;
         // Mapped first, checked second: see `file`.
         fence(Ordering::SeqCst);
         Some(MappedLoad { entry, loading: Some(loading) })

@@ -111,8 +111,8 @@ pub(crate) trait Disk {
     /// Fills the frame of `loading` with zeroes.
     fn zero(&self, loading: &mut Loading<'_>);
 
-    /// Drives the queue of number `carrier` of the file's tablespace until `done`.
-    fn drive(&self, file: &Self::File, carrier: u8, done: &dyn Fn() -> bool);
+    /// Drives the queue of that number of the file's tablespace until `done`.
+    fn drive(&self, file: &Self::File, queue: u8, done: &dyn Fn() -> bool);
 
     /// Writes the page `tag` out of `frame`, if that can be begun without a wait for its latch. False when it
     /// was clean, or somebody had it.

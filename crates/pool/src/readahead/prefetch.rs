@@ -19,7 +19,7 @@ use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::observe::trace::Why;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
+use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 impl Core {
@@ -29,7 +29,7 @@ impl Core {
         if !matches!(file.check_open_now(), Some(Ok(()))) {
             return 0;
         }
-        let io = file.space.carrier(CARRIER_OWN);
+        let io = file.space.queue(QUEUE_OWN);
         if self.budget.room() == 0 || io.in_flight() >= io.queue_depth() {
             self.poll();
         }
@@ -63,7 +63,7 @@ impl Core {
             file,
             strategy,
             through: None,
-            carrier: CARRIER_OWN,
+            queue: QUEUE_OWN,
             watch: None,
             trace: trace.as_ref().map(|trace| (trace, 0)),
             why,

@@ -10,7 +10,7 @@
 //! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
 //!              its read nobody else's code is called and no frame is waited for: those of the whole
 //!              batch are found first. What is waited for is room in a full queue, which whoever waits
-//!              drives, and with carrier 0 the batch's earlier reads.
+//!              drives, and with queue 0 the batch's earlier reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub(crate) struct Ahead<'a> {
     /// Descriptors of the reader's own.
     pub(crate) through: Option<&'a Private>,
     /// The queue to use; 0: this thread reads, and has read when it returns.
-    pub(crate) carrier: u8,
+    pub(crate) queue: u8,
     pub(crate) watch: Option<&'a Arc<Watch>>,
     /// Where decisions are recorded, and the stream's number there.
     pub(crate) trace: Option<(&'a Trace, u32)>,
@@ -118,8 +118,8 @@ impl Ahead<'_> {
     ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
-        let booked = !self.waits && self.carrier > 0;
-        let room = booked.then(|| self.file.space.carrier(self.carrier).book(runs.len()));
+        let booked = !self.waits && self.queue > 0;
+        let room = booked.then(|| self.file.space.queue(self.queue).book(runs.len()));
         let most = room.as_ref().map_or(usize::MAX, Booked::len);
         let mut all = Submitted::default();
         let mut prepared = Vec::with_capacity(runs.len());
@@ -171,7 +171,7 @@ impl Ahead<'_> {
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
-        let Some(mut mapped) = core.cache.map(file, block, owned, self.carrier) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, self.queue) else {
             return Ok(None);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
@@ -246,13 +246,13 @@ impl Ahead<'_> {
     }
 
     fn submit_prepared(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
-        if self.carrier > 0 {
+        if self.queue > 0 {
             let submit = |(request, pending): Prepared| {
                 let then: Then = Box::new(move |done| pending.complete(done));
                 (request, then)
             };
             let requests: Vec<_> = prepared.into_iter().map(submit).collect();
-            let io = self.file.space.carrier(self.carrier);
+            let io = self.file.space.queue(self.queue);
             match room {
                 Some(room) => room.submit_all_then(requests),
                 None => io.submit_all_then(requests),
@@ -261,7 +261,7 @@ impl Ahead<'_> {
                 // What the page cache had has ended within the submission: nobody is to wait for it.
                 io.poll();
             }
-            self.file.space.driver(self.carrier).submitted(io);
+            self.file.space.driver(self.queue).submitted(io);
             return;
         }
         let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
@@ -326,11 +326,11 @@ impl Making<'_> {
     ) {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
-        let carrier = self.ahead.carrier;
+        let queue = self.ahead.queue;
         if self.ahead.prefetched && !core.budget.begin_prefetch() {
             return self.read_through(block, submitted);
         }
-        let Some(mut mapped) = core.cache.map(file, block, owned, carrier) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, queue) else {
             // [DPT-1]: somebody else has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);

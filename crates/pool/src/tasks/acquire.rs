@@ -28,7 +28,7 @@ use crate::observe::stats::{Event, Wait};
 use crate::readahead::{Ahead, Private, Told};
 use crate::store::disk::TORN_PAUSES;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
+use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 /// Looks in a row at an entry that leads nowhere, before other tasks are let run.
@@ -199,8 +199,8 @@ impl<'f> Acquire<'f> {
                 (false, 0) => Wait::InFlightRead,
             };
             // After the waker is in its place: what lands from here on wakes it.
-            let carrier = core.cache.frames.get(frame).word().carrier();
-            self.attend(carrier)?;
+            let queue = core.cache.frames.get(frame).word().queue();
+            self.attend(queue)?;
             self.stall(wait);
             return Ok(Poll::Pending);
         };
@@ -213,15 +213,15 @@ impl<'f> Acquire<'f> {
     }
 
     /// Has somebody drive the queue that carries what is waited for; 0: nobody need.
-    fn attend(&mut self, carrier: u8) -> Result<(), Error> {
-        if self.attended.as_ref().is_some_and(|(known, _)| *known == carrier) {
+    fn attend(&mut self, queue: u8) -> Result<(), Error> {
+        if self.attended.as_ref().is_some_and(|(known, _)| *known == queue) {
             return Ok(());
         }
         self.attended = None;
-        if carrier > 0 {
+        if queue > 0 {
             let space = &self.file.space;
-            let attended = space.driver(carrier).attend(space.carrier(carrier))?;
-            self.attended = Some((carrier, attended));
+            let attended = space.driver(queue).attend(space.queue(queue))?;
+            self.attended = Some((queue, attended));
         }
         Ok(())
     }
@@ -233,7 +233,7 @@ impl<'f> Acquire<'f> {
             // Before the page itself is mapped, as for threads.
             core.follow(file, block, how.strategy);
         }
-        let io = file.space.carrier(CARRIER_OWN);
+        let io = file.space.queue(QUEUE_OWN);
         if io.in_flight() >= io.queue_depth() {
             return self.wait_for_room(io, waker);
         }
@@ -270,7 +270,7 @@ impl<'f> Acquire<'f> {
             file,
             strategy: how.strategy,
             through: how.through,
-            carrier: CARRIER_OWN,
+            queue: QUEUE_OWN,
             watch: None,
             trace: None,
             why: None,

@@ -55,7 +55,7 @@ pub(crate) struct Loading<'a> {
     /// The bytes are lent to a transfer.
     pub(super) leased: bool,
     /// The queue that carries the read; 0 when the thread that has this does.
-    carrier: u8,
+    queue: u8,
 }
 
 /// A [`Loading`] on its way through a queue, apart from its pool. Goes back by [`Frames::resume`]: the
@@ -65,7 +65,7 @@ pub(crate) struct Loading<'a> {
 pub(crate) struct Detached {
     frame: FrameIndex,
     leased: bool,
-    carrier: u8,
+    queue: u8,
 }
 
 impl Frames {
@@ -150,7 +150,7 @@ impl Frames {
         }
         let it = self.get(frame);
         let discarded = loop {
-            if it.word().carrier() > 0 {
+            if it.word().queue() > 0 {
                 drive(frame);
             }
             self.wait(frame, 0, |word| word.has(READING | WRITING));
@@ -305,8 +305,8 @@ impl Frames {
     /// Goes on with a load that was on its way through a queue.
     #[expect(clippy::needless_pass_by_value, reason = "a load is gone on with once")]
     pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
-        let Detached { frame, leased, carrier } = load;
-        Loading { frames: self, frame, leased, carrier }
+        let Detached { frame, leased, queue } = load;
+        Loading { frames: self, frame, leased, queue }
     }
 
     /// One use less, as the clock hand passes.
@@ -323,11 +323,11 @@ impl<'a> Owned<'a> {
     /// Names the page that is to come in and, if `map` can make the page table lead here, leaves
     /// the frame pinned and loading. `None` when another thread's load was mapped first.
     ///
-    /// `carrier`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
+    /// `queue`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
     pub(crate) fn load(
         self,
         tag: PageTag,
-        carrier: u8,
+        queue: u8,
         map: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
@@ -337,23 +337,23 @@ impl<'a> Owned<'a> {
         // As the page before was, mostly.
         it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
-        let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
+        let old = Word(it.word.swap(Word::loading(queue).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
         if map(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
-            return Some(Loading { frames, frame, leased: false, carrier });
+            return Some(Loading { frames, frame, leased: false, queue });
         }
-        self.call_off(carrier);
+        self.call_off(queue);
         None
     }
 
     /// Another thread was first. One with an old entry for the same page may have come here all
     /// the same and wait; it is sent to look again.
-    fn call_off(self, carrier: u8) {
+    fn call_off(self, queue: u8) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
-        let loading = Word::loading(carrier).0;
+        let loading = Word::loading(queue).0;
         let undone =
             it.word.compare_exchange(loading, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
         if undone.is_err() {
@@ -424,7 +424,7 @@ impl Loading<'_> {
 
     /// Takes the load apart from its pool, to go through a queue.
     pub(crate) fn detach(self) -> Detached {
-        Detached { frame: self.frame, leased: self.leased, carrier: self.carrier }
+        Detached { frame: self.frame, leased: self.leased, queue: self.queue }
     }
 
     /// The page did not come in, and the page table no longer leads here. Those who wait are given

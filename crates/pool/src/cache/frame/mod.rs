@@ -480,7 +480,7 @@ impl Frames {
 
     /// As [`Frames::wait_loaded`], for a read that a queue carries: `drive` helps that queue along
     /// until the condition it is given is met.
-    pub(crate) fn wait_carried(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
+    pub(crate) fn wait_queued(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
         let it = self.get(frame);
         while it.word().has(READING) {
             self.rest_while_reading(frame, || drive(&|| !it.word().has(READING)));

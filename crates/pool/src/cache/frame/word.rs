@@ -13,7 +13,7 @@
 //! | 48 | WRITING | a copy of the page is on its way out |
 //! | 49 | AHEAD | the page was read ahead, and nobody has asked for it since |
 //! | 50 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
-//! | 51..54 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
+//! | 51..54 | queue | while READING: the queue that carries the read, or 0 when the loading thread does |
 //! | 62 | SLEEPERS | a thread sleeps on this frame and is to be woken |
 //! | 63 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
 //!
@@ -52,8 +52,8 @@ pub(crate) const READING: u64 = 1 << 47;
 pub(crate) const WRITING: u64 = 1 << 48;
 pub(crate) const AHEAD: u64 = 1 << 49;
 pub(crate) const CHECKPOINT: u64 = 1 << 50;
-const CARRIER_SHIFT: u32 = 51;
-const CARRIER: u64 = 7 << CARRIER_SHIFT;
+const QUEUE_SHIFT: u32 = 51;
+const QUEUE: u64 = 7 << QUEUE_SHIFT;
 pub(crate) const SLEEPERS: u64 = 1 << 62;
 pub(crate) const ORPHAN: u64 = 1 << 63;
 
@@ -117,7 +117,7 @@ impl Word {
 
     /// Pins but the one that a queue has as long as it carries the read of the page.
     pub(crate) fn holders(self) -> u64 {
-        self.pins() - u64::from(self.carrier() > 0)
+        self.pins() - u64::from(self.queue() > 0)
     }
 
     pub(crate) fn shared(self) -> u64 {
@@ -136,20 +136,20 @@ impl Word {
     }
 
     /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
-    pub(crate) fn carrier(self) -> u8 {
-        ((self.0 & CARRIER) >> CARRIER_SHIFT) as u8
+    pub(crate) fn queue(self) -> u8 {
+        ((self.0 & QUEUE) >> QUEUE_SHIFT) as u8
     }
 
-    /// The word of a frame whose page is on its way in, by the queue `carrier`.
-    pub(crate) fn loading(carrier: u8) -> Word {
-        let carrier = u64::from(carrier) << CARRIER_SHIFT;
-        assert!(carrier & !CARRIER == 0, "[WRD-2] no queue has such a number");
-        Word(EXCLUSIVE | READING | PIN | carrier)
+    /// The word of a frame whose page is on its way in, by queue `queue`.
+    pub(crate) fn loading(queue: u8) -> Word {
+        let queue = u64::from(queue) << QUEUE_SHIFT;
+        assert!(queue & !QUEUE == 0, "[WRD-2] no queue has such a number");
+        Word(EXCLUSIVE | READING | PIN | queue)
     }
 
     /// A load that ends, well or not: what READING meant is over.
     pub(crate) fn loaded(self) -> Word {
-        Word(self.0 & !(READING | EXCLUSIVE | CARRIER))
+        Word(self.0 & !(READING | EXCLUSIVE | QUEUE))
     }
 
     /// True when nobody holds the latch.

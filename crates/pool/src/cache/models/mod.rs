@@ -41,7 +41,7 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 const BAD: u64 = u64::MAX;
 
 /// The queue that carries reads ahead.
-const CARRIER: u8 = 1;
+const QUEUE: u8 = 1;
 
 /// They are no part of what is modelled, and large.
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::new);
@@ -243,7 +243,7 @@ impl Model {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
             return false;
         };
-        let Some(mapped) = self.cache.map(&self.file, block, owned, CARRIER) else {
+        let Some(mapped) = self.cache.map(&self.file, block, owned, QUEUE) else {
             return false;
         };
         if !matches!(self.file.check_now(block), Some(Ok(()))) {
@@ -390,8 +390,8 @@ impl Disk for Model {
         self.memory[loading.frame() as usize].set(0);
     }
 
-    fn drive(&self, _file: &File, carrier: u8, done: &dyn Fn() -> bool) {
-        assert_eq!(carrier, CARRIER);
+    fn drive(&self, _file: &File, number: u8, done: &dyn Fn() -> bool) {
+        assert_eq!(number, QUEUE);
         while !done() {
             let request = {
                 let mut queue = lock(&self.queue);

@@ -114,7 +114,7 @@ where
     pub(super) fn place_own(&self) -> Option<usize> {
         self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                self.handle.core().cache.frames.get(frame).word().carrier() == self.carrier
+                self.handle.core().cache.frames.get(frame).word().queue() == self.queue
             }
             State::Named | State::Later => false,
         })
@@ -138,7 +138,7 @@ where
         let start = core.clock.now();
         match own {
             Some(_) => core.cache.frames.rest_while_reading(frame, || {
-                self.watch.wait_until(space.carrier(self.carrier), &|| ready().is_some());
+                self.watch.wait_until(space.queue(self.queue), &|| ready().is_some());
             }),
             None => core.cache.wait_read(&**core, self.handle.file(), frame),
         }
@@ -242,13 +242,13 @@ where
         let core = self.handle.core();
         let under_way = || {
             let word = core.cache.frames.get(frame).word();
-            word.has(READING) && word.carrier() == self.carrier
+            word.has(READING) && word.queue() == self.queue
         };
         if !under_way() {
             return false;
         }
         core.cache.frames.rest_while_reading(frame, || {
-            let io = self.handle.file().space.carrier(self.carrier);
+            let io = self.handle.file().space.queue(self.queue);
             self.watch.wait_until(io, &|| !under_way() || self.is_due());
         });
         self.refill();
