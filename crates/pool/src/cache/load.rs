@@ -351,14 +351,14 @@ impl<'a> MappedLoad<'a> {
     }
 
     /// The page is here, read ahead.
-    pub(crate) fn land(mut self) {
-        self.take().land(false);
+    pub(crate) fn complete(mut self) {
+        self.take().complete(false);
     }
 
     /// The read of a page that somebody waits for has ended, well or not.
-    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+    pub(crate) fn complete_demanded(mut self, read: Result<(), Error>) {
         match read {
-            Ok(()) => self.take().land(true),
+            Ok(()) => self.take().complete(true),
             Err(error) => self.fail(error),
         }
     }

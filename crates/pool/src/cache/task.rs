@@ -4,7 +4,7 @@
 //! [`Held`] gives both back ([`Cache::let_go`]). The load itself is nobody's: it goes on, and the page is there for
 //! the next who asks.
 //!
-//! Concurrency: one task at a time polls; who wakes it is whoever lands the page or lets go of the latch.
+//! Concurrency: one task at a time polls; the thread that completes the read or releases the latch wakes it.
 
 use std::task::{Poll, Waker, ready};
 

@@ -7,8 +7,8 @@
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
-//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
-//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not mapped
+//! Invariants:  [CPL-1] a page becomes resident only if every byte of it came in, its checksum is
+//!              right and its codec takes it   [CPL-2] every page of a read that has ended is resident or not mapped
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
@@ -179,7 +179,7 @@ impl PendingRead {
             let mut mapped = core.cache.resume(&self.file, block, load);
             core.memory.take_back(mapped.loading(), lease);
             let page = core.memory.bytes_mut(mapped.loading());
-            // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
+            // A panic of a codec's would end the thread that carries out the queue's requests ([CPL-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
@@ -193,12 +193,12 @@ impl PendingRead {
                 if damaged {
                     self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
                 }
-                mapped.arrive(read);
+                mapped.complete_demanded(read);
                 continue;
             }
             // Else it is dropped, and with that taken out of the page table again.
             if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
-                mapped.land();
+                mapped.complete();
             }
         }
         if self.prefetched {

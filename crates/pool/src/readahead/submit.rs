@@ -5,8 +5,8 @@
 //! none, the rest of the batch stays undone (it *stands down*), and whoever wants such a page reads it
 //! by itself.
 //!
-//! Invariants:  [DPT-1] of one page at most one read is under way: what is mapped already is read through
-//!              like any gap   [DPT-2] every page mapped here is part of a request that is submitted
+//! Invariants:  [SUB-1] of one page at most one read is under way: what is mapped already is read through
+//!              like any gap   [SUB-2] every page mapped here is part of a request that is submitted
 //! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
 //!              its read nobody else's code is called and no frame is waited for: those of the whole
 //!              batch are found first. What is waited for is room in a full queue, which whoever waits
@@ -284,7 +284,7 @@ impl Ahead<'_> {
 }
 
 /// Requests that this thread carries out, one after the other. A panic of somebody's clock between two of them leaves
-/// none of their pages loading: what is left is read all the same ([DPT-2]).
+/// none of their pages loading: what is left is read all the same ([SUB-2]).
 struct Unread<'a> {
     io: &'a Io,
     prepared: std::vec::IntoIter<Prepared>,
@@ -331,7 +331,7 @@ impl Making<'_> {
             return self.read_through(block, submitted);
         }
         let Some(mut mapped) = core.cache.map(file, block, owned, queue) else {
-            // [DPT-1]: somebody else has it, or is reading it.
+            // [SUB-1]: somebody else has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         };

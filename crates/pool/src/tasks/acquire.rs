@@ -5,7 +5,7 @@
 //! end of a close. A task never reads or writes by itself, and never sleeps.
 //!
 //! Invariants:  [ACQ-1] dropped at any point, it leaves no pin, no latch and no place on a list behind; a load that it
-//!              began goes on, and the page lands as anybody's
+//!              began goes on, and the page becomes resident as anybody's
 //! Concurrency: one task at a time polls. Between polls it holds a pin at most, and never a latch or a lock.
 //! Failure:     an error of the load is that of everyone who waits for it, threads included.
 
@@ -198,7 +198,7 @@ impl<'f> Acquire<'f> {
                 (false, 1..) => Wait::Read,
                 (false, 0) => Wait::InFlightRead,
             };
-            // After the waker is in its place: what lands from here on wakes it.
+            // After the waker is in its place: what completes from here on wakes it.
             let queue = core.cache.frames.get(frame).word().queue();
             self.attend(queue)?;
             self.stall(wait);

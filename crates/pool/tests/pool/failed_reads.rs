@@ -149,10 +149,10 @@ fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
 }
 
 #[test]
-fn dpt_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
+fn sub_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
     let all = |file: &PagedFile| (0..40).map(|block| read(file, block)).sum::<u64>();
     let stream = |file: &PagedFile| assert_eq!(file.stream(0..40).count(), 40);
-    panic_at_each_look("[DPT-2]", stream, all, (50..90).sum());
+    panic_at_each_look("[SUB-2]", stream, all, (50..90).sum());
 }
 
 #[test]

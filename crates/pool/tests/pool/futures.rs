@@ -452,11 +452,11 @@ fn lod_2_a_read_that_fails_is_told_to_every_task_and_thread_that_waits() {
     std::fs::write(file.path(), bytes).unwrap();
     assert!(matches!(block_on(file.read_async(1)), Err(Error::Corrupt { block: 1, .. })));
     assert_eq!(number_in(&block_on(file.read_async(0)).unwrap()), 10);
-    assert_eq!(pool.stats().strategy(forebay::StrategyKind::Normal).corrupt_pages, 1, "[LND-1]");
+    assert_eq!(pool.stats().strategy(forebay::StrategyKind::Normal).corrupt_pages, 1, "[CPL-1]");
     assert_eq!(pool.stats().frames_pinned, 0);
 }
 
-/// What the first of them waits for is another stream's read, of which it is told by whoever lands it.
+/// What the first of them waits for is another stream's read, of which the thread that completes it tells.
 #[test]
 fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
     let site = Site::new();

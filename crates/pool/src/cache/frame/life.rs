@@ -387,7 +387,7 @@ impl Loading<'_> {
 
     /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
     /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
-    pub(crate) fn land(self, demanded: bool) {
+    pub(crate) fn complete(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
         it.end_change();

@@ -43,7 +43,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
 #[test]
 fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
     let frames = Frames::new(1).unwrap();
-    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().land(false);
+    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().complete(false);
     let before = frames.get(0).word();
     assert!(before.has(AHEAD));
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {

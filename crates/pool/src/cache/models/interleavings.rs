@@ -374,7 +374,7 @@ fn loom_lnd_2_a_page_that_lands_on_another_thread_wakes_who_waits() {
     });
 }
 
-/// Whoever comes first lands it for the other, too.
+/// The first to come completes it for the other, too.
 #[test]
 fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     check(3, || {
@@ -411,7 +411,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
         assert!(pool.prefetch(0));
         let lander = run(&pool, |pool| pool.end_request());
         let error = pool.value(0).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "[LND-1] {error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "[CPL-1] {error}");
         lander.join().unwrap();
         assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "told of another's read");
         assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
@@ -419,7 +419,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     });
 }
 
-/// The waker is registered while the load lands: it is woken, or finds the page here.
+/// The waker is registered while the load completes: it is woken, or finds the page here.
 #[test]
 fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
     for readable in [true, false] {

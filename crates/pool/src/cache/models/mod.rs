@@ -259,14 +259,14 @@ impl Model {
     /// Ends a read ahead, if one is under way.
     fn end_request(&self) -> bool {
         let request = lock(&self.queue).requests.pop();
-        request.map(|(block, load)| self.land(block, load)).is_some()
+        request.map(|(block, load)| self.complete(block, load)).is_some()
     }
 
     /// A read ahead ends, on this thread.
-    fn land(&self, block: Block, load: Detached) {
+    fn complete(&self, block: Block, load: Detached) {
         let mut mapped = self.cache.resume(&self.file, block, load);
         if self.fill(block, mapped.loading()) {
-            mapped.land();
+            mapped.complete();
         }
     }
 
@@ -402,8 +402,8 @@ impl Disk for Model {
                 request
             };
             match request {
-                Some((block, load)) => self.land(block, load),
-                // Who lands the page wakes its sleepers, of whom this thread is one; a page that is mapped
+                Some((block, load)) => self.complete(block, load),
+                // The thread that completes the read wakes its sleepers, of whom this thread is one; a page that is mapped
                 // and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
                 // thread that has waited for a mutex since.
                 None if !done() => park(),

@@ -65,7 +65,7 @@ fn one_bad_block_in_a_combined_read_fails_alone() {
         assert!(failed[0].0 == 5 && is_io(&failed[0].1, OsError::EIO), "{kind} {way}: {failed:?}");
         let combined = stage.dam.reads().iter().any(|it| it.len > PAGE as u64);
         assert!(combined || way == ReadaheadStrategy::Prefetch, "{kind} {way}");
-        assert!(!stage.file.is_resident(5) && stage.file.is_resident(4), "[LND-2] {kind}");
+        assert!(!stage.file.is_resident(5) && stage.file.is_resident(4), "[CPL-2] {kind}");
         stage.dam.rule(|_| Fault::None);
         assert_says(&stage.file.read(5).unwrap(), 5);
         assert_settled(&stage);
@@ -146,11 +146,11 @@ fn a_file_cut_behind_the_pools_back_gives_the_pages_before_the_cut() {
         raw.set_len(at(21) + 100).unwrap();
         let failed = failures(&stage, 64, way);
         let blocks: Vec<u32> = failed.iter().map(|(block, _)| *block).collect();
-        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[LND-1] {kind}");
+        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[CPL-1] {kind}");
         for (_, error) in &failed {
             assert!(matches!(error, Error::Io(forebay_io::Error::PastEnd { .. })), "{error}");
         }
-        assert!((0..21).all(|block| stage.file.is_resident(block)), "[LND-1] {kind}");
+        assert!((0..21).all(|block| stage.file.is_resident(block)), "[CPL-1] {kind}");
         raw.set_len(at(64)).unwrap();
         assert_settled(&stage);
     }
@@ -175,7 +175,7 @@ fn an_error_reaches_every_stream_that_joined_and_nobody_else() {
 
 /// Checksums would tell a page that has not come in from one that has; here there are none.
 #[test]
-fn lnd_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
+fn cpl_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
     for (site, kind, way) in ways() {
         let Some(mut stage) = stage(&site, kind, 256, 64) else { continue };
         let options = FileOptions::new().checksum(Checksum::Off);
@@ -189,7 +189,7 @@ fn lnd_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() 
             false => Fault::None,
         });
         let failed = failures(&stage, 64, way);
-        assert!(failed.is_empty(), "[LND-1] {kind} {way}: {failed:?}");
+        assert!(failed.is_empty(), "[CPL-1] {kind} {way}: {failed:?}");
 
         stage.dam.rule(|_| Fault::None);
         stage.file.close().unwrap();
@@ -197,7 +197,7 @@ fn lnd_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() 
         let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
         raw.set_len(at(21) + 100).unwrap();
         let blocks: Vec<u32> = failures(&stage, 64, way).iter().map(|(block, _)| *block).collect();
-        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[LND-1] {kind} {way}");
+        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[CPL-1] {kind} {way}");
         raw.set_len(at(64)).unwrap();
         assert_settled(&stage);
     }

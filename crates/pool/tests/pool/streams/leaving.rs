@@ -125,7 +125,7 @@ fn a_plain_read_takes_a_page_that_a_dropped_stream_left_under_way() {
             reader.join().unwrap();
         });
         let expected: Vec<u64> = APART.iter().map(|&block| u64::from(block)).collect();
-        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
+        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
 }
@@ -330,7 +330,7 @@ fn streams_that_are_begun_and_dropped_leave_frames_for_others() {
             let block = 639 - turn;
             assert_says(&file.read(block).unwrap(), block);
         }
-        wait_until("what is under way to land", || {
+        wait_until("what is under way to complete", || {
             drop(file.read(0).unwrap());
             pool.view().iter().all(|frame| frame.pins == 0) || kind == Kind::Sync
         });

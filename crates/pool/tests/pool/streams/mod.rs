@@ -105,7 +105,7 @@ fn assert_settled(stage: &Stage) {
         assert_eq!(
             (frame.pins, frame.reading || frame.writing, frame.orphan),
             (0, false, false),
-            "[DPT-2] {frame}"
+            "[SUB-2] {frame}"
         );
     }
     let stats = pool.stats();
