@@ -27,7 +27,7 @@ use crate::tag::PageTag;
 /// Victims looked at beyond a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
 
-/// Frames looked at for a page that is read ahead, before look-ahead stands down: a pool in which that
+/// Frames looked at for a page that is read ahead, before look-ahead backs off: a pool in which that
 /// many in a row are in use or dirty has better things to do. One round of most pools, so that pages
 /// which were all used once do not look like hot ones.
 const AHEAD_SEARCH_FRAMES: usize = 1 << 16;

@@ -2,7 +2,7 @@
 //!
 //! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
 //! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
-//! none, the rest of the batch stays undone (it *stands down*), and whoever wants such a page reads it
+//! none, the rest of the batch stays undone (it *backs off*), and whoever wants such a page reads it
 //! by itself.
 //!
 //! Invariants:  [SUB-1] of one page at most one read is under way: what is mapped already is read through
@@ -62,7 +62,7 @@ pub(crate) struct Submitted {
     /// Pages read though nobody wanted them, whether they are kept or not.
     pub(crate) gaps: u32,
     /// True when there was no frame for the rest.
-    pub(crate) stood_down: bool,
+    pub(crate) backed_off: bool,
 }
 
 impl Submitted {
@@ -70,7 +70,7 @@ impl Submitted {
         self.requests += run.requests;
         self.pages += run.pages;
         self.gaps += run.gaps;
-        self.stood_down |= run.stood_down;
+        self.backed_off |= run.backed_off;
     }
 }
 
@@ -131,7 +131,7 @@ impl Ahead<'_> {
                 let block = run.first + step;
                 if wanted.next_if_eq(&block).is_some() {
                     let Some(frame) = supply.for_wanted() else {
-                        submitted.stood_down = true;
+                        submitted.backed_off = true;
                         break;
                     };
                     making.take_in(block, frame, &mut submitted);
@@ -148,8 +148,8 @@ impl Ahead<'_> {
             making.close(&mut submitted);
             prepared = making.prepared;
             all.add(submitted);
-            if all.stood_down {
-                self.core.counters.count(self.strategy.kind(), Event::StoodDown);
+            if all.backed_off {
+                self.core.counters.count(self.strategy.kind(), Event::BackedOff);
                 break;
             }
         }
@@ -371,7 +371,7 @@ impl Making<'_> {
         }
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
-            submitted.stood_down = true;
+            submitted.backed_off = true;
             return ahead.abandon(draft, submitted);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {

@@ -67,12 +67,12 @@ pub(crate) enum Event {
     PrefetchJoined,
     /// A page nobody had asked for was read, between two others.
     GapPage,
-    /// Look-ahead stood down: there was no clean frame for it.
-    StoodDown,
+    /// Look-ahead backed off: there was no clean frame for it.
+    BackedOff,
 }
 
 impl Event {
-    const COUNT: usize = Event::StoodDown as usize + 1;
+    const COUNT: usize = Event::BackedOff as usize + 1;
 }
 
 /// What is counted for the pool as a whole.
@@ -262,7 +262,7 @@ impl Counters {
                 prefetches_late: event(Event::PrefetchLate),
                 prefetches_joined: event(Event::PrefetchJoined),
                 gap_pages: event(Event::GapPage),
-                stood_down: event(Event::StoodDown),
+                backed_off: event(Event::BackedOff),
             }
         });
         let event = |event: PoolEvent| self.pool.0[event as usize].load(Ordering::Relaxed);

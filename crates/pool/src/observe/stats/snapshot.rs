@@ -69,7 +69,7 @@ counts! {
         prefetches_late: "Pages read ahead that were wanted before they were there.",
         prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
         gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
-        stood_down: "Times that look-ahead stood down for want of a clean frame.",
+        backed_off: "Times that look-ahead backed off for want of a clean frame.",
     }
 }
 

@@ -183,9 +183,9 @@ where
         self.stats.asked += u64::from(submitted.pages);
         self.stats.gap_blocks += u64::from(submitted.gaps);
         self.gaps.read(submitted.gaps);
-        self.crowded = submitted.stood_down;
-        if submitted.stood_down {
-            self.stats.stood_down += 1;
+        self.crowded = submitted.backed_off;
+        if submitted.backed_off {
+            self.stats.backed_off += 1;
             self.unpin_all();
             self.distance.halve();
         }

@@ -24,8 +24,8 @@ pub struct StreamStats {
     pub waits: u64,
     /// Time spent waiting for them.
     pub waited: Duration,
-    /// Times that look-ahead stood down for want of a clean frame.
-    pub stood_down: u64,
+    /// Times that look-ahead backed off for want of a clean frame.
+    pub backed_off: u64,
     /// Blocks that could not be given.
     pub errors: u64,
     /// Blocks ahead now.

@@ -173,7 +173,7 @@ fn every_event_has_a_count_of_its_own() {
         Event::PrefetchLate,
         Event::PrefetchJoined,
         Event::GapPage,
-        Event::StoodDown,
+        Event::BackedOff,
     ];
     assert_eq!(events.len(), Event::COUNT);
     for (event, n) in events.into_iter().zip(1..) {
