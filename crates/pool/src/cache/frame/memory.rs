@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use forebay_io::{Keeper, Lease, Mapping};
+use forebay_io::{Lease, Lender, Mapping};
 
 use super::life::Loading;
 use super::{Frame, FrameIndex, Frames};
@@ -117,13 +117,13 @@ impl FrameMemory {
     pub(crate) fn lend(self: &Arc<Self>, loading: &mut Loading<'_>) -> Lease {
         assert!(!loading.leased, "[MEM-3] a page was lent twice");
         loading.leased = true;
-        let keeper = Arc::clone(self) as Arc<dyn Keeper>;
-        // SAFETY: the mapping is initialised and lives as long as the keeper. A `Loading` is the
+        let lender = Arc::clone(self) as Arc<dyn Lender>;
+        // SAFETY: the mapping is initialised and lives as long as the lender. A `Loading` is the
         // only one of its frame, and while `leased` is set nobody else refers to the bytes: guards are
         // refused by the word, and `bytes_mut` by the flag ([MEM-3]). Optimistic readers may copy them, as
         // a lease allows: through `copy_racing`, and the version, which moved when the frame was
         // emptied, has them throw it away ([MEM-4]).
-        unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, keeper) }
+        unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, lender) }
     }
 
     /// Takes the page of a load back from a transfer that has ended.
@@ -313,7 +313,7 @@ impl std::ops::Deref for Words {
     }
 }
 
-impl Keeper for FrameMemory {
+impl Lender for FrameMemory {
     unsafe fn release(&self, _start: NonNull<u8>) {
         // The frame stays in the hands of its `Loading`, which learns of the end by the answer.
     }
