@@ -215,7 +215,7 @@ impl Pacer {
         let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
         self.asked = self.asked.min(in_hand);
         self.move_on(seen.now, seen.log_bytes);
-        self.note_slip(seen);
+        self.note_lag(seen);
         let verdict = self.verdict(sent);
         self.quiet = seen.in_flight == 0 && matches!(verdict, Verdict::Rest { .. });
         verdict
@@ -288,7 +288,7 @@ impl Pacer {
     }
 
     /// [PAC-5]
-    fn note_slip(&mut self, seen: &Observed) {
+    fn note_lag(&mut self, seen: &Observed) {
         let pages = self.plan.pages;
         if seen.pages_done >= pages {
             return;
