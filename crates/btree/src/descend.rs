@@ -40,14 +40,14 @@ pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
 const NONSENSE: &str = "its entries make no sense";
 
 impl Tree {
-    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `look` reads in it. `None` when
+    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `read` reads in it. `None` when
     /// somebody came between: begin again.
     #[inline]
     fn glide<R>(
         &self,
         goal: Goal<'_>,
         level: u8,
-        look: impl Fn(&Optimistic<'_>, Head) -> Option<R>,
+        read: impl Fn(&Optimistic<'_>, Head) -> Option<R>,
     ) -> Result<Option<(Optimistic<'_>, R)>> {
         let mut guard = self.file().optimistic(ROOT)?;
         let mut expected = None;
@@ -59,7 +59,7 @@ impl Tree {
                     return Err(WRONG_LEVEL);
                 }
                 if head.level <= level {
-                    return look(page, head).map(ControlFlow::Break).ok_or(NONSENSE);
+                    return read(page, head).map(ControlFlow::Break).ok_or(NONSENSE);
                 }
                 let below = child_index(page, head, goal).and_then(|at| child(page, at));
                 below.map(|below| ControlFlow::Continue((below, head.level - 1))).ok_or(NONSENSE)

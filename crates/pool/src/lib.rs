@@ -157,19 +157,19 @@
 //! }
 //! assert_eq!(index.inspect(0, |page| child(page, 15))?, Some(1));
 //!
-//! let look = index.optimistic(0)?; // the same by steps, for a way through several pages
-//! assert_eq!(look.inspect(|page| child(page, 20)), Some(Some(2)));
+//! let guard = index.optimistic(0)?; // the same by steps, for a way through several pages
+//! assert_eq!(guard.inspect(|page| child(page, 20)), Some(Some(2)));
 //! index.write(0)?[2] = 9; // somebody changes the page
-//! assert_eq!(look.inspect(|page| child(page, 20)), None); // begin again with a new look
+//! assert_eq!(guard.inspect(|page| child(page, 20)), None); // begin again with a new guard
 //! # pool.close()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A look also ends when the page leaves its frame. Whoever loops over looks at several pages
+//! A guard also ends when the page leaves its frame. A caller that loops over guards of several pages
 //! therefore counts the tries and takes latches in the end, as `copy` and `inspect` do. From a page to its child: find
-//! the child by `inspect`, look at it, and then ask the page once more whether it is
-//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's look tells of whatever
+//! the child by `inspect`, get a guard of it, and then ask the page's guard whether it is
+//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's guard tells of whatever
 //! becomes of the child from there on. `forebay-btree` goes down its tree so.
 //!
 //! ## Pins and latches

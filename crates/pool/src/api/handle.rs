@@ -299,8 +299,8 @@ impl PagedFile {
         Ok(Pin::held(self, frame, block))
     }
 
-    /// Returns a look at the page `block` that holds nothing and writes nothing shared: for pages that
-    /// many read and few change. Read in if need be. A look ends when the page changes, and also
+    /// Returns an optimistic guard of the page `block`, which holds nothing and writes nothing shared: for pages that
+    /// many read and few change. Read in if need be. A guard ends when the page changes, and also
     /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
     ///
     /// # Errors
@@ -308,7 +308,7 @@ impl PagedFile {
     #[inline]
     pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
         match Optimistic::now(&self.core, &self.file, block) {
-            Some(look) => Ok(look),
+            Some(guard) => Ok(guard),
             None => self.optimistic_slowly(block),
         }
     }
@@ -317,15 +317,15 @@ impl PagedFile {
     #[cold]
     #[inline(never)]
     fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
-        if let Some(look) = Optimistic::now_or_cold(&self.core, &self.file, block) {
-            return Ok(look);
+        if let Some(guard) = Optimistic::now_or_cold(&self.core, &self.file, block) {
+            return Ok(guard);
         }
         loop {
             let page = self.read(block)?;
-            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
+            let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
             drop(page);
-            if let Some(look) = look {
-                return Ok(look);
+            if let Some(guard) = guard {
+                return Ok(guard);
             }
             self.core.counters.count_pool(PoolEvent::OptimisticRetries);
         }
@@ -350,8 +350,8 @@ impl PagedFile {
         loop {
             let _latched = self.read(block)?;
             // Disturbed only by who takes the page from under the latch, as a truncation does: it is not found again.
-            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
-            if let Some(found) = look.and_then(|look| look.inspect(&mut read)) {
+            let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
+            if let Some(found) = guard.and_then(|guard| guard.inspect(&mut read)) {
                 return Ok(found);
             }
         }
@@ -367,8 +367,8 @@ impl PagedFile {
     /// The range passes the end of the page.
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        if let Some(look) = Optimistic::now(&self.core, &self.file, block)
-            && look.read_at_once(offset, into)
+        if let Some(guard) = Optimistic::now(&self.core, &self.file, block)
+            && guard.read_at_once(offset, into)
         {
             return Ok(());
         }

@@ -281,39 +281,43 @@ impl Cache {
     }
 
     /// The page `block` if it is in memory, not being changed and not cold: for a reader who holds nothing.
-    /// Whether what was seen is this page at all, [`Look::still_valid`] tells.
+    /// Whether what was seen is this page at all, [`VersionedFrame::still_valid`] tells.
     #[inline(always)]
-    pub(crate) fn look<'a>(&'a self, file: &'a CachedFile, block: Block) -> Option<Look<'a>> {
-        let entry = file.table.find(block);
-        let frame = entry.frame();
-        let seen = self.frames.see(frame)?;
-        seen.is_usual().then_some(Look { entry, frame, seen })
-    }
-
-    /// As [`Cache::look`], also of a page whose next use has to be counted: this is one.
-    pub(crate) fn look_and_count<'a>(
+    pub(crate) fn optimistic<'a>(
         &'a self,
         file: &'a CachedFile,
         block: Block,
-    ) -> Option<Look<'a>> {
+    ) -> Option<VersionedFrame<'a>> {
+        let entry = file.table.find(block);
+        let frame = entry.frame();
+        let seen = self.frames.see(frame)?;
+        seen.is_usual().then_some(VersionedFrame { entry, frame, seen })
+    }
+
+    /// As [`Cache::optimistic`], also of a page whose next use has to be counted: this is one.
+    pub(crate) fn optimistic_and_count<'a>(
+        &'a self,
+        file: &'a CachedFile,
+        block: Block,
+    ) -> Option<VersionedFrame<'a>> {
         let entry = file.table.find(block);
         let frame = entry.frame();
         let seen = self.frames.see(frame)?.settled()?;
         // Another page, at worst, that is used a little more often than it was asked for.
         self.frames.touch(frame);
-        Some(Look { entry, frame, seen })
+        Some(VersionedFrame { entry, frame, seen })
     }
 }
 
-/// A look at a page by somebody who holds nothing.
+/// A frame and the version it had, for a reader that holds nothing.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct VersionedFrame<'a> {
     entry: &'a Entry,
     pub(crate) frame: FrameIndex,
     seen: Seen<'a>,
 }
 
-impl Look<'_> {
+impl VersionedFrame<'_> {
     /// True when all reads of the page's bytes before this were of the state that was seen, and the page has
     /// not been discarded since.
     #[inline]

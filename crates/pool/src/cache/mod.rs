@@ -19,7 +19,7 @@ pub(crate) mod table;
 mod task;
 mod victim;
 
-pub(crate) use load::{Absent, Asked, Look, touch};
+pub(crate) use load::{Absent, Asked, VersionedFrame, touch};
 pub(crate) use task::{Came, Held};
 
 use std::ops::Deref;

@@ -119,7 +119,7 @@ impl<'f> Acquire<'f> {
             self.rest();
             return Poll::Ready(Ok(hold.frame));
         }
-        let found = self.look(how, waker);
+        let found = self.try_acquire(how, waker);
         match found {
             Ok(None) => Poll::Pending,
             Ok(Some(frame)) => {
@@ -134,7 +134,7 @@ impl<'f> Acquire<'f> {
     }
 
     /// As [`Acquire::poll`]; `None` when the waker is to be waited for.
-    fn look(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
+    fn try_acquire(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         let strategy = how.strategy;
         for _ in 0..LOOKS_MAX {

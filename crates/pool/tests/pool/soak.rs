@@ -171,7 +171,7 @@ impl Soak {
                 2 => file.flush_file().map(drop),
                 3 => self.change(number, &file, block, ring),
                 4 => self.copy(number, &file, block),
-                _ => self.look(number, &file, block, ring),
+                _ => self.read_one(number, &file, block, ring),
             };
             self.counts[what].fetch_add(1, Ordering::Relaxed);
             if let Err(error) = done {
@@ -181,7 +181,7 @@ impl Soak {
         }
     }
 
-    fn look(
+    fn read_one(
         &self,
         number: usize,
         file: &PagedFile,

@@ -83,7 +83,7 @@ impl<'a> Hold<'a> {
         let old = Word(self.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
-            frames().released_in_company(self.frame, old, held);
+            frames().released_beside_others(self.frame, old, held);
         }
     }
 }
@@ -190,14 +190,14 @@ impl<'a> Frame<'a> {
     }
 
     /// [FRM-5]. After the word was changed, as `Frames::touch` clears the bit before it changes the word: of the
-    /// two, the later one to change the word has the last say. A bit too many costs a look at the word; whoever
+    /// two, the later one to change the word has the last say. A bit too many costs a read of the word; a thread that
     /// has the frame exclusively may overwrite it (`next_version`), and has counted a use.
     #[cold]
     fn cool(self) {
         self.version.fetch_or(COLD, Ordering::AcqRel);
     }
 
-    /// From here on optimistic readers look away. The caller has the frame exclusively.
+    /// From here on optimistic readers find nothing. The caller has the frame exclusively.
     fn begin_change(self) {
         let version = self.next_version(Ordering::Relaxed);
         assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
@@ -568,7 +568,7 @@ impl Frames {
 
     #[cold]
     #[inline(never)]
-    fn released_in_company(&self, frame: FrameIndex, old: Word, held: u64) {
+    fn released_beside_others(&self, frame: FrameIndex, old: Word, held: u64) {
         if old.wakes_after(held) {
             self.parking.wake(frame, self.get(frame).word);
         }

@@ -145,7 +145,7 @@ fn frm_1_a_pinned_frame_is_not_claimed() {
     let version = frames.get(0).version();
     let (owned, page) = frames.claim(0, USAGE_MAX).unwrap();
     assert_eq!((page, frames.get(0).tag()), (tag(3), None));
-    assert_eq!(frames.get(0).version(), version + 1, "[FRM-2] looks at the old page are over");
+    assert_eq!(frames.get(0).version(), version + 1, "[FRM-2] guards of the old page are over");
     drop(owned);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
 }

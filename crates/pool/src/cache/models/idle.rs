@@ -77,13 +77,13 @@ fn loom_tab_5_memory_goes_after_the_last_page() {
     });
 }
 
-/// Whoever hits or looks gets the page or nothing: never another one's.
+/// A hit, or an optimistic read, gives the page or nothing: never another one's.
 #[test]
-fn loom_tab_5_a_hit_and_a_look_beside_memory_that_goes() {
+fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
     check(3, || {
         let pool = with(1, &[0]);
         let one = run(&pool, |pool| {
-            let seen = pool.look(0).and_then(|look| pool.read_by(look));
+            let seen = pool.optimistic(0).and_then(|seen| pool.read_by(seen));
             assert!(seen.is_none_or(|seen| seen == 10), "[OPT-1] {seen:?}");
             let strategy = &AccessStrategy::NORMAL;
             if let Some(held) = pool.cache.hit(&pool.file, 0, Mode::Shared, strategy) {

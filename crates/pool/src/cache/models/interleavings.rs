@@ -531,13 +531,13 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
     });
 }
 
-/// Looks at block 0 as somebody whose entry may be old by then, and reads it twice by one look.
-fn look_twice(pool: &Model, allowed: &[u64]) {
-    let Some(look) = pool.look(0) else { return };
-    let Some(one) = pool.read_by(look) else { return };
+/// Reads block 0 optimistically, as somebody whose entry may be old by then, and twice by one guard.
+fn read_twice(pool: &Model, allowed: &[u64]) {
+    let Some(seen) = pool.optimistic(0) else { return };
+    let Some(one) = pool.read_by(seen) else { return };
     assert!(allowed.contains(&one), "[OPT-1] {one} is not what the page ever said");
-    if let Some(two) = pool.read_by(look) {
-        assert_eq!(one, two, "[OPT-1] one look, two states");
+    if let Some(two) = pool.read_by(seen) {
+        assert_eq!(one, two, "[OPT-1] one guard, two states");
     }
 }
 
@@ -552,9 +552,9 @@ fn loom_opt_1_an_optimistic_reader_sees_one_state_while_a_writer_works() {
                 pool.frames().leave_exclusive(0);
             }
         });
-        look_twice(&pool, &[10, 11, 12]);
+        read_twice(&pool, &[10, 11, 12]);
         writer.join().unwrap();
-        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(12));
+        assert_eq!(pool.read_by(pool.optimistic(0).unwrap()), Some(12));
     });
 }
 
@@ -569,7 +569,7 @@ fn loom_opt_1_an_optimistic_reader_never_takes_another_page_for_its_own() {
             // As if somebody had written it meanwhile.
             assert_eq!(pool.value(0).unwrap(), 10);
         });
-        look_twice(&pool, &[10]);
+        read_twice(&pool, &[10]);
         other.join().unwrap();
     });
 }
@@ -581,8 +581,8 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
         pool.spoil(0);
         let other = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
         let waiter = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
-        if let Some(look) = pool.look(0) {
-            assert_ne!(pool.read_by(look), Some(BAD), "[OPT-1] a page that failed its check");
+        if let Some(seen) = pool.optimistic(0) {
+            assert_ne!(pool.read_by(seen), Some(BAD), "[OPT-1] a page that failed its check");
         }
         other.join().unwrap();
         waiter.join().unwrap();
@@ -593,10 +593,10 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
 /// A page that was truncated away and made anew: its old bytes are not valid any more, even while
 /// somebody keeps them pinned.
 #[test]
-fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
+fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
     check(3, || {
         let pool = with_block_0(2, 1);
-        let look = pool.look(0).unwrap();
+        let seen = pool.optimistic(0).unwrap();
         let pinned = run(&pool, |pool| {
             if let Ok(frame) = pool.enter(0, Mode::Pin) {
                 thread::yield_now();
@@ -607,14 +607,14 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
         });
         pool.truncate(0);
         pool.extend(20);
-        assert_eq!(pool.read_by(look), None, "[OPT-1] a page that is gone is still valid");
+        assert_eq!(pool.read_by(seen), None, "[OPT-1] a page that is gone is still valid");
         pinned.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 20);
         pool.assert_settled();
     });
 }
 
-/// Of a look that clears COLD and a hand that sets it, the later one to change the word has the last say.
+/// Of an optimistic read that clears COLD and a hand that sets it, the later one to change the word has the last say.
 #[test]
 fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
     check(4, || {
@@ -623,7 +623,7 @@ fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
         // Used once, and cold still.
         pool.value(0).unwrap();
         let hand = run(&pool, |pool| pool.frames().age(0));
-        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(10));
+        assert_eq!(pool.read_by(pool.optimistic(0).unwrap()), Some(10));
         hand.join().unwrap();
         pool.assert_settled();
     });

@@ -30,7 +30,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Came, Disk, Held, Look};
+use super::{Absent, Asked, Cache, Came, Disk, Held, VersionedFrame};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -277,14 +277,16 @@ impl Model {
         value != BAD
     }
 
-    fn look(&self, block: Block) -> Option<Look<'_>> {
-        self.cache.look(&self.file, block).or_else(|| self.cache.look_and_count(&self.file, block))
+    fn optimistic(&self, block: Block) -> Option<VersionedFrame<'_>> {
+        self.cache
+            .optimistic(&self.file, block)
+            .or_else(|| self.cache.optimistic_and_count(&self.file, block))
     }
 
     /// As `Optimistic::read`.
-    fn read_by(&self, look: Look<'_>) -> Option<u64> {
-        let [one, two] = self.memory[look.frame as usize].words();
-        if !look.still_valid() {
+    fn read_by(&self, seen: VersionedFrame<'_>) -> Option<u64> {
+        let [one, two] = self.memory[seen.frame as usize].words();
+        if !seen.still_valid() {
             return None;
         }
         assert_eq!(one, two, "[OPT-1] a mix of two states was taken for one");

@@ -83,8 +83,8 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             }
         }
         _ => {
-            if let Some(look) = pool.look(block)
-                && let Some(value) = pool.read_by(look)
+            if let Some(seen) = pool.optimistic(block)
+                && let Some(value) = pool.read_by(seen)
             {
                 // A change is counted before its latch goes, so no less than is seen.
                 let ever = 10 + u64::from(block)..=said(block);

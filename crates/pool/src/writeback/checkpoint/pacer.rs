@@ -209,7 +209,7 @@ impl Pacer {
         let passed = seen.now.saturating_sub(self.now);
         let waits = seen.foreground;
         for (foreground, waits) in [(&mut self.own, waits.own), (&mut self.ahead, waits.ahead)] {
-            foreground.look(waits, seen.now, passed, self.quiet, self.plan.over);
+            foreground.observe(waits, seen.now, passed, self.quiet, self.plan.over);
         }
         // What the disk had no room for is asked for again, at the pace of catching up.
         let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
@@ -355,7 +355,7 @@ impl Foreground {
     }
 
     /// `passed`: since the last step. `quiet`: nothing was in flight meanwhile. `over`: the interval.
-    fn look(
+    fn observe(
         &mut self,
         seen: Option<Latency>,
         now: Duration,
