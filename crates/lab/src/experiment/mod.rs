@@ -10,7 +10,7 @@
 pub mod checkpoint;
 mod contest;
 pub mod depth;
-mod means;
+mod modes;
 mod pattern;
 pub mod readahead;
 pub(crate) mod rounds;

@@ -18,8 +18,8 @@
 //!              [CON-2] the page cache is filled for all rows that want it full together, once in a
 //!              round
 //!              [CON-3] a measurement lasts its time, unless the plans are so small that it takes too many
-//! Failure:     a block that is not the one asked for ends the run; a row that this system has not the
-//!              means for is unmeasured and says why.
+//! Failure:     a block that is not the one asked for ends the run; a row that this system does not
+//!              support is unmeasured and says why.
 
 mod cache_state;
 mod entrant;

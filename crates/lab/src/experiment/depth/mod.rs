@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use forebay_io::{CacheMode, File, IoOptions, Kind, OpenOptions, Prefer};
 
-use super::means::{self, Means};
+use super::modes::{self, Modes};
 use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
 use super::window::{Window, queue};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
@@ -66,9 +66,9 @@ impl Experiment for Settings {
         let cells = self.cells();
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
-        let means = Means::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
-        means::check(cells.iter().map(|cell| means.missing(cell.backend, cell.cache)))?;
-        Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
+        let modes = Modes::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
+        modes::check(cells.iter().map(|cell| modes.missing(cell.backend, cell.cache)))?;
+        Ok(Box::new(move |bench, progress| self.run(bench, modes, progress)))
     }
 }
 
@@ -82,7 +82,7 @@ impl Settings {
             let (io, _) = queue(&options(kind, cache, depth, None), depth, workfile.block_bytes)?;
             Ok(io)
         };
-        let deep = means::note(kind, open(deepest));
+        let deep = modes::note(kind, open(deepest));
         if deep.available || open(1).is_err() {
             return deep;
         }
@@ -93,14 +93,14 @@ impl Settings {
     fn run(
         &self,
         bench: &Bench<'_>,
-        means: Means,
+        modes: Modes,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
         let row = |cell: Cell| Row {
-            failure: means.missing(cell.backend, cell.cache).map(str::to_owned),
+            failure: modes.missing(cell.backend, cell.cache).map(str::to_owned),
             ..Row::new(cell)
         };
-        let cells = self.surveyed(|kind| means.works(kind));
+        let cells = self.surveyed(|kind| modes.works(kind));
         let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
         let clock = Instant::now();
         let mut random = fastrand::Rng::with_seed(self.common.seed);
@@ -123,7 +123,7 @@ impl Settings {
         let lines = Line::all(&rows);
         Ok(Outcome {
             records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
-            backends: means.backends,
+            backends: modes.backends,
             section: view::section(&rows, &lines),
             ..conclusion::draw(self, &lines, &rows)
         })
