@@ -94,7 +94,7 @@ struct FbFile
 
 static HTAB *files = NULL;
 
-/* One relation that a reader reads in one way. */
+/* One relation that a reader reads in one mode. */
 typedef struct Use
 {
 	slist_node	link;

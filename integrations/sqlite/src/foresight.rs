@@ -326,7 +326,7 @@ impl Foresight {
         None
     }
 
-    /// The table whose leaf holds a rowid, and the way to it.
+    /// The table whose leaf holds a rowid, and the path to it.
     fn locate(&mut self, rowid: i64, leaf: u32, pages: &mut impl Pages) -> Option<(Tree, Path)> {
         let schema = self.trees.schema(pages)?;
         let tables = schema.iter().filter(|tree| tree.table.is_none()).take(TREES_MAX);

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn readers_past_the_cache_and_writers_through_it_do_not_meet_in_any_order() {
         let mut random = fastrand::Rng::with_seed(3);
-        let ways = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR];
+        let modes = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR];
         let openings = Openings::default();
         let mut open = Vec::new();
         for _ in 0..10_000 {
@@ -114,10 +114,10 @@ mod tests {
                 openings.close(inode, handle);
             } else if open.len() < 12 {
                 let (inode, direct) = (random.u64(..3), random.bool());
-                let way = ways[random.usize(..3)];
-                let asked = if direct { way | OFlags::DIRECT } else { way };
+                let mode = modes[random.usize(..3)];
+                let asked = if direct { mode | OFlags::DIRECT } else { mode };
                 let (opened, handle) = openings.open(inode, flags(asked));
-                open.push((inode, way, opened.contains(FopenFlags::FOPEN_DIRECT_IO), handle));
+                open.push((inode, mode, opened.contains(FopenFlags::FOPEN_DIRECT_IO), handle));
             }
             for inode in 0..3 {
                 let of_it = || open.iter().filter(|one| one.0 == inode);
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn who_is_alone_with_a_file_gets_what_was_asked_for() {
         let openings = Openings::default();
-        for way in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
-            for (asked, given) in [(way, CACHED), (way | OFlags::DIRECT, DIRECT)] {
+        for mode in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+            for (asked, given) in [(mode, CACHED), (mode | OFlags::DIRECT, DIRECT)] {
                 let (opened, handle) = openings.open(7, flags(asked));
                 assert_eq!(opened, given, "{asked:?}");
                 openings.close(7, handle);

@@ -1,4 +1,4 @@
-//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which means), and what a
+//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which backend), and what a
 //! checkpoint.
 
 use std::str::FromStr;
@@ -116,7 +116,7 @@ pub enum ReadaheadStrategy {
     /// Read what is known to come straight into frames, sorted and merged, many requests at once.
     Async,
     /// Choose, and change one's mind on evidence. Direct files are read as by `Async`. In the page cache, plain
-    /// reads while the kernel has everything in memory; else a trial of two ways, the cheaper of which is
+    /// reads while the kernel has everything in memory; else a trial of two modes, the cheaper of which is
     /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
     /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`
     /// against `Async`.

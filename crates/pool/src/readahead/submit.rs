@@ -33,7 +33,7 @@ use crate::tag::Block;
 /// Memory for pages that are read through and thrown away, in one pool, in bytes.
 const GAP_BYTES: usize = 1 << 20;
 
-/// On whose behalf pages are read ahead, and by which way.
+/// On whose behalf pages are read ahead, and how.
 pub(crate) struct Ahead<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) file: &'a Arc<FileCore>,

@@ -3,7 +3,7 @@
 //! Encryption, a checksum of the engine's own, a tag that says whose page it is. There is one way in and one way
 //! out, and the built-in checksum stands on it beside the codec:
 //!
-//! | way | steps | where |
+//! | direction | steps | where |
 //! |---|---|---|
 //! | out | [`PageCodec::encode`], then the checksum is stamped | in the copy that is written; no latch is held |
 //! | in | the checksum is verified, then [`PageCodec::decode`] | in the frame, before anybody has the page |

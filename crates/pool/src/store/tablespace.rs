@@ -168,7 +168,7 @@ pub(crate) struct Space {
     only_queue: bool,
     page_bytes: u32,
     costs: Mutex<Costs>,
-    /// By which way streams read ahead through the page cache at the least cost.
+    /// The mode in which streams read ahead through the page cache at the least cost.
     pub(crate) winners: Winners,
     /// The kernel's readahead, in bytes, as it was when somebody asked first.
     readahead: OnceLock<Option<u64>>,

@@ -81,7 +81,7 @@ impl Cell {
         format!("{} pages, {}", self.dirty, self.cache)
     }
 
-    fn way_of_writing(&self) -> String {
+    fn write_mode(&self) -> String {
         let combine = if self.combine { "coalesced" } else { "one by one" };
         let pace = match (self.is_timed(), self.paced) {
             (false, _) => "",
@@ -93,7 +93,7 @@ impl Cell {
 
     fn label(&self) -> String {
         let beside = if self.foreground { ", beside readers" } else { "" };
-        format!("{}, {}{beside}", self.pages(), self.way_of_writing())
+        format!("{}, {}{beside}", self.pages(), self.write_mode())
     }
 
     /// Whether it is one synchronous write after another, which the others of its pattern and cache mode

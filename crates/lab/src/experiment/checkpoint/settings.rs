@@ -170,13 +170,13 @@ impl Settings {
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let (paced, foreground) = (false, false);
-        let mut ways = Vec::new();
+        let mut modes = Vec::new();
         for &elevator in &self.elevators {
-            ways.extend(self.combines.iter().map(|&combine| (elevator, combine)));
+            modes.extend(self.combines.iter().map(|&combine| (elevator, combine)));
         }
         for &dirty in &self.patterns {
             for &cache in &self.caches {
-                for &(elevator, combine) in &ways {
+                for &(elevator, combine) in &modes {
                     for &backend in self.backends.iter().filter(|kind| kind.serves(cache)) {
                         let cell =
                             Cell { dirty, elevator, combine, cache, backend, paced, foreground };
@@ -200,7 +200,7 @@ impl Settings {
         unique(&cells)
     }
 
-    /// Whether it writes in the best way that was asked for.
+    /// Whether it writes in the best mode that was asked for.
     pub(super) fn is_best(&self, cell: &Cell) -> bool {
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
         self.elevators.iter().max() == Some(&cell.elevator)
@@ -208,7 +208,7 @@ impl Settings {
             && serving == Some(&cell.backend)
     }
 
-    /// Whether it is to be measured before others, should time be short: the slowest way, which others
+    /// Whether it is to be measured before others, should time be short: the slowest mode, which others
     /// are compared with, and the best.
     pub(super) fn is_essential(&self, cell: &Cell) -> bool {
         cell.is_baseline() || self.is_best(cell)

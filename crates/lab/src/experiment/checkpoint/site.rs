@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_writing_is_the_one_that_the_cell_names() {
+    fn each_write_mode_is_the_one_that_the_cell_names() {
         for (elevator, combine, requests) in [
             (Order::Arrival, true, 4),
             (Order::Sorted, true, 3),
