@@ -35,7 +35,7 @@ struct fbl_run {
 
 // What became of the blocks foreseen.
 struct fbl_counts {
-  // Blocks asked for ahead of their reads.
+  // Blocks prefetched, before their reads.
   uint64_t asked;
   // Those of them that the consumer came to.
   uint64_t useful;

@@ -84,7 +84,7 @@ pub fn read_waited(read: Duration) -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct HintCounts {
-    /// Blocks asked for ahead of their reads.
+    /// Blocks prefetched, before their reads.
     pub asked: u64,
     /// Those of them that the consumer came to.
     pub useful: u64,

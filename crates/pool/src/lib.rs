@@ -273,7 +273,7 @@
 //! ## Reading what comes next
 //!
 //! An engine mostly knows which pages it will read: a scan reads all of them, an index or a bitmap has
-//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and ask for pages ahead:
+//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and prefetch pages:
 //! sorted and merged into few large requests, however the caller wants them given.
 //!
 //! ```

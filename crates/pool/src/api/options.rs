@@ -187,7 +187,7 @@ impl StreamOptions {
         self
     }
 
-    /// How blocks are asked for ahead. Default: as the file's handle says, then as the pool does.
+    /// How blocks are prefetched. Default: as the file's handle says, then as the pool does.
     #[must_use]
     pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
         self.readahead = Some(strategy);

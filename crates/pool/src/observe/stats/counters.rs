@@ -63,7 +63,7 @@ pub(crate) enum Event {
     Prefetch,
     /// A page read ahead was wanted before it was there.
     PrefetchLate,
-    /// A page wanted ahead was being read by someone else already.
+    /// A page to be prefetched was being read by another thread already.
     PrefetchJoined,
     /// A page nobody had asked for was read, between two others.
     GapPage,

@@ -46,7 +46,7 @@ pub(crate) struct Tally {
     statements: usize,
     rows: usize,
     notices: usize,
-    /// Blocks that the kernel was asked for ahead of their reads, without and with the extension.
+    /// Blocks that the kernel prefetched, before their reads, without and with the extension.
     hints: [u64; 2],
     /// Those of the statements for which the extension asks for more than the server, whose bitmap scans ask too.
     pub(crate) gained: u64,
