@@ -52,7 +52,7 @@ pub(crate) fn suite(workspace: &Metadata) -> Result<Command> {
 
 /// Runs the suite with `bug` planted. Gives the first promise that was broken.
 fn find(bug: &str, workspace: &Metadata) -> Result<String> {
-    // Whoever finds a bug goes without clearing up.
+    // A process that finds a bug goes without clearing up.
     let scratch = tempfile::Builder::new().prefix("forebay-bugs-").tempdir()?;
     let mut command = suite(workspace)?;
     command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", CUTS).env("TMPDIR", scratch.path());

@@ -40,8 +40,8 @@ pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
 const NONSENSE: &str = "its entries make no sense";
 
 impl Tree {
-    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `read` reads in it. `None` when
-    /// somebody came between: begin again.
+    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `read` reads in it. `None`
+    /// when somebody came between: begin again.
     #[inline]
     fn glide<R>(
         &self,

@@ -117,7 +117,7 @@ pub(crate) fn allocate(file: &PagedFile) -> Result<PageMut<'_>> {
     Ok(page)
 }
 
-/// Gives a node's block back. Whoever still comes to it by an old way sees that it is no node.
+/// Gives a node's block back. A thread that still comes to it by an old path sees that it is no node.
 pub(crate) fn free(file: &PagedFile, mut page: PageMut<'_>) -> Result<()> {
     let mut meta = file.write(META_BLOCK)?;
     page.fill(0);

@@ -53,7 +53,7 @@ unsafe impl Sync for Lease {}
 impl Lease {
     /// A lease on `len` bytes from `start`, of which `lender` is told when it ends.
     ///
-    /// Until it ends, this crate and whoever has the lease may read the bytes, and write them through
+    /// Until it ends, this crate and the holder of the lease may read the bytes, and write them through
     /// `DerefMut` or by the transfer of a read request, in any order and at any moment.
     ///
     /// # Safety
@@ -67,7 +67,7 @@ impl Lease {
     /// Others may copy the bytes all the same, by atomic loads from a raw pointer or by an instruction that
     /// the compiler does not see into, if they throw away what they copied unless they can prove that
     /// nothing was written through the lease meanwhile. This is the reader's half of a sequence lock; by the
-    /// letter of the memory model its loads race with the plain stores of whoever fills the lease.
+    /// letter of the memory model its loads race with the plain stores of the thread that fills the lease.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, lender: Arc<dyn Lender>) -> Lease {
         Lease { start, len, lender }
     }
@@ -235,7 +235,7 @@ impl fmt::Debug for Arena {
 
 /// Memory of the process's own, unmapped when dropped: anonymous, and all zero at first, or a private copy of a file.
 ///
-/// It gives out addresses, no access: whoever leases parts of it answers for [MEM-1].
+/// It gives out addresses, no access: a lender of parts of it answers for [MEM-1].
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
@@ -313,9 +313,9 @@ impl Mapping {
     /// What the system said: most often that the memory is locked.
     ///
     /// # Safety
-    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. Whoever
-    /// copies from it at this moment, atomically, does not mind what it reads. References to atomics may stay that have
-    /// the value already which they get by this, and that nobody writes meanwhile.
+    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. A
+    /// caller that copies from it at this moment, atomically, does not mind what it reads. References to atomics may
+    /// stay that have the value already which they get by this, and that nobody writes meanwhile.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
         assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
         #[cfg(target_os = "linux")]
@@ -385,7 +385,7 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: whoever leases parts of a mapping keeps it, so no lease is left ([MEM-2]).
+        // SAFETY: a lender of parts of a mapping keeps it, so no lease is left ([MEM-2]).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "[MEM-2] munmap of {} bytes: {unmapped:?}", self.len);
     }

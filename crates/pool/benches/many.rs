@@ -6,8 +6,9 @@
 //! that they are read at random, or it would read megabytes around each. Bare io_uring reads every page each time. fio
 //! reads random blocks of the same file by io_uring, direct, and adds up nothing; it tells a rate.
 //!
-//! Rounds are interleaved, each with a new list and in another order of the modes. `cargo bench -p forebay --bench many` measures, in
-//! `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once, small and without fio.
+//! Rounds are interleaved, each with a new list and in another order of the modes. `cargo bench -p forebay --bench
+//! many` measures, in `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once,
+//! small and without fio.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![expect(unsafe_code, reason = "the mapping that the pool stands beside")]

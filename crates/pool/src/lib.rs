@@ -8,7 +8,7 @@
 //!
 //! It is for people who write a storage engine (a B-tree, a heap, a hash file) and want neither
 //! `mmap`, which decides by itself what is written when, nor one more page cache of their own.
-//! Whoever wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
+//! A program that wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
 //! very small one, and the crate `forebay-btree`, beside this one, an index to learn from.
 //!
 //! # A tour
@@ -504,8 +504,8 @@
 //!
 //! ## Truncating and dropping
 //!
-//! What is cut off is gone at once, changed or not, and is never written. Whoever has such a page
-//! pinned keeps the bytes, to no effect, until letting go; whoever asks for it afterwards is told.
+//! What is cut off is gone at once, changed or not, and is never written. A thread that has such a page
+//! pinned keeps the bytes, to no effect, until it lets go; a caller that asks for it afterwards is told.
 //!
 //! ```
 //! # use forebay::{BufferPool, Error, Fate, FileOptions};
@@ -570,9 +570,9 @@
 //! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report what
 //! fails; the second also closes the files and lets go of the directories. A pool that is not closed
 //! writes what is dirty when its last handle (and its files' last) is dropped; but it does not sync
-//! and has nobody to tell, and while a panic unwinds it writes nothing. Whoever drops the last handle (or the last
-//! [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except in a waker,
-//! which the pool calls in the middle of its own work: there a thread is started for it.
+//! and has nobody to tell, and while a panic unwinds it writes nothing. The thread that drops the last handle (or the
+//! last [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except
+//! in a waker, which the pool calls in the middle of its own work: there a thread is started for it.
 //!
 //! # What it promises
 //!
@@ -587,7 +587,7 @@
 //! - **Durable means synced.** [`PagedFile::flush_file`] writes; [`PagedFile::sync`] makes what has
 //!   been written durable. Evictions and the cleaner only write.
 //! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of
-//!   them are told. A read ahead that fails is nobody's error: whoever wants a page of it reads that
+//!   them are told. A read ahead that fails is nobody's error: a thread that wants a page of it reads that
 //!   page by itself, and is told what is wrong with it.
 //! - **No wait for a frame is endless.** When every frame is pinned, a thread is told so
 //!   ([`Error::NoFreeFrame`]) after [`PoolBuilder::frame_wait`].
@@ -615,7 +615,7 @@
 //!   [`salvage`](PagedFile::salvage) latch too; `pin` does not.
 //! - Latch pages in one order. Which one (from the root down, by block) is the engine's affair.
 //! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched
-//!   exclusively: they wait for whoever changes a dirty page. (A shared latch does not bar them, but
+//!   exclusively: they wait for a thread that changes a dirty page. (A shared latch does not bar them, but
 //!   `close` refuses while any page is in use.)
 //! - Do not ask for a page while holding a lock that [`Wal::flush_to`] takes. A read may have to
 //!   write another page first, and so to flush the log, on the same thread. For the same reason

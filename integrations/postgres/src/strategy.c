@@ -10,7 +10,7 @@
  *	max			SEQUENTIAL, for every access
  *	adaptive	as hint where reads have been seen to cost less with it, else nothing
  *
- * Advice holds while a query, or a VACUUM, that wants it runs. Whoever reads a relation is counted in its FbFile, by
+ * Advice holds while a query, or a VACUUM, that wants it runs. A reader of a relation is counted in its FbFile, by
  * access; advice is what all of them agree on, and NORMAL where they do not, or where there is none. It is
  * worked out anew when one comes, ends, or the setting changes, be it by the end of a transaction. A reader is
  * part of a memory context, and ends with it, however that ends.

@@ -225,7 +225,7 @@ impl Clockwork {
         self.shared.alarm.notify_one();
     }
 
-    /// Waits until the answers that are being sent are noted. Whoever got one may look at the log at once, and
+    /// Waits until the answers that are being sent are noted. A caller that got one may look at the log at once, and
     /// should find it there.
     pub(crate) fn settle(&self) {
         let mut inner = self.shared.lock();

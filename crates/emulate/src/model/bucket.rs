@@ -1,6 +1,6 @@
 //! Token bucket: so many a second, and so many at once after a rest.
 //!
-//! The bucket fills at its rate up to its depth. Whoever takes waits until there is enough. Something
+//! The bucket fills at its rate up to its depth. A command that takes waits until there is enough. Something
 //! larger than the bucket is deep waits until it is full, and leaves it in debt. Reckoning is exact: a
 //! token is a thousand million parts, of which each nanosecond brings as many as the rate is.
 //!

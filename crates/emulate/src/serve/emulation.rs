@@ -3,7 +3,7 @@
 //! Invariants:  [EMU-1] when an emulation has ended, its mount is gone from the mount table and the guardian
 //!              from the process table
 //!              [EMU-2] no request is left without an answer: at the end everything is answered at once
-//! Concurrency: the mount is served by threads of its own. Whoever holds an [`Emulation`] may look at it, and
+//! Concurrency: the mount is served by threads of its own. The holder of an [`Emulation`] may look at it, and
 //!              ends it by dropping it.
 //! Failure:     a mount that cannot be unmounted is left to the guardian; whatever fails on the way to a mount undoes what was done before it.
 

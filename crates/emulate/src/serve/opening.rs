@@ -4,7 +4,7 @@
 //! `FOPEN_DIRECT_IO`, without which FUSE lets direct writers in one by one. A short answer to such a handle's read
 //! is the file's end to the kernel, which does not look at its own idea of the size. But with a write-back cache the
 //! server learns of a file's growth only when the pages are written back: a direct read of a hole before them would
-//! find the end of the file. So such a handle and a writer through the cache do not meet. Whoever comes second is
+//! find the end of the file. So such a handle and a writer through the cache do not meet. The one that comes second is
 //! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers all
 //! the same and fills up short answers to its own size; a writer past the cache, whose writes are at the server
 //! when they return.

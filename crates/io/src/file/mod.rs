@@ -149,7 +149,7 @@ pub enum Change<'a> {
 /// Source: redb's storage backend, through which its tests build crash images; here for names too.
 pub trait Interpose: fmt::Debug + Send + Sync {
     /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
-    /// What it returns is what whoever asked for the change is told.
+    /// What it returns is what the caller that asked for the change is told.
     ///
     /// # Errors
     /// The system's, as `make` returns them, or one that the system might have returned. EINTR,

@@ -272,7 +272,7 @@ impl Shared {
         self.source.view()
     }
 
-    /// Whoever may change something.
+    /// The handle that may change something.
     fn writer(&self) -> Result<&Writer, OsError> {
         match &self.source {
             Source::Writer(writer) => Ok(writer),

@@ -173,7 +173,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
     assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
 }
 
-/// Whoever has a file open that is just being removed goes on with what the system has of it.
+/// A caller with a file open that is just being removed goes on with what the system has of it.
 #[test]
 fn a_file_changes_its_size_while_it_is_removed() {
     let site = Site::new();

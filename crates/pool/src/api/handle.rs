@@ -51,7 +51,7 @@ impl PagedFile {
         handle
     }
 
-    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. A thread that has the
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
@@ -313,7 +313,7 @@ impl PagedFile {
         }
     }
 
-    /// As [`PagedFile::optimistic`], after waiting for whoever changes the page, or reading it in.
+    /// As [`PagedFile::optimistic`], after waiting for the thread that changes the page, or reading it in.
     #[cold]
     #[inline(never)]
     fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
@@ -457,7 +457,7 @@ impl PagedFile {
     }
 
     /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
-    /// not: whoever waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
+    /// not: a thread that waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
     /// is and for nothing, until letting go. Waits for the I/O of those pages.
     ///
     /// If recovery relies on a log record that says "the file is shorter": first append the record and have it durable, then
@@ -496,7 +496,7 @@ impl PagedFile {
     }
 
     /// Writes every page that is dirty now. Says nothing about durability: see
-    /// [`PagedFile::sync`]. Waits for whoever has a dirty page latched exclusively: do not call it
+    /// [`PagedFile::sync`]. Waits for threads that have a dirty page latched exclusively: do not call it
     /// with a page of this file latched so. Gives the number of pages written.
     ///
     /// # Errors

@@ -17,21 +17,21 @@ use crate::tag::Block;
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl Cache {
-    /// The file is `blocks` blocks long now: throws away every page beyond. By whoever has the right to resize
+    /// The file is `blocks` blocks long now: throws away every page beyond. By the thread that has the right to resize
     /// it, before it is cut on disk.
     pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
         file.set_cut(blocks);
         self.discard_from(disk, file, blocks);
     }
 
-    /// The file is dropped: throws away all its pages. By whoever has the right to resize it.
+    /// The file is dropped: throws away all its pages. By the thread that has the right to resize it.
     pub(crate) fn drop_pages<D: Disk>(&self, disk: &D, file: &D::File) {
         file.set_dropped();
         self.discard_from(disk, file, 0);
     }
 
     /// The file was looked at anew, and is `blocks` blocks long: throws away all its pages, to be read again. By
-    /// whoever has the right to resize it.
+    /// the thread that has the right to resize it.
     pub(crate) fn refresh<D: Disk>(&self, disk: &D, file: &D::File, blocks: u64) {
         file.set_refreshed(blocks);
         self.discard_from(disk, file, 0);

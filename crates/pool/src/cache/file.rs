@@ -1,8 +1,8 @@
 //! A file as the cache knows it: its page table, its length and its fate, while it is made shorter, closed or
 //! dropped and others read it.
 //!
-//! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
-//! table and discards what lies beyond; whoever loads a page first maps it, then checks the length.
+//! A thread that shortens a file first says so (the new length, or the fate), then goes through the page
+//! table and discards what lies beyond; a thread that loads a page first maps it, then checks the length.
 //! So one of the two sees the other, and no page beyond the end stays behind.
 //!
 //! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
@@ -36,7 +36,7 @@ use crate::tag::{Block, FileId, PageTag};
 const OPEN: u32 = 0;
 const DROPPED: u32 = 1;
 const CLOSED: u32 = 2;
-/// It will be closed, or open again: whoever has the right to resize it is about to find out.
+/// It will be closed, or open again: the thread that has the right to resize it is about to find out.
 const CLOSING: u32 = 3;
 
 /// What the cache knows of an open file.
@@ -82,18 +82,19 @@ impl CachedFile {
         self.blocks.load(Ordering::SeqCst) as Block
     }
 
-    /// The file is so long now. By whoever has the right to resize it.
+    /// The file is so long now. By the thread that has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
     }
 
-    /// The file is cut to so many blocks. By whoever has the right to resize it, who then discards the pages beyond.
+    /// The file is cut to so many blocks. By the thread that has the right to resize it, who then discards the pages
+    /// beyond.
     pub(super) fn set_cut(&self, blocks: Block) {
         lock(&self.appended).retain(|appended| appended.block < blocks);
         self.set_blocks(u64::from(blocks));
     }
 
-    /// The block was appended. By whoever has the right to resize the file, for who is to make the page.
+    /// The block was appended. By the thread that has the right to resize the file, for who is to make the page.
     pub(crate) fn set_appended(&self, appended: Appended) {
         lock(&self.appended).push(appended);
     }
@@ -109,14 +110,14 @@ impl CachedFile {
         if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }
     }
 
-    /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
-    /// pages.
+    /// The file was looked at anew, and is so long. By the thread that has the right to resize it, who then throws
+    /// away its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);
         self.set_blocks(blocks);
     }
 
-    /// The file is dropped. By whoever has the right to resize it.
+    /// The file is dropped. By the thread that has the right to resize it.
     pub(super) fn set_dropped(&self) {
         self.fate.store(DROPPED, Ordering::SeqCst);
     }
@@ -178,7 +179,7 @@ impl CachedFile {
         lock(&self.resize)
     }
 
-    /// Waits for whoever is changing the file's size or its fate.
+    /// Waits for the thread that is changing the file's size or its fate.
     pub(crate) fn wait_resized(&self) {
         drop(self.resizing());
     }
@@ -188,7 +189,7 @@ impl CachedFile {
 pub(crate) struct Closing<'f>(&'f CachedFile);
 
 impl<'f> Closing<'f> {
-    /// From here on nothing is loaded. By whoever has the right to resize the file, which is open.
+    /// From here on nothing is loaded. By the thread that has the right to resize the file, which is open.
     pub(crate) fn begin(file: &'f CachedFile) -> Closing<'f> {
         let before = file.fate.swap(CLOSING, Ordering::SeqCst);
         assert_eq!(before, OPEN, "[RSZ-2] a close of a file that is not open");

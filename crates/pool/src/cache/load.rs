@@ -2,7 +2,7 @@
 //! ahead.
 //!
 //! A hit is a lookup and one compare-and-swap. A miss takes a frame, maps the page to it as
-//! loading, reads, checks, and makes it resident. Whoever asks for a page that is loading pins the
+//! loading, reads, checks, and makes it resident. A thread that asks for a page that is loading pins the
 //! frame and sleeps on that read instead of issuing another.
 //!
 //! Invariants:  [LOD-1] of one page at most one read is under way (its entry is mapped once)
@@ -11,7 +11,7 @@
 //!              [LOD-3] while a page is mapped as loading, its loader waits for nothing but its read
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
-//! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
+//! Failure:     the error of a read is that of each caller who asked while it was under way; one that
 //!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
 //!              again.
 
@@ -331,7 +331,7 @@ impl VersionedFrame<'_> {
 }
 
 /// A page on its way in, mapped. Dropped before its load has ended, by a panic for one, it is taken out of the
-/// page table again, and whoever waits is sent to look again ([LOD-2]).
+/// page table again, and a thread that waits is sent to look again ([LOD-2]).
 #[must_use]
 pub(crate) struct MappedLoad<'a> {
     entry: Place<'a>,

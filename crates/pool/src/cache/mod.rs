@@ -45,7 +45,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// The exclusively latched page `block` of `file` is dirty from now on, by a change up to `lsn`. It is
-    /// counted first: whoever throws it away at this moment takes it off the count ([TAB-3]).
+    /// counted first: a thread that throws it away at this moment takes it off the count ([TAB-3]).
     pub(crate) fn mark_dirty(&self, file: &CachedFile, block: Block, frame: FrameIndex, lsn: Lsn) {
         let counts = !self.frames.get(frame).word().has(DIRTY);
         if counts {

@@ -7,7 +7,7 @@
 //! A directory that has become too small is replaced by a larger one. Lookups may still be in the old
 //! one, so it is kept until the table goes; as directories at least double, all the old ones together
 //! are no larger than the present one. A lookup in an old one can only miss a newer chunk, and
-//! whoever misses goes on to `entry`, which looks under the lock.
+//! a lookup that misses goes on to `entry`, which looks under the lock.
 //!
 //! An entry is a hint with two promises: a page that is resident or on its way in has its entry, and the frame
 //! that an entry leads to has been given to no other page. So an entry may lead to a frame that has lost the
@@ -119,12 +119,12 @@ impl Place<'_> {
     #[must_use]
     pub(crate) fn map(&self, frame: FrameIndex) -> bool {
         self.chunk.count_mapped();
-        // Release: whoever follows the entry finds the frame's tag. Who then looks at the file's
+        // Release: a thread that follows the entry finds the frame's tag. One that then looks at the file's
         // length needs a fence in between: see `file::resize`.
         let entry = &self.entry.frame;
         let old = entry.compare_exchange(NO_FRAME, frame, Ordering::AcqRel, Ordering::Relaxed);
         if old.is_err() {
-            // Whoever else empties a chunk next says what there is to say.
+            // The next thread to empty a chunk says what there is to say.
             self.count_unmapped();
         }
         old.is_ok()
@@ -139,7 +139,7 @@ impl Place<'_> {
     }
 
     fn count_unmapped(&self) -> bool {
-        // Release: whoever gives the memory back finds the entry empty ([TAB-5]).
+        // Release: a thread that gives the memory back finds the entry empty ([TAB-5]).
         let before = self.chunk.mapped.fetch_sub(1, Ordering::AcqRel);
         before == BACKED | 1 && self.chunk.can_go() && self.table.count_emptied()
     }

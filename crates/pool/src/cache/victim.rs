@@ -11,7 +11,7 @@
 //!              [VIC-2] a search ends: with a frame or with an error
 //! Failure:     a victim that cannot be written stays; another one is sought among the clean pages and
 //!              those of other tablespaces, and the error is the caller's only if there is none.
-//! Rejected:    waking whoever waits for a frame at each unpin: every hit would pay for it.
+//! Rejected:    waking a thread that waits for a frame at each unpin: every hit would pay for it.
 
 use std::time::Duration;
 
@@ -355,7 +355,7 @@ impl Cache {
 
 /// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
 fn unmap<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
-    // Whoever closes a file waits until its page table is empty.
+    // A thread that closes a file waits until its page table is empty.
     let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
     if unused {
         file.counts.wasted();

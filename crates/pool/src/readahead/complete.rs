@@ -3,7 +3,7 @@
 //! One page that a task waits for is another matter: what is wrong with it is told to everyone who waits.
 //!
 //! A combined read that fails says little about the pages in it: fifteen of sixteen may be sound. So no
-//! error is kept. The pages of a failed read are given up, as if nobody had tried; whoever wants one
+//! error is kept. The pages of a failed read are given up, as if nobody had tried; a thread that wants one
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
@@ -58,7 +58,7 @@ pub(crate) struct PendingRead {
 /// Who is told what is wrong with a page that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Whoever wants it reads it by itself, and is told then.
+    /// A thread that wants it reads it by itself, and is told then.
     Nobody,
     /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
     Everyone,

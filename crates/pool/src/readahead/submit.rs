@@ -2,14 +2,14 @@
 //!
 //! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
 //! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
-//! none, the rest of the batch stays undone (it *backs off*), and whoever wants such a page reads it
+//! none, the rest of the batch stays undone (it *backs off*), and a thread that wants such a page reads it
 //! by itself.
 //!
 //! Invariants:  [SUB-1] of one page at most one read is under way: what is mapped already is read through
 //!              like any gap   [SUB-2] every page mapped here is part of a request that is submitted
 //! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
 //!              its read nobody else's code is called and no frame is waited for: those of the whole
-//!              batch are found first. What is waited for is room in a full queue, which whoever waits
+//!              batch are found first. What is waited for is room in a full queue, which the thread that waits
 //!              drives, and with queue 0 the batch's earlier reads.
 
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
-//! Concurrency: looked up by whoever evicts or writes a page, under a lock of that file's own; changed by
+//! Concurrency: looked up by threads that evict or write a page, under a lock of that file's own; changed by
 //!              opening, closing, dropping. `places` is also the right to open: a file is opened by one thread
 //!              at a time.
 

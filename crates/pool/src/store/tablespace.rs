@@ -79,7 +79,7 @@ impl Tablespace {
         self
     }
 
-    /// For reading alone, beside whoever writes there: another process, or another pool of this one. The directory's
+    /// For reading alone, beside the writer there: another process, or another pool of this one. The directory's
     /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
     /// nothing is repaired after a crash: that is the writer's affair.
     ///

@@ -134,8 +134,8 @@ impl Retries {
         self.list().failed.clone()
     }
 
-    /// Wakes as many of those who wait for a frame as there are `frames`, and whoever's time is up, or all of them if
-    /// there is an error to tell; as many of those who wait for room as there is; and whoever waits for anything else.
+    /// Wakes as many of those who wait for a frame as there are `frames`, and those whose time is up, or all of them if
+    /// there is an error to tell; as many of those who wait for room as there is; and those who wait for anything else.
     /// True if there was a frame or room for any.
     pub(super) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
         let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());

@@ -1,5 +1,5 @@
-//! Pages that are not what was written: told with their place and sums, and given to whoever
-//! wants to save what can be saved.
+//! Pages that are not what was written: told with their place and sums, and given to callers who
+//! want to save what can be saved.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;

@@ -46,8 +46,8 @@ pub(super) struct Cursor {
     /// `table` is where its rows lead to, if they do.
     pub(super) tree: Tree,
     pub(super) link: Link,
-    /// The path to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up to it
-    /// lie one after the other in the file.
+    /// The path to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up
+    /// to it lie one after the other in the file.
     pub(super) path: Path,
     pub(super) leaf: u32,
     in_order: u32,

@@ -422,8 +422,8 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
     }
 }
 
-/// The path down an index, or a table without rowids, to an entry whose first column is this; with what it leads to. SQLite
-/// looks for the first of such, so it goes down to a leaf though an interior page has one.
+/// The path down an index, or a table without rowids, to an entry whose first column is this; with what it leads to.
+/// SQLite looks for the first of such, so it goes down to a leaf though an interior page has one.
 fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
     let geometry = Geometry::read(&file.bytes).unwrap();
     let (mut path, mut found) = (vec![root], None);

@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
         let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
-        // Whoever writes a number to it ends it with a line feed.
+        // A program that writes a number to it ends it with a line feed.
         fs::write(&file, "128").unwrap();
         let turned = knob.take().unwrap();
         set(&turned, Readahead::descriptor(Told::Random, None)).unwrap();

@@ -10,7 +10,7 @@
 //!  "change":{"what":"readahead","file":"/sys/…","found_kib":8192,"set_kib":[0]}}]}
 //! ```
 //!
-//! It is locked by its process, and the kernel drops that lock however the process ends: whoever gets the
+//! It is locked by its process, and the kernel drops that lock however the process ends: a process that gets the
 //! lock knows that it is nobody's any more.
 //!
 //! Invariants:  [CHG-1] a line that was not written to its end says nothing

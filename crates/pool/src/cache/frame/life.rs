@@ -5,7 +5,7 @@
 //!
 //! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
 //! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
-//! lead to a frame that has just lost its page, and whoever follows it finds out by the entry, looked at once
+//! lead to a frame that has just lost its page, and a thread that follows it finds out by the entry, looked at once
 //! more, or by the tag.
 
 use super::word::{
@@ -46,7 +46,7 @@ pub(crate) struct Discarded {
     pub(crate) dirty: bool,
 }
 
-/// A frame that the page table leads to and whose page is on its way in. Whoever has this fills
+/// A frame that the page table leads to and whose page is on its way in. The thread that has this fills
 /// the frame, and ends it by `finish` or `fail`; until then nobody else touches the bytes.
 #[must_use]
 pub(crate) struct Loading<'a> {
@@ -323,7 +323,7 @@ impl<'a> Owned<'a> {
     /// Names the page that is to come in and, if `map` can make the page table lead here, leaves
     /// the frame pinned and loading. `None` when another thread's load was mapped first.
     ///
-    /// `queue`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
+    /// `queue`: the queue that will carry the read, for threads that want to wait; 0 for this thread.
     pub(crate) fn load(
         self,
         tag: PageTag,
@@ -412,7 +412,7 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The load comes to nothing that concerns whoever waits, and the page table no longer leads here: they
+    /// The load comes to nothing that concerns those who wait, and the page table no longer leads here: they
     /// are sent to look again, and read for themselves. A frame whose bytes are still lent, as the loading
     /// thread panics, is lost to the pool: a transfer may yet write to them.
     pub(crate) fn abandon(self) {

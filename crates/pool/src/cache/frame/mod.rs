@@ -457,7 +457,7 @@ impl Frames {
         }
     }
 
-    /// The shared latch, with sleep. Whoever waits exclusively goes first, once: behind all of them,
+    /// The shared latch, with sleep. A thread that waits exclusively goes first, once: behind all of them,
     /// one after the other, a reader might stand for ever.
     fn latch_shared(&self, frame: FrameIndex) {
         let it = self.get(frame);

@@ -129,7 +129,7 @@ impl Word {
         self.0 & USAGE
     }
 
-    /// True of a page whose next use has to be counted, whoever it is.
+    /// True of a page whose next use has to be counted.
     #[inline]
     pub(crate) fn is_cold(self) -> bool {
         self.has(VALID) && (self.usage() == 0 || self.has(AHEAD))
@@ -192,7 +192,7 @@ impl Word {
             Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
             Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
-        // Whoever takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
+        // A thread that takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
         let here = mode != Mode::Pin || self.has(VALID);
         let free = here && self.0 & (ORPHAN | AHEAD | FULL | bars) == 0;
         free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
@@ -245,12 +245,12 @@ impl Word {
         };
         self.check_room();
         let granted = self.0 & bars == 0;
-        // Whoever still waits for it exclusively is woken with the others and says so again.
+        // A thread that still waits for it exclusively is woken with the others and says so again.
         let cleared = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
         granted.then_some(Word((self.0 & !cleared) + latch))
     }
 
-    /// The shared latch for a short look, past whoever waits for it exclusively: whoever flushes may
+    /// The shared latch for a short time, ahead of threads that wait for it exclusively: a thread that flushes may
     /// hold the page shared already, and would wait for one who waits for it.
     pub(crate) fn latched_passing(self) -> Option<Word> {
         self.check_room();
@@ -275,7 +275,7 @@ impl Word {
         (free && self.usage() <= usage_most).then_some(OWNED)
     }
 
-    /// No longer its file's page: whoever has it pinned keeps it, and it is never written. Not while
+    /// No longer its file's page: a thread that has it pinned keeps it, and it is never written. Not while
     /// it is on its way in or out.
     pub(crate) fn orphaned(self) -> Option<Word> {
         let settled = self.has(VALID) && !self.has(READING | WRITING | ORPHAN);
@@ -287,7 +287,7 @@ impl Word {
         self.has(DIRTY | WRITING)
     }
 
-    /// To be written by a checkpoint that begins now. Whoever has the page exclusively may have logged a
+    /// To be written by a checkpoint that begins now. A thread that has the page exclusively may have logged a
     /// change that is not marked yet, so such a page counts as dirty. `None` for a page that is clean.
     pub(crate) fn due(self) -> Option<Word> {
         let here = self.has(VALID) && !self.has(ORPHAN);

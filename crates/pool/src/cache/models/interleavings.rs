@@ -253,8 +253,8 @@ fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
     });
 }
 
-/// The frame of a failed load goes to another page at once. Whoever follows the entry that led to it, and compares
-/// nothing else, would take that page for its own.
+/// The frame of a failed load goes to another page at once. A thread that follows the entry that led to it, and
+/// compares nothing else, would take that page for its own.
 #[test]
 fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     for ahead in [false, true] {
@@ -278,8 +278,8 @@ fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     }
 }
 
-/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is mapped by then or
-/// is not: its entry is not the one to go.
+/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is mapped by then
+/// or is not: its entry is not the one to go.
 #[test]
 fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
     check(3, || {

@@ -405,8 +405,8 @@ impl Disk for Model {
             };
             match request {
                 Some((block, load)) => self.complete(block, load),
-                // The thread that completes the read wakes its sleepers, of whom this thread is one; a page that is mapped
-                // and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
+                // The thread that completes the read wakes its sleepers, of whom this thread is one; a page that is
+                // mapped and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
                 // thread that has waited for a mutex since.
                 None if !done() => park(),
                 None => {}

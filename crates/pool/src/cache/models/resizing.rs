@@ -112,7 +112,7 @@ fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     });
 }
 
-/// Whoever reads during a close that fails sees nothing of it; of one that ends well, at most that.
+/// A thread that reads during a close that fails sees nothing of it; of one that ends well, at most that.
 #[test]
 fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
     for synced in [false, true] {

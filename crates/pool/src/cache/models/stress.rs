@@ -115,7 +115,7 @@ fn random_steps(steps: usize, seed: u64) {
     }
 }
 
-/// Blocks come and go, and some cannot be read: whoever asks is told, and no frame is lost.
+/// Blocks come and go, and some cannot be read: the caller is told, and no frame is lost.
 fn truncations(steps: usize, seed: u64) {
     let pool = Model::new(FRAMES, BLOCKS);
     pool.spoil(1);

@@ -2,7 +2,7 @@
 //!
 //! Unlike at the gate of [`Disk`](crate::disk::Disk), no thread stands still for a read that is kept
 //! back: it is under way as far as everybody knows, and does not arrive. [`Dam::open`] lets all of them
-//! go, together with a request of its own, so that whoever drives or sleeps takes notice.
+//! go, together with a request of its own, so that the threads that drive or sleep take notice.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};

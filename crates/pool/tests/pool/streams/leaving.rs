@@ -287,7 +287,7 @@ fn abandoned(site: &Site, own: Kind, kind: Kind, turn: &str) -> Option<(BufferPo
 }
 
 #[test]
-fn what_an_abandoned_stream_left_is_taken_in_by_whoever_needs_it() {
+fn what_an_abandoned_stream_left_is_taken_in_by_who_needs_it() {
     let site = Site::new();
     let chosen =
         [(Kind::Threads, Kind::Sync), (Kind::Sync, Kind::Uring), (Kind::Sync, Kind::Threads)];

@@ -92,8 +92,8 @@ fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
 }
 
 #[test]
-fn whoever_asks_for_a_backend_gets_it_for_every_read_ahead() {
-    let test = "whoever_asks_for_a_backend_gets_it_for_every_read_ahead";
+fn a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead() {
+    let test = "a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead";
     if !can_chill(test) {
         return;
     }

@@ -1,4 +1,4 @@
-//! Tests of the counters: nothing is lost, whoever counts and whenever.
+//! Tests of the counters: nothing is lost, whichever thread counts and whenever.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
