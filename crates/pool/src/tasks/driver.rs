@@ -42,7 +42,7 @@ impl Driver {
     pub(crate) fn attend(&self, io: &Io) -> Result<Attended<'_>, Error> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let attended = Attended(self);
-        self.ring(io)?;
+        self.wake(io)?;
         Ok(attended)
     }
 
@@ -50,17 +50,17 @@ impl Driver {
     pub(crate) fn submitted(&self, io: &Io) {
         if self.waiting.load(Ordering::SeqCst) > 0
             && io.in_flight() > 0
-            && let Err(error) = self.ring(io)
+            && let Err(error) = self.wake(io)
         {
             tracing::error!(%error, "tasks that wait for a queue may wait for ever");
         }
     }
 
-    fn ring(&self, io: &Io) -> Result<(), Error> {
+    fn wake(&self, io: &Io) -> Result<(), Error> {
         if !self.threads || io.kind() == Kind::Threads {
             return Ok(());
         }
-        self.helper.ring(|| {
+        self.helper.wake(|| {
             let (io, waiting) = (io.clone(), Arc::clone(&self.waiting));
             move |helper: &Helper| {
                 io.wait_until(&|| {

@@ -105,7 +105,7 @@ impl Retries {
         };
         drop(list);
         drop(before);
-        if self.threads { self.helper.ring(work) } else { Ok(()) }
+        if self.threads { self.helper.wake(work) } else { Ok(()) }
     }
 
     /// The task waits no more.

@@ -74,8 +74,8 @@ impl Cleaner {
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.core.wakeup.stop.store(true, Ordering::Release);
-        // Rung anew even if it was rung already: the thread may have taken that one.
-        self.core.wakeup.rung.store(true, Ordering::Release);
+        // Woken again even if it was woken already: the thread may have taken that one.
+        self.core.wakeup.pending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -128,7 +128,7 @@ impl Round {
 fn give_back_tables(core: &Core) {
     let idle = core.files.all().into_iter().filter(|file| file.table.is_idle());
     if idle.filter(|file| file.table.give_back(CHUNKS_MAX)).count() > 0 {
-        core.wakeup.ring_for_tables();
+        core.wakeup.wake_for_tables();
     }
 }
 
