@@ -2,7 +2,7 @@
 //!
 //! A bug is one place in the code that asks, under `#[cfg(forebay_bug)]`, whether it is planted. The suite is
 //! built once with that cfg and run once for each bug, whose name it takes from its environment; a run that
-//! passes is a failure. Only our own crates are built anew: the cfg is given by a wrapper around rustc
+//! passes is a failure. Only our own crates are built again: the cfg is given by a wrapper around rustc
 //! (see [`crate::wrapper`]).
 //!
 //! Failure: the first bug that is not found ends the run.

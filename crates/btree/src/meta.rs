@@ -5,7 +5,7 @@
 //! checksum  kind  magic          version  page bytes  whole  free blocks used blocks
 //! ```
 //!
-//! A tree without a log cannot be mended after a crash, but it can know. Before the first change after a
+//! A tree without a log cannot be repaired after a crash, but it can know. Before the first change after a
 //! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes all else and syncs it before
 //! it sets `whole` again. So whatever a power cut leaves either is the last checkpoint, or says that it is not.
 //!

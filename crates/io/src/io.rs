@@ -159,8 +159,8 @@ impl Io {
         tickets
     }
 
-    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, for good or
-    /// ill, its [`Then`] is called with what came of it.
+    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully
+    /// or not, its [`Then`] is called with what came of it.
     ///
     /// That happens on any thread that drives the queue, waits, submits or looks, perhaps before this
     /// returns and perhaps in the middle of somebody else's wait. So a `Then` is short, does not panic,

@@ -64,7 +64,7 @@ impl Lease {
     /// - nobody else writes them, and nobody else has a reference to them (a shared one is allowed while
     ///   the lease is only read: part of a write request, or used through `Deref`).
     ///
-    /// Others may copy the bytes all the same, by atomic loads from a raw pointer or by an instruction that
+    /// Others may copy the bytes anyway, by atomic loads from a raw pointer or by an instruction that
     /// the compiler does not see into, if they throw away what they copied unless they can prove that
     /// nothing was written through the lease meanwhile. This is the reader's half of a sequence lock; by the
     /// letter of the memory model its loads race with the plain stores of the thread that fills the lease.

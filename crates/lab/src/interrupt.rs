@@ -1,7 +1,7 @@
 //! Ctrl-C: noticed between two requests, so that everything on the way out is ordinary.
 //!
 //! A first signal asks the run to stop; it ends as by an error, everything that was changed is put
-//! back, and the requests in flight are drained. A second one ends the process at once, but for
+//! back, and the requests in flight are drained. A second one ends the process at once, except for
 //! what has been registered as a [`Cleanup`]: a device's setting that has to be put back, a
 //! directory that has to go. A kill cannot be caught; the working file of `depth` has no name and
 //! is gone even then.
@@ -182,7 +182,7 @@ mod tests {
 
         let kept = counting();
         let number = kept.number;
-        // As `clean_up`, but for the cleanups of other tests.
+        // As `clean_up`, except for the cleanups of other tests.
         let work = cleanups().remove(&number).unwrap();
         work();
         drop(kept);

@@ -1,7 +1,7 @@
 //! `forebay-lookahead` for C: a consumer's hints, and its trials, in memory that the caller provides.
 //!
 //! What links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
-//! at the border (hints then sleep for ever, a trial has its first mode, and the caller sees nothing but that), and
+//! at the border (hints then sleep forever, a trial has its first mode, and the caller sees nothing but that), and
 //! a handle is plain memory: there is nothing to free.
 //!
 //! The header, include/forebay_lookahead.h, is generated from this file, and a test holds the two together.

@@ -12,7 +12,7 @@
 //! it is seen by then that they cost more than 256 of the other did; then after 4,096, and so on. A reader
 //! that evidently waits for the device tries the second mode after 128 blocks.
 //!
-//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the dearer mode is
+//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the costlier mode is
 //!              measured in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than
 //!              the whole trial of the other mode did ends there
 //! Concurrency: one owner.
@@ -31,7 +31,7 @@ const FIRST: u32 = 1024;
 /// The same where the reader evidently waits for the device, so that there is much to gain.
 const FIRST_WAITING: u32 = 128;
 
-/// Blocks after which the dearer mode has another turn.
+/// Blocks after which the costlier mode has another turn.
 const PATIENCE: u32 = 2048;
 const PATIENCE_MAX: u32 = 1 << 20;
 

@@ -119,7 +119,7 @@
 //! # }
 //! ```
 //!
-//! A page that was changed and not marked is dirty all the same when its guard goes, but no log is
+//! A page that was changed and not marked is dirty anyway when its guard goes, but no log is
 //! flushed for it. In a pool with a log that is counted
 //! ([`unlogged_changes`](PoolStats::unlogged_changes)), because it is nearly always a mistake.
 //!

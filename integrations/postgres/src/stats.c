@@ -193,7 +193,7 @@ fb_stats_add(Oid index, const uint64 *values)
 	release();
 }
 
-/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted anew then. */
+/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted again then. */
 static bool
 exists(Key key)
 {
@@ -301,7 +301,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(forebay_stat_reset);
 
-/* Begins anew for all indexes of this database, and for those without a name. */
+/* Begins again for all indexes of this database, and for those without a name. */
 Datum
 forebay_stat_reset(PG_FUNCTION_ARGS)
 {

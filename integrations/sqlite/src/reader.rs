@@ -6,7 +6,7 @@
 //! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
 //! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
 //!
-//! Invariants:  [RDR-1] asleep, no page is looked at but for its first byte  [RDR-2] a file whose header is not
+//! Invariants:  [RDR-1] asleep, no page is looked at except for its first byte  [RDR-2] a file whose header is not
 //!              SQLite's is left alone for good
 //! Concurrency: one owner.
 //! Failure:     none.

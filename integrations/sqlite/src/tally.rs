@@ -161,7 +161,7 @@ mod tests {
             tally.read(20, FAST, false); // that somebody asked for counts changes none
             tally.settle(|_| Some("t".to_owned()));
             tally.forget();
-            tally.read(20, FAST, false); // its tree is to be found anew
+            tally.read(20, FAST, false); // its tree is to be found again
         }
         let reads: Vec<_> =
             all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();

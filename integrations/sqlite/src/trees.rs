@@ -282,7 +282,7 @@ impl Trees {
         let mut page = root;
         for _ in 0..height {
             // An index, or a table without rowids, may have the row here; SQLite looks for the first of its key, and goes
-            // down for that all the same.
+            // down for that anyway.
             page = self.child_for(page, key, pages)?.1;
         }
         Ok(page)

@@ -84,7 +84,7 @@ pub(crate) struct Incoming<'a> {
 
 /// A request that was handed in and has no answer yet.
 #[derive(Debug)]
-#[must_use = "a request without an answer keeps its caller waiting for ever"]
+#[must_use = "a request without an answer keeps its caller waiting forever"]
 pub(crate) struct Ticket {
     request: u64,
     len: u64,

@@ -165,7 +165,7 @@ impl Emulation {
     }
 
     /// Ends the process when any of its threads panics, with the panic's message, after detaching the mount: a
-    /// reader gets an error then, and does not wait for ever. For a process that does nothing but emulate.
+    /// reader gets an error then, and does not wait forever. For a process that does nothing but emulate.
     pub fn end_process_on_panic(&self) {
         let mounted = self.mounted.clone();
         let before = std::panic::take_hook();

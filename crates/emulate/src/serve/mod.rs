@@ -12,7 +12,7 @@
 //! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
 //!
 //! The kernel side is made wide enough not to be the limit: asynchronous reads, 512 requests in the background,
-//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk all the same:
+//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk nevertheless:
 //! closing a file that was written writes its dirty pages back, which FUSE insists on; and a file that is open for
 //! direct reads is written past the page cache also by those who did not ask for that.
 //!

@@ -5,8 +5,8 @@
 //! is the file's end to the kernel, which does not look at its own idea of the size. But with a write-back cache the
 //! server learns of a file's growth only when the pages are written back: a direct read of a hole before them would
 //! find the end of the file. So such a handle and a writer through the cache do not meet. The one that comes second is
-//! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers all
-//! the same and fills up short answers to its own size; a writer past the cache, whose writes are at the server
+//! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers
+//! anyway and fills up short answers to its own size; a writer past the cache, whose writes are at the server
 //! when they return.
 //!
 //! Invariants:  [OPN-1] while a file is open to be read past the cache, nobody writes it through the cache

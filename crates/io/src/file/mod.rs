@@ -359,7 +359,7 @@ impl File {
     /// Makes completed writes durable, with the metadata needed to read them back (size included).
     ///
     /// # Errors
-    /// [`Error::Io`] once, and [`Error::Failed`] ever after: see the contract of
+    /// [`Error::Io`] once, and [`Error::Failed`] from then on: see the contract of
     /// [`backend`](crate::backend).
     pub fn sync_data(&self) -> Result<(), Error> {
         self.sync(Op::SyncData, sys::sync_data)

@@ -84,7 +84,7 @@ impl<C: Serialize, R: Serialize> Row<C, R> {
     }
 }
 
-/// One round: measures those `rows` whose numbers are in `order`, but for those that have failed. `label`: what
+/// One round: measures those `rows` whose numbers are in `order`, except for those that have failed. `label`: what
 /// `progress` is told of each.
 ///
 /// # Errors

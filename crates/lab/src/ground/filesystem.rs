@@ -146,7 +146,7 @@ impl Mounted {
     /// Unmounts it, and detaches the device. Nobody may use it any more.
     ///
     /// # Errors
-    /// The first thing that could not be undone; the rest is undone all the same.
+    /// The first thing that could not be undone; the rest is undone anyway.
     pub fn remove(self) -> anyhow::Result<()> {
         let Mounted { mount, attached, point, .. } = self;
         let results = [mount.undo(), attached.undo(), point.undo()];

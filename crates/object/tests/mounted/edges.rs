@@ -59,7 +59,7 @@ impl Far {
         written.into_result().unwrap();
     }
 
-    /// Synced, and mounted anew.
+    /// Synced, and mounted again.
     fn again(self, site: &Site, name: &str) -> Far {
         self.one.sync_data().unwrap();
         self.crashed(site, name)

@@ -221,7 +221,7 @@ impl PagedFile {
     /// with a log, mark it dirty with the record that says so.
     ///
     /// # Errors
-    /// As [`PagedFile::write`], but for those of reading.
+    /// As [`PagedFile::write`], except for those of reading.
     pub fn init(&self, block: Block) -> Result<PageMut<'_>, Error> {
         self.init_with(block, &AccessStrategy::NORMAL)
     }
@@ -464,14 +464,14 @@ impl PagedFile {
     /// truncate the file, and let no checkpoint begin between the two. One that begins later waits for a truncation under way.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same. On disk they may be
+    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool anyway. On disk they may be
     /// there; that is tried again by this call, by the next that makes the file longer, and by syncs, checkpoints and closes,
     /// which fail as long as it does. [`Error::Failed`] when it is not known whether the removal of segments is durable.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
 
-    /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
+    /// Looks at a read-only file again: it is as long as it is on disk now, and every page that is asked for from
     /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
     /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)); a stream that is under way reads the
     /// pages it has in hand again. Gives the number of blocks. Waits for the I/O of the file's pages. For one page that
@@ -479,7 +479,7 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
-    /// [`Error::SegmentSize`] from opening its segments anew, as when the writer has removed it: then it stays as it
+    /// [`Error::SegmentSize`] from opening its segments again, as when the writer has removed it: then it stays as it
     /// was.
     pub fn refresh(&self) -> Result<Block, Error> {
         self.file.refresh(self.core())
@@ -489,7 +489,7 @@ impl PagedFile {
     /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same. [`Error::Failed`] when it is
+    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool anyway. [`Error::Failed`] when it is
     /// not known whether the removal is durable.
     pub fn drop_file(&self) -> Result<(), Error> {
         self.file.drop_file(self.core())

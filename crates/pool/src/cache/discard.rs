@@ -30,7 +30,7 @@ impl Cache {
         self.discard_from(disk, file, 0);
     }
 
-    /// The file was looked at anew, and is `blocks` blocks long: throws away all its pages, to be read again. By
+    /// The file was looked at again, and is `blocks` blocks long: throws away all its pages, to be read again. By
     /// the thread that has the right to resize it.
     pub(crate) fn refresh<D: Disk>(&self, disk: &D, file: &D::File, blocks: u64) {
         file.set_refreshed(blocks);

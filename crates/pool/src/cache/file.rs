@@ -110,7 +110,7 @@ impl CachedFile {
         if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }
     }
 
-    /// The file was looked at anew, and is so long. By the thread that has the right to resize it, who then throws
+    /// The file was looked at again, and is so long. By the thread that has the right to resize it, who then throws
     /// away its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);

@@ -12,7 +12,7 @@
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
 //! Failure:     the error of a read is that of each caller who asked while it was under way; one that
-//!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
+//!              asks later tries again. A read ahead that fails is nobody's error: who waited is sent to look
 //!              again.
 
 use super::file::{Appended, CachedFile};
@@ -223,7 +223,7 @@ impl Cache {
             // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
             return Ok(None);
         };
-        // Who waits for this load may have come after the file has grown, and looks anew.
+        // Who waits for this load may have come after the file has grown, and looks again.
         checked?;
         if let Absent::Appended(appended) = absent {
             file.check_uncut(appended)?;

@@ -14,7 +14,7 @@
 //! page a moment ago, but one that still leads to a frame with a page in it leads to this page.
 //!
 //! What a scan of a huge file leaves is chunks that lead nowhere. Their entries stay where they are, for a look-up may be
-//! in them at any moment, and read as "no frame" ever after; the memory behind them goes back to the system. See
+//! in them at any moment, and read as "no frame" from then on; the memory behind them goes back to the system. See
 //! docs/adr/0023-memory-given-back.md.
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
@@ -197,7 +197,7 @@ fn no_entries() -> Box<Entries> {
     Box::new(std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) }))
 }
 
-/// Entries that lead nowhere: they are there for all tables, and for ever.
+/// Entries that lead nowhere: they are there for all tables, and forever.
 #[cfg(not(any(loom, shuttle)))]
 fn empty_entries() -> *mut Entries {
     static EMPTY: Entries = [const { Entry { frame: AtomicU32::new(NO_FRAME) } }; CHUNK_ENTRIES];
@@ -717,7 +717,7 @@ mod tests {
         assert_eq!(full - left, (chunks as usize - 1) * CHUNK_BYTES, "[TAB-5]");
         assert!(left <= 128 * chunks as usize + 4 * CHUNK_BYTES, "{left}");
         assert_eq!(table.mapped_from(0).collect::<Vec<_>>(), [(kept, kept)], "[TAB-5]");
-        // And anew.
+        // And again.
         assert!(blocks().all(|block| block == kept || table.lookup(block) == NO_FRAME));
         assert!(blocks().filter(|it| *it != kept).all(|block| table.entry(block).map(block)));
         assert!(blocks().all(|block| table.lookup(block) == block));

@@ -18,7 +18,7 @@ pub struct FrameView {
     pub name: String,
     /// The block.
     pub block: Block,
-    /// Pins, but for that of a queue that is reading the page.
+    /// Pins, except for that of a queue that is reading the page.
     pub pins: u64,
     /// Threads that have it latched shared.
     pub shared: u64,

@@ -1,7 +1,7 @@
 //! From runs of blocks to reads under way: frames found, pages mapped as loading, requests submitted.
 //!
 //! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
-//! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
+//! that nobody holds; except for the pages of its own ring, it writes nothing out for that. When there is
 //! none, the rest of the batch stays undone (it *backs off*), and a thread that wants such a page reads it
 //! by itself.
 //!
@@ -284,7 +284,7 @@ impl Ahead<'_> {
 }
 
 /// Requests that this thread carries out, one after the other. A panic of somebody's clock between two of them leaves
-/// none of their pages loading: what is left is read all the same ([SUB-2]).
+/// none of their pages loading: what is left is read anyway ([SUB-2]).
 struct Unread<'a> {
     io: &'a Io,
     prepared: std::vec::IntoIter<Prepared>,

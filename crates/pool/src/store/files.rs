@@ -221,7 +221,7 @@ impl Files {
         })
     }
 
-    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens anew what
+    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens again what
     /// is still there under its name.
     pub(super) fn forget(
         &self,

@@ -54,7 +54,7 @@ pub(super) enum Needs {
     },
     /// A place in this queue.
     Room(Io),
-    /// Whatever it is, it is looked for anew each time.
+    /// Whatever it is, it is looked for again each time.
     Time,
 }
 

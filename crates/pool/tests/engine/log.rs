@@ -76,7 +76,7 @@ impl Log {
         let redo = control.redo();
         let from = redo.unwrap_or(Lsn::NONE).0;
         let bytes = disk.read(&file, from)?;
-        // Without a redo point nothing was ever promised: the log begins anew.
+        // Without a redo point nothing was ever promised: the log begins again.
         let records = redo.map_or(Vec::new(), |_| read(&bytes, from));
         let end = records.last().map_or(from, |(lsn, _)| lsn.0);
         let len = file.len()?;

@@ -206,7 +206,7 @@ fn other_executors_will_do() {
         let left = Cell::new(tasks.len());
         let mut pool = LocalPool::new();
         let all = RefCell::new(tasks);
-        // It spawns what lives for ever; so all of them are polled by one of its tasks.
+        // It spawns what lives forever; so all of them are polled by one of its tasks.
         pool.run_until(std::future::poll_fn(|context| {
             all.borrow_mut().retain_mut(|task| {
                 let ended = task.as_mut().poll(context).is_ready();
@@ -277,7 +277,7 @@ fn acq_1_futures_dropped_anywhere_leave_nothing_behind() {
         });
         // The cleaner may have one for a moment.
         wait_until("pins", || pool.view().iter().all(|frame| frame.pins == 0)); // [ACQ-1]
-        // As many as there are: none is lost, and none latched for ever.
+        // As many as there are: none is lost, and none latched forever.
         let pins: Vec<_> = (0..12).map(|block| file.write(block).unwrap()).collect();
         drop(pins);
         pool.close().unwrap();

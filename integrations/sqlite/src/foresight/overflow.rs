@@ -12,7 +12,7 @@
 //!
 //! Invariants:  [OVF-1] rows are looked into while SQLite has fewer than the given number of their pages before it
 //!              [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] where more than one page in `CAME_FOR_EACH` was not
-//!              wanted, but for the first few, none is asked for
+//!              wanted, except for the first few, none is asked for
 //! Concurrency: one owner.
 //! Failure:     a link that leads nowhere ends its row.
 //! Source:      sqlite.org/fileformat2.html, 1.6.

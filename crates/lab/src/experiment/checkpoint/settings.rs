@@ -79,7 +79,7 @@ pub struct Settings {
     /// the best that works here]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend)]
     pub(super) backends: Vec<Kind>,
-    /// Writes in flight in each tablespace, but for sync
+    /// Writes in flight in each tablespace, except for sync
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) depth: u32,

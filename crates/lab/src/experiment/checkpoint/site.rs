@@ -1,8 +1,8 @@
 //! Site: a pool with the files of one cell, its pages changed and written out.
 //!
 //! Every measurement has a pool of its own, as large as what is dirty in it and somewhat larger, so that
-//! nothing leaves before the checkpoint; nobody cleans. Pages are made anew rather than read, since what
-//! was in them does not matter: all of a page is random, but for the start, which says which page it is
+//! nothing leaves before the checkpoint; nobody cleans. Pages are made rather than read, since what
+//! was in them does not matter: all of a page is random, except for the start, which says which page it is
 //! and from when.
 //!
 //! A cell with readers or pacing lasts an interval: first, with readers, a calm time, in which they show what

@@ -7,7 +7,7 @@
 //! What is measured: blocks come to the reader in the order of its list. While one is in hand,
 //! `depth` of the next ones are in flight; depth 0 requests a block only when it is needed. In each
 //! round every cell reads the same blocks, from an emptied page cache, and in an order of cells that is
-//! shuffled anew, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
+//! reshuffled, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
 //! whose knee is undecided after the first rounds get more while there is time.
 //!
 //! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start

@@ -209,7 +209,7 @@ mod tests {
             let finish = hold(&mut readers, AT_ONCE, Duration::from_millis(500)).unwrap();
             assert!(finish.total() > PASS, "a second pass: {finish:?}");
             assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
-            // Of the last pass alone, but for what was read when counting was over already.
+            // Of the last pass alone, except for what was read when counting was over already.
             let resident = readers[0].file.residency(0..PASS).unwrap();
             let bytes = resident.pages_resident * resident.page_bytes;
             let last = finish.total() % PASS;

@@ -4,7 +4,7 @@
 //! writer makes. Measured are writes of three sizes, each with its sync, appended and in place of what was
 //! written before, by every method that Linux has for it, with one writer and with several.
 //!
-//! All cells of a round are measured shortly after each other, in an order that is shuffled anew; those that
+//! All cells of a round are measured shortly after each other, in an order that is reshuffled; those that
 //! PostgreSQL can choose from get more rounds while it is undecided which is the best and there is time.
 //!
 //! Invariants:  [SYN-1] round n of a cell is beside round n of every other: who leaves does not come back

@@ -139,7 +139,7 @@ impl Notes {
         Ok(Some((notes, end as u64 + 1)))
     }
 
-    /// True when the machine was started anew since: of what was changed only files are left.
+    /// True when the machine was started again since: of what was changed only files are left.
     pub(super) fn are_of_another_boot(&self) -> bool {
         let now = boot();
         self.boot.is_some() && now.is_some() && self.boot != now

@@ -4,7 +4,7 @@
 //! even a shared one, is a write to one cache line by every thread. An optimistic reader writes
 //! nothing: it notes the frame's version, copies the bytes it needs, and compares the version again.
 //!
-//! Invariants:  [OPT-1] bytes are handed out only after the version has proved them unchanged, but for
+//! Invariants:  [OPT-1] bytes are handed out only after the version has proved them unchanged, except for
 //!              single loads to those who validate several at once
 //! Source:      LeanStore and vmcache (Leis et al., 2018 and 2023) for the use in a buffer manager.
 

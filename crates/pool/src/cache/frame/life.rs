@@ -202,7 +202,7 @@ impl Frames {
     pub(super) fn free_orphan(&self, frame: FrameIndex) {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
-        // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
+        // Nobody can pin an orphan, so the word is this thread's alone, except for SLEEPERS, which a
         // thread that waits has a pin for. The version moves before the frame can be
         // another page's ([OPT-1]).
         it.begin_change();
@@ -237,7 +237,7 @@ impl Frames {
         begun.is_ok()
     }
 
-    /// The copy has been made: what changes from here on makes the page dirty anew. The caller
+    /// The copy has been made: what changes from here on makes the page dirty again. The caller
     /// has it latched shared. What the copy has is for its write to save, or to give back.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
@@ -348,8 +348,8 @@ impl<'a> Owned<'a> {
         None
     }
 
-    /// Another thread was first. One with an old entry for the same page may have come here all
-    /// the same and wait; it is sent to look again.
+    /// Another thread was first. One with an old entry for the same page may have come here
+    /// nevertheless and wait; it is sent to look again.
     fn call_off(self, queue: u8) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);

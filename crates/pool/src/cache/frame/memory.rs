@@ -3,7 +3,7 @@
 //! The only place that turns a frame number into bytes. Who may touch them, and when, is said by the
 //! state word; the types that prove it are the guards and [`Loading`].
 //!
-//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, but for optimistic
+//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, except for optimistic
 //!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
 //!              [MEM-5] a page begins at a multiple of 4096, the least size of a page
 //! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the

@@ -458,7 +458,7 @@ impl Frames {
     }
 
     /// The shared latch, with sleep. A thread that waits exclusively goes first, once: behind all of them,
-    /// one after the other, a reader might stand for ever.
+    /// one after the other, a reader might stand forever.
     fn latch_shared(&self, frame: FrameIndex) {
         let it = self.get(frame);
         for _ in 0..SPINS {

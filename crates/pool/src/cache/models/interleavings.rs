@@ -590,7 +590,7 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
     });
 }
 
-/// A page that was truncated away and made anew: its old bytes are not valid any more, even while
+/// A page that was truncated away and made again: its old bytes are not valid any more, even while
 /// somebody keeps them pinned.
 #[test]
 fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
@@ -651,7 +651,7 @@ fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
 }
 
 /// The frame of a failed load, and with it the error, stays with those who have pinned it, though the page is read
-/// anew meanwhile, and well, into another one.
+/// again meanwhile, and well, into another one.
 #[test]
 fn loom_lod_2_an_error_stays_until_all_who_waited_have_seen_it() {
     check(3, || {

@@ -23,7 +23,7 @@ use crate::tag::PageTag;
 const POOL_SHARE: usize = 8;
 
 /// What one scan is about to do, with the frames it reuses. Made by
-/// [`BufferPool::strategy`](crate::BufferPool::strategy), anew for each scan: its ring is that
+/// [`BufferPool::strategy`](crate::BufferPool::strategy), a new one for each scan: its ring is that
 /// scan's, on however many threads it runs.
 #[derive(Debug)]
 pub struct AccessStrategy {

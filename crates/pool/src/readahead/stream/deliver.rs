@@ -275,7 +275,7 @@ where
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
         if let Some(held) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
-            // What was read together with a neighbour was read from disk all the same.
+            // What was read together with a neighbour was read from disk anyway.
             match ahead {
                 true => {
                     self.pace.read += 1;

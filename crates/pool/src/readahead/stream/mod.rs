@@ -379,7 +379,7 @@ where
         self.pace = Pace { refilled: self.handle.core().clock.now(), ..Pace::default() };
     }
 
-    /// Begins anew with other blocks. What is known of the old ones and not given out is forgotten; the
+    /// Begins again with other blocks. What is known of the old ones and not given out is forgotten; the
     /// look-ahead distance is kept, less for what was asked for in vain.
     pub fn reset<B>(&mut self, blocks: B)
     where

@@ -87,7 +87,7 @@ impl Dam {
         self.io.submit(request).wait().result.unwrap();
     }
 
-    /// The reads that were started so far, the oldest first, but for those of [`Dam::open`].
+    /// The reads that were started so far, the oldest first, except for those of [`Dam::open`].
     pub(crate) fn reads(&self) -> Vec<Seen> {
         let seen = self.river.seen.lock().unwrap();
         let of_pool = |it: &&Seen| it.op == Op::Read && it.path != self.nudge.path();

@@ -1,4 +1,4 @@
-//! Pausing, beginning anew, leaving: with reads under way, with nobody left to drive them.
+//! Pausing, beginning again, leaving: with reads under way, with nobody left to drive them.
 
 use std::thread;
 use std::time::Duration;

@@ -118,7 +118,7 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
     }
 }
 
-/// A stream of another tablespace does not drive that queue; all the same it gets its pins back.
+/// A stream of another tablespace does not drive that queue; it gets its pins back.
 #[test]
 fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
     let site = Site::new();

@@ -183,7 +183,7 @@ impl Soak {
         options
     }
 
-    /// Takes some of a stream, which is paused, begun anew and left in between.
+    /// Takes some of a stream, which is paused, begun again and left in between.
     fn stream(&self, random: &mut fastrand::Rng, kept: bool) {
         let file = self.file(kept);
         let stream = file.stream_with(Names::new(random, file), &self.options(random));

@@ -370,7 +370,7 @@ impl Scripts {
                 4 => "drop index child_item".to_owned(),
                 5 => format!("create index on {table} (id)"),
                 6 => "reindex table item".to_owned(),
-                // These are let through, and every session's cache of the relation is built anew.
+                // These are let through, and every session's cache of the relation is built again.
                 7 => format!("grant select on {table} to public"),
                 8 => "alter index item_a_b set (fillfactor = 80)".to_owned(),
                 9 => "alter index child_item set (fillfactor = 80)".to_owned(),

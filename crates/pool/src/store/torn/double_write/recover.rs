@@ -6,7 +6,7 @@
 //! version it is: if it is old, the log says what is missing.
 //!
 //! A page of zeroes is left alone too. It was never written, or not a byte of its first write has
-//! reached the disk; and a file that was dropped and made anew may have pages of zeroes where the double
+//! reached the disk; and a file that was dropped and made again may have pages of zeroes where the double
 //! write still has those of the old one.
 //!
 //! All this may be done again from the start if it is interrupted: the slots stay as they are until the
@@ -130,7 +130,7 @@ pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered
 
 const ENOENT: i32 = 2;
 
-/// A name that leads nowhere (a broken link) is there all the same.
+/// A name that leads nowhere (a broken link) is there anyway.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
