@@ -81,7 +81,7 @@ impl PagedFile {
     fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         let asked = self.asked(Mode::Shared, strategy, Absent::Read);
-        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire_slowly(&**core, &self.file, block, asked)?;
         Ok(PageRef::latched(self, frame, block))
     }
 
@@ -105,7 +105,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
-        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(self, frame, block))
     }
 
@@ -231,10 +231,10 @@ impl PagedFile {
     /// # Errors
     /// As [`PagedFile::init`].
     pub fn init_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageMut<'_>, Error> {
-        self.enter_to_init(block, strategy, Absent::Zero).map(zeroed)
+        self.acquire_to_init(block, strategy, Absent::Zero).map(zeroed)
     }
 
-    fn enter_to_init(
+    fn acquire_to_init(
         &self,
         block: Block,
         strategy: &AccessStrategy,
@@ -243,7 +243,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, absent);
-        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire_slowly(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(self, frame, block))
     }
 
@@ -264,8 +264,9 @@ impl PagedFile {
         loop {
             let appending = self.file.append()?;
             let appended = appending.appended;
-            let entered = self.enter_to_init(appended.block, strategy, Absent::Appended(appended));
-            match entered.and_then(|page| self.file.check_uncut(appended).map(|()| page)) {
+            let acquired =
+                self.acquire_to_init(appended.block, strategy, Absent::Appended(appended));
+            match acquired.and_then(|page| self.file.check_uncut(appended).map(|()| page)) {
                 Ok(page) => return Ok(zeroed(page)),
                 // It was cut off while this waited, and is another's if it is there again ([RSZ-3]).
                 Err(Error::PastEnd { .. } | Error::Gone { how: Fate::Truncated, .. }) => {}
@@ -295,7 +296,7 @@ impl PagedFile {
     pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
         let core = self.core();
         let asked = self.asked(Mode::Pin, strategy, Absent::Read);
-        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire(&**core, &self.file, block, asked)?;
         Ok(Pin::held(self, frame, block))
     }
 
@@ -544,7 +545,7 @@ impl PagedFile {
     }
 }
 
-/// A page that was entered to be made.
+/// A page that was acquired to be made.
 fn zeroed(page: PageMut<'_>) -> PageMut<'_> {
     let mut page = page.touched();
     page.fill(0);

@@ -67,7 +67,7 @@ impl Cache {
         let entry = file.table.find(block);
         let frame = entry.frame();
         let mapped = || entry.frame() == frame;
-        match self.frames.enter_mapped(frame, mode, touch(strategy), mapped) {
+        match self.frames.acquire_mapped(frame, mode, touch(strategy), mapped) {
             Some(held) => Some(held),
             None => self.hit_otherwise(file, block, frame, mode, strategy),
         }
@@ -84,11 +84,11 @@ impl Cache {
         mode: Mode,
         strategy: &AccessStrategy,
     ) -> Option<Hold<'_>> {
-        self.frames.enter(frame, file.tag(block), mode, touch(strategy))
+        self.frames.acquire(frame, file.tag(block), mode, touch(strategy))
     }
 
     /// The page `block` of `file`, pinned and latched as asked.
-    pub(crate) fn enter<'a, D: Disk>(
+    pub(crate) fn acquire<'a, D: Disk>(
         &self,
         disk: &D,
         file: &D::File,
@@ -100,14 +100,14 @@ impl Cache {
                 disk.counters().hit(asked.strategy.kind());
                 Ok(held.frame)
             }
-            None => self.enter_slowly(disk, file, block, asked),
+            None => self.acquire_slowly(disk, file, block, asked),
         }
     }
 
-    /// As [`Cache::enter`], after a first look that did not succeed.
+    /// As [`Cache::acquire`], after a first look that did not succeed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn enter_slowly<'a, D: Disk>(
+    pub(crate) fn acquire_slowly<'a, D: Disk>(
         &self,
         disk: &D,
         file: &D::File,
@@ -126,7 +126,7 @@ impl Cache {
                     None => continue, // Another thread was first.
                 }
             }
-            if self.frames.enter(frame, tag, mode, touch(strategy)).is_some() {
+            if self.frames.acquire(frame, tag, mode, touch(strategy)).is_some() {
                 disk.counters().hit(strategy.kind());
                 return Ok(frame);
             }
@@ -169,7 +169,7 @@ impl Cache {
             return match self.check_here(file, frame) {
                 Ok(()) => Ok(frame),
                 Err(error) => {
-                    self.frames.leave(frame, mode);
+                    self.frames.release(frame, mode);
                     if error.is_refreshed() {
                         continue;
                     }

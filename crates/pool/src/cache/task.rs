@@ -74,7 +74,7 @@ impl Cache {
         Poll::Ready(match self.check_here(file, frame) {
             Ok(()) => Ok(Came::Latched),
             Err(error) => {
-                self.frames.leave(frame, mode);
+                self.frames.release(frame, mode);
                 if error.is_refreshed() { Ok(Came::LookAgain) } else { Err(error) }
             }
         })

@@ -1,4 +1,4 @@
-//! A page as a task asks for it: what [`Cache::enter`](crate::cache::Cache::enter) is to a thread.
+//! A page as a task asks for it: what [`Cache::acquire`](crate::cache::Cache::acquire) is to a thread.
 //!
 //! The first look is a plain hit. Whatever then stands in the way is waited for with a waker: the load of the page,
 //! begun here if nobody else has, goes through the tablespace's queue; a latch; a frame; a place in the queue; the
@@ -165,7 +165,7 @@ impl<'f> Acquire<'f> {
                     Poll::Ready(frame) => self.hold(frame, frame.is_some()),
                 }
             } else if core.cache.frames.pin(frame, file.tag(block), touch(strategy)) {
-                // Not what was in the way a moment ago: see `enter_slowly`.
+                // Not what was in the way a moment ago: see `acquire_slowly`.
                 if core.cache.frames.get(frame).word().has(VALID) {
                     core.counters.hit(strategy.kind());
                 } else {

@@ -174,7 +174,7 @@ impl<H: Borrow<PagedFile>> Drop for PageRef<'_, H> {
     #[inline]
     fn drop(&mut self) {
         let holder = &self.holder;
-        self.held.leave_shared(|| &holder.borrow().core().cache.frames);
+        self.held.release_shared(|| &holder.borrow().core().cache.frames);
     }
 }
 
@@ -291,7 +291,7 @@ impl<H: Borrow<PagedFile>> DerefMut for PageMut<'_, H> {
 impl<H: Borrow<PagedFile>> Drop for PageMut<'_, H> {
     fn drop(&mut self) {
         self.settle();
-        self.holder.borrow().core().cache.frames.leave_exclusive(self.frame);
+        self.holder.borrow().core().cache.frames.release_exclusive(self.frame);
     }
 }
 

@@ -72,14 +72,14 @@ pub(crate) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// As [`Frames::leave_shared`]; `frames` is only looked for if there is somebody to tell.
+    /// As [`Frames::release_shared`]; `frames` is only looked for if there is somebody to tell.
     #[inline]
-    pub(crate) fn leave_shared(self, frames: impl FnOnce() -> &'a Frames) {
-        self.release(PIN + SHARED, frames);
+    pub(crate) fn release_shared(self, frames: impl FnOnce() -> &'a Frames) {
+        self.release_bits(PIN + SHARED, frames);
     }
 
     #[inline]
-    fn release(self, held: u64, frames: impl FnOnce() -> &'a Frames) {
+    fn release_bits(self, held: u64, frames: impl FnOnce() -> &'a Frames) {
         let old = Word(self.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
@@ -322,11 +322,11 @@ impl Frames {
 
     /// Pins the page that an entry of the page table leads to `frame` for, with the latch in `mode`, in one
     /// atomic step; `mapped` says whether it still does. `None` when something is in the way, or there is no
-    /// such frame; nothing is held then, and [`Frames::enter`] may have success.
+    /// such frame; nothing is held then, and [`Frames::acquire`] may have success.
     ///
     /// This is the whole of a hit, so what happens rarely is elsewhere.
     #[inline(always)]
-    pub(crate) fn enter_mapped(
+    pub(crate) fn acquire_mapped(
         &self,
         frame: FrameIndex,
         mode: Mode,
@@ -335,7 +335,7 @@ impl Frames {
     ) -> Option<Hold<'_>> {
         let word = self.frames.word(frame)?;
         let now = guess(word);
-        let next = Word(now).entered_again(mode, touch)?;
+        let next = Word(now).acquired_again(mode, touch)?;
         word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Only now that it is pinned does the frame keep its page ([FRM-1]). Had it been given to another
         // one since the entry was read, the word, which says that this one has come in, would show the
@@ -352,7 +352,7 @@ impl Frames {
 
     /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
     /// something is in the way, or there is no such frame; nothing is held then.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         &self,
         frame: FrameIndex,
         tag: PageTag,
@@ -360,7 +360,7 @@ impl Frames {
         touch: Touch,
     ) -> Option<Hold<'_>> {
         let it = self.find(frame)?;
-        let old = it.change(|word| word.entered(mode, touch)).ok()?;
+        let old = it.change(|word| word.acquired(mode, touch)).ok()?;
         if !it.holds(tag) {
             self.back_out(frame, PIN + latch_held(mode), old, touch);
             return None;
@@ -392,10 +392,10 @@ impl Frames {
     fn back_out(&self, frame: FrameIndex, held: u64, old: Word, touch: Touch) {
         // Cannot be refused.
         let _ = self.get(frame).change(|word| Some(word.unused(old, touch)));
-        self.release(frame, held);
+        self.release_bits(frame, held);
     }
 
-    /// What would keep [`Frames::enter`] from it now.
+    /// What would keep [`Frames::acquire`] from it now.
     pub(crate) fn obstacle(&self, frame: FrameIndex, tag: PageTag) -> Obstacle {
         let it = self.get(frame);
         if it.holds(tag) { it.word().obstacle() } else { Obstacle::NotHere }
@@ -562,8 +562,8 @@ impl Frames {
 
     /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
     #[inline]
-    fn release(&self, frame: FrameIndex, held: u64) {
-        self.held(frame).release(held, || self);
+    fn release_bits(&self, frame: FrameIndex, held: u64) {
+        self.held(frame).release_bits(held, || self);
     }
 
     #[cold]
@@ -579,27 +579,27 @@ impl Frames {
 
     #[inline]
     pub(crate) fn unpin(&self, frame: FrameIndex) {
-        self.release(frame, PIN);
+        self.release_bits(frame, PIN);
     }
 
     /// Lets go of a pin and the shared latch.
-    pub(crate) fn leave_shared(&self, frame: FrameIndex) {
-        self.held(frame).leave_shared(|| self);
+    pub(crate) fn release_shared(&self, frame: FrameIndex) {
+        self.held(frame).release_shared(|| self);
     }
 
     /// Lets go of a pin and the exclusive latch.
     #[inline]
-    pub(crate) fn leave_exclusive(&self, frame: FrameIndex) {
+    pub(crate) fn release_exclusive(&self, frame: FrameIndex) {
         self.get(frame).end_change();
-        self.release(frame, PIN + EXCLUSIVE);
+        self.release_bits(frame, PIN + EXCLUSIVE);
     }
 
     /// Lets go of a pin and the latch in `mode`.
-    pub(crate) fn leave(&self, frame: FrameIndex, mode: Mode) {
+    pub(crate) fn release(&self, frame: FrameIndex, mode: Mode) {
         match mode {
             Mode::Pin => self.unpin(frame),
-            Mode::Shared => self.leave_shared(frame),
-            Mode::Exclusive => self.leave_exclusive(frame),
+            Mode::Shared => self.release_shared(frame),
+            Mode::Exclusive => self.release_exclusive(frame),
         }
     }
 

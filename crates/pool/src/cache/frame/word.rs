@@ -169,7 +169,7 @@ impl Word {
         u64::from(self.usage() < most) * USE
     }
 
-    /// As if the use that [`Word::entered`] or [`Word::pinned`] made of the page, when its word was `old`,
+    /// As if the use that [`Word::acquired`] or [`Word::pinned`] made of the page, when its word was `old`,
     /// had not been.
     pub(crate) fn unused(self, old: Word, touch: Touch) -> Word {
         let used = old.used(touch).min(self.usage());
@@ -179,14 +179,14 @@ impl Word {
     /// One more pin, with the latch in `mode`; of a page found in the page table. `None` when
     /// something is in the way.
     #[inline]
-    pub(crate) fn entered(self, mode: Mode, touch: Touch) -> Option<Word> {
-        Word(self.0 & !AHEAD).entered_again(mode, touch)
+    pub(crate) fn acquired(self, mode: Mode, touch: Touch) -> Option<Word> {
+        Word(self.0 & !AHEAD).acquired_again(mode, touch)
     }
 
-    /// As [`Word::entered`], and `None` as well for a page that was read ahead: for the short way, which
+    /// As [`Word::acquired`], and `None` as well for a page that was read ahead: for the short path, which
     /// checks all that may be in the way with one comparison.
     #[inline]
-    pub(crate) fn entered_again(self, mode: Mode, touch: Touch) -> Option<Word> {
+    pub(crate) fn acquired_again(self, mode: Mode, touch: Touch) -> Option<Word> {
         let (bars, latch) = match mode {
             Mode::Pin => (0, 0),
             Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
@@ -199,7 +199,7 @@ impl Word {
     }
 
     /// Handed to a reader who has the page pinned: latched shared, and asked for. `None` as for
-    /// [`Word::entered`].
+    /// [`Word::acquired`].
     #[inline]
     pub(crate) fn delivered(self, touch: Touch) -> Option<Word> {
         let bars = VALID | ORPHAN | EXCLUSIVE | EXCLUSIVE_WAITS | (FULL & SHAREDS);
@@ -207,7 +207,7 @@ impl Word {
         free.then(|| Word((self.0 & !AHEAD) + SHARED + self.used(touch)))
     }
 
-    /// What kept [`Word::entered`] from it.
+    /// What kept [`Word::acquired`] from it.
     pub(crate) fn obstacle(self) -> Obstacle {
         self.check_room();
         if self.has(ORPHAN) {
@@ -354,20 +354,20 @@ mod tests {
 
     #[test]
     fn one_step_pins_latches_and_counts_the_use() {
-        let word = RESIDENT.entered(Mode::Shared, Touch::Count).unwrap();
+        let word = RESIDENT.acquired(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (1, 1, 1));
-        let word = word.entered(Mode::Shared, Touch::Count).unwrap();
+        let word = word.acquired(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (2, 2, 2));
-        assert_eq!(word.entered(Mode::Exclusive, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Exclusive, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Latched);
-        assert!(word.entered(Mode::Pin, Touch::Count).is_some());
+        assert!(word.acquired(Mode::Pin, Touch::Count).is_some());
     }
 
     #[test]
     fn wrd_1_exclusive_excludes_everyone_else() {
-        let word = RESIDENT.entered(Mode::Exclusive, Touch::Count).unwrap();
+        let word = RESIDENT.acquired(Mode::Exclusive, Touch::Count).unwrap();
         for mode in [Mode::Shared, Mode::Exclusive] {
-            assert_eq!(word.entered(mode, Touch::Count), None);
+            assert_eq!(word.acquired(mode, Touch::Count), None);
             assert_eq!(word.latched(mode), None);
         }
         assert_eq!(word.checked(), word);
@@ -382,7 +382,7 @@ mod tests {
             assert!(!word.has(VALID));
             assert_eq!(word.checked(), word);
             for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
-                assert_eq!(word.entered(mode, Touch::Count), None, "[WRD-3] {word:?}");
+                assert_eq!(word.acquired(mode, Touch::Count), None, "[WRD-3] {word:?}");
             }
         }
     }
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn a_waiting_writer_keeps_new_readers_out() {
         let word = Word(VALID | PIN | SHARED | EXCLUSIVE_WAITS);
-        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Shared, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Latched);
         assert_eq!(word.latched(Mode::Shared), None);
         let free = Word(word.0 - SHARED);
@@ -427,7 +427,7 @@ mod tests {
     fn use_counts_to_its_limit_and_ages_to_zero() {
         let mut word = RESIDENT;
         for _ in 0..10 {
-            word = word.entered(Mode::Pin, Touch::Count).unwrap();
+            word = word.acquired(Mode::Pin, Touch::Count).unwrap();
         }
         assert_eq!(word.usage(), USAGE_MAX);
         for _ in 0..10 {
@@ -435,7 +435,7 @@ mod tests {
         }
         assert_eq!((word.usage(), word.pins()), (0, 10));
         for _ in 0..3 {
-            word = word.entered(Mode::Pin, Touch::Once).unwrap();
+            word = word.acquired(Mode::Pin, Touch::Once).unwrap();
         }
         assert_eq!(word.usage(), 1);
     }
@@ -444,14 +444,14 @@ mod tests {
     #[should_panic(expected = "[WRD-2]")]
     fn wrd_2_too_many_pins_are_refused_before_they_overflow() {
         let full = Word(VALID + (COUNT_MAX + 1) * PIN);
-        assert_eq!(full.entered(Mode::Pin, Touch::Count), None);
+        assert_eq!(full.acquired(Mode::Pin, Touch::Count), None);
         full.obstacle();
     }
 
     #[test]
     fn a_page_on_its_way_in_can_be_pinned_and_not_latched() {
         let word = Word(READING | EXCLUSIVE | PIN);
-        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Shared, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Reading);
         assert_eq!(word.pinned(Touch::Once).unwrap().pins(), 2);
         assert_eq!(OWNED.pinned(Touch::Once), None);

@@ -15,7 +15,7 @@ use crate::cache::table::PageTable;
 fn with(frames: usize, resident: &[u32]) -> Arc<Model> {
     let pool = Model::new(frames, 2);
     for &block in resident {
-        assert_eq!(pool.enter(block, Mode::Pin).unwrap(), block);
+        assert_eq!(pool.acquire(block, Mode::Pin).unwrap(), block);
         pool.frames().unpin(block);
     }
     pool
@@ -88,7 +88,7 @@ fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
             let strategy = &AccessStrategy::NORMAL;
             if let Some(held) = pool.cache.hit(&pool.file, 0, Mode::Shared, strategy) {
                 assert_eq!(pool.read(held.frame), 10, "[TAB-4]");
-                pool.frames().leave_shared(held.frame);
+                pool.frames().release_shared(held.frame);
             }
         });
         if pool.evict(0) {

@@ -40,7 +40,7 @@ pub(super) fn run<R: 'static>(
 /// A pool with block 0 in frame 0, held by nobody.
 pub(super) fn with_block_0(frames: usize, blocks: u64) -> Arc<Model> {
     let pool = Model::new(frames, blocks);
-    assert_eq!(pool.enter(0, Mode::Pin).unwrap(), 0);
+    assert_eq!(pool.acquire(0, Mode::Pin).unwrap(), 0);
     pool.frames().unpin(0);
     pool
 }
@@ -50,7 +50,7 @@ fn add_one_by_latch(pool: &Model) {
     pool.latch_pinned(0, Mode::Exclusive);
     assert!(!pool.frames().get(0).version().is_multiple_of(2), "[FRM-2] held exclusively");
     pool.add(0, 1);
-    pool.frames().leave_exclusive(0);
+    pool.frames().release_exclusive(0);
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn loom_prk_1_readers_and_a_writer_wake_each_other() {
 fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         let writer = run(&pool, add_one_by_latch);
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         assert_eq!(pool.read(0), 10);
-        pool.frames().leave_shared(0);
+        pool.frames().release_shared(0);
         writer.join().unwrap();
         reader.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 11);
@@ -117,7 +117,7 @@ fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
     check(4, || {
         let pool = Model::new(2, 1);
         let visitor = run(&pool, |pool| pool.value(0).unwrap());
-        let frame = pool.enter(0, Mode::Pin).unwrap();
+        let frame = pool.acquire(0, Mode::Pin).unwrap();
         assert_eq!(visitor.join().unwrap(), 10, "[PRK-1]");
         pool.frames().unpin(frame);
         pool.assert_settled();
@@ -128,12 +128,12 @@ fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
 fn loom_prk_1_a_downgrade_wakes_readers() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Exclusive).unwrap();
+        pool.acquire(0, Mode::Exclusive).unwrap();
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         pool.add(0, 1);
         pool.frames().downgrade(0);
         assert_eq!(reader.join().unwrap(), 11, "[PRK-1]");
-        pool.frames().leave_shared(0);
+        pool.frames().release_shared(0);
         pool.assert_settled();
     });
 }
@@ -143,7 +143,7 @@ fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
     check(4, || {
         let pool = with_block_0(1, 1);
         pool.change(0, 1).unwrap();
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         assert!(pool.frames().begin_write(0));
         let truncation = run(&pool, |pool| pool.truncate(0));
         pool.frames().copied(0);
@@ -156,7 +156,7 @@ fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
 }
 
 fn add_one_by_upgrade(pool: &Model) {
-    pool.enter(0, Mode::Shared).unwrap();
+    pool.acquire(0, Mode::Shared).unwrap();
     let seen = pool.read(0);
     let version = pool.frames().get(0).version();
     if pool.frames().try_upgrade(0) {
@@ -170,7 +170,7 @@ fn add_one_by_upgrade(pool: &Model) {
     pool.add(0, 1);
     pool.frames().downgrade(0);
     assert!(pool.read(0) > seen);
-    pool.frames().leave_shared(0);
+    pool.frames().release_shared(0);
 }
 
 #[test]
@@ -197,10 +197,10 @@ fn loom_frm_1_a_pinned_frame_keeps_its_page() {
                 }
             });
             let frame = pool.lookup(0);
-            if pool.frames().enter(frame, tag(0), mode, Touch::Count).is_some() {
+            if pool.frames().acquire(frame, tag(0), mode, Touch::Count).is_some() {
                 assert_eq!(pool.read(frame), 10, "[FRM-1] another page in a pinned frame");
                 assert!(pool.frames().get(frame).holds(tag(0)), "[FRM-1]");
-                pool.frames().leave(frame, mode);
+                pool.frames().release(frame, mode);
             }
             other.join().unwrap();
             pool.assert_settled();
@@ -321,10 +321,10 @@ fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
 fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
     check(3, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Exclusive).unwrap();
+        pool.acquire(0, Mode::Exclusive).unwrap();
         pool.spoil(0);
         let visitor = run(&pool, |pool| pool.value(0));
-        pool.frames().leave_exclusive(0);
+        pool.frames().release_exclusive(0);
         if pool.evict(0) {
             let error = pool.value(0).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
@@ -476,14 +476,14 @@ fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
     for dropped in [true, false] {
         check(3, move || {
             let pool = with_block_0(1, 1);
-            pool.enter(0, Mode::Shared).unwrap();
+            pool.acquire(0, Mode::Shared).unwrap();
             let (mut held, waker) = (None, waker());
             assert!(pool.poll_value(0, Mode::Exclusive, &mut held, &waker).is_pending());
             let reader = run(&pool, |pool| pool.value(0).unwrap());
             if dropped {
                 held.take().into_iter().for_each(|held| pool.cache.let_go(held));
             }
-            pool.frames().leave_shared(0);
+            pool.frames().release_shared(0);
             assert_eq!(reader.join().unwrap(), 10, "[PRK-2]");
             held.into_iter().for_each(|held| pool.cache.let_go(held));
             pool.assert_settled();
@@ -514,12 +514,12 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
         pool.change(0, 1).unwrap();
         let evictor = run(&pool, |pool| pool.evict(0));
         let user = run(&pool, |pool| {
-            pool.enter(0, Mode::Exclusive).unwrap();
+            pool.acquire(0, Mode::Exclusive).unwrap();
             pool.add(0, 1);
             pool.mark_dirty(0, 0, Lsn(3));
-            pool.frames().leave_exclusive(0);
+            pool.frames().release_exclusive(0);
         });
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         assert!(pool.frames().begin_write(0));
         let lsn = pool.frames().copied(0);
         pool.frames().unlatch_shared(0);
@@ -547,9 +547,9 @@ fn loom_opt_1_an_optimistic_reader_sees_one_state_while_a_writer_works() {
         let pool = with_block_0(1, 1);
         let writer = run(&pool, |pool| {
             for _ in 0..2 {
-                pool.enter(0, Mode::Exclusive).unwrap();
+                pool.acquire(0, Mode::Exclusive).unwrap();
                 pool.add(0, 1);
-                pool.frames().leave_exclusive(0);
+                pool.frames().release_exclusive(0);
             }
         });
         read_twice(&pool, &[10, 11, 12]);
@@ -598,7 +598,7 @@ fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
         let pool = with_block_0(2, 1);
         let seen = pool.optimistic(0).unwrap();
         let pinned = run(&pool, |pool| {
-            if let Ok(frame) = pool.enter(0, Mode::Pin) {
+            if let Ok(frame) = pool.acquire(0, Mode::Pin) {
                 thread::yield_now();
                 pool.frames().unpin(frame);
             }

@@ -140,9 +140,9 @@ impl Model {
         self.disk[block as usize].load(Ordering::Relaxed)
     }
 
-    fn enter(&self, block: Block, mode: Mode) -> Result<FrameIndex, Error> {
+    fn acquire(&self, block: Block, mode: Mode) -> Result<FrameIndex, Error> {
         let (strategy, absent, reader) = (&AccessStrategy::NORMAL, Absent::Read, ());
-        self.cache.enter(self, &self.file, block, Asked { mode, strategy, absent, reader })
+        self.cache.acquire(self, &self.file, block, Asked { mode, strategy, absent, reader })
     }
 
     fn latch_pinned(&self, frame: FrameIndex, mode: Mode) {
@@ -181,18 +181,18 @@ impl Model {
 
     /// Adds to a page as its user would.
     fn change(&self, block: Block, more: u64) -> Result<(), Error> {
-        let frame = self.enter(block, Mode::Exclusive)?;
+        let frame = self.acquire(block, Mode::Exclusive)?;
         self.add(frame, more);
         self.mark_dirty(block, frame, Lsn::NONE);
-        self.frames().leave_exclusive(frame);
+        self.frames().release_exclusive(frame);
         Ok(())
     }
 
     /// Reads a page as its user would.
     fn value(&self, block: Block) -> Result<u64, Error> {
-        let frame = self.enter(block, Mode::Shared)?;
+        let frame = self.acquire(block, Mode::Shared)?;
         let value = self.read(frame);
-        self.frames().leave_shared(frame);
+        self.frames().release_shared(frame);
         Ok(value)
     }
 
@@ -221,7 +221,7 @@ impl Model {
         Poll::Ready(came.map(|came| {
             (came == Came::Latched).then(|| {
                 let value = self.read(frame);
-                self.frames().leave(frame, mode);
+                self.frames().release(frame, mode);
                 value
             })
         }))

@@ -10,7 +10,7 @@ use crate::error::{Error, Fate};
 fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Pin).unwrap();
+        pool.acquire(0, Mode::Pin).unwrap();
         let other = run(&pool, |pool| drop(pool.change(0, 1)));
         let truncation = run(&pool, |pool| pool.truncate(0));
         pool.frames().pin_again(0);
@@ -94,7 +94,7 @@ fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
 fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     check(2, || {
         let pool = Model::new(2, 2);
-        pool.enter(1, Mode::Pin).unwrap();
+        pool.acquire(1, Mode::Pin).unwrap();
         pool.frames().unpin(0);
         assert!(pool.prefetch(0));
         let hit = run(&pool, |pool| pool.value(1));

@@ -218,7 +218,7 @@ where
             held.keep();
             if core.cache.check_here(file, frame).is_err() {
                 // Cut off meanwhile; there may be a new page of that number.
-                core.cache.frames.leave(frame, Mode::Shared);
+                core.cache.frames.release(frame, Mode::Shared);
                 return self.read_alone(block);
             }
             core.cache.frames.touch(frame);
@@ -274,7 +274,7 @@ where
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
-        if let Some(held) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
+        if let Some(held) = core.cache.frames.acquire(frame, tag, Mode::Shared, use_once) {
             // What was read together with a neighbour was read from disk anyway.
             match ahead {
                 true => {
@@ -304,7 +304,7 @@ where
         let (mode, strategy, absent) = (Mode::Shared, &self.strategy, Absent::Read);
         let asked = Asked { mode, strategy, absent, reader };
         let core = handle.core();
-        let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
+        let frame = core.cache.acquire(&**core, handle.file(), block, asked)?;
         let page = PageRef::latched(handle, frame, block);
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
