@@ -12,7 +12,7 @@
 //! Invariants:  [MET-1] `whole` on the disk: no page there differs from the last checkpoint's
 //!              [MET-2] a block below `used` is this one, a node that the root leads to, or in the list of free
 //!              ones; blocks from there on have never been used
-//! Concurrency: the page's latch is taken last, by who holds latches of nodes, and for a few steps.
+//! Concurrency: the page's latch is taken last, by a thread that holds latches of nodes, and for a few steps.
 
 use forebay::{Block, Lsn, PageMut, PagedFile};
 

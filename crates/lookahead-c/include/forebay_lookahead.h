@@ -62,7 +62,7 @@ struct fbl_sampler {
 extern "C" {
 #endif // __cplusplus
 
-// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
 bool fbl_read_waited(int64_t read_ns);
 
 // How many bytes one consumer's hints take.

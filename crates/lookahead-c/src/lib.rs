@@ -38,7 +38,7 @@ struct Handle<T> {
     broken: bool,
 }
 
-/// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+/// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
     u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))

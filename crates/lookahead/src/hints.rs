@@ -285,7 +285,7 @@ impl Hints {
             return State::LeftOut;
         }
         if self.asleep || self.batched == BATCH_MAX {
-            return State::Done; // who foresees more than there is room for gets nothing for it
+            return State::Done; // foreseeing more than there is room for brings nothing
         }
         self.until_left_out -= 1;
         self.batch[self.batched] = Run { first: block, blocks: 1, wanted: 1 };

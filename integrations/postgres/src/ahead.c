@@ -11,7 +11,7 @@
  * (array_keys.c).
  *
  * Failure: as probe.c says, and as the source says. Where the query may stop, upper pages are not read, and leaves only
- * for values that were themselves read from disk: who fetches a row ahead may meet an unreadable block anyway.
+ * for values that were themselves read from disk: to fetch a row ahead may meet an unreadable block anyway.
  */
 #include "forebay.h"
 

@@ -102,7 +102,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// The leader sleeps here.
     alarm: Condvar,
-    /// Who waits for answers to be noted sleeps here.
+    /// Threads that wait for answers to be noted sleep here.
     noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,

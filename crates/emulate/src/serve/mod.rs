@@ -18,7 +18,7 @@
 //!
 //! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
 //! guardian, a small process that waits for the server's end. A mount that is in use is detached: nobody
-//! finds it any more, and who uses it gets errors. What was written to `disk` by then is in its data file.
+//! finds it any more, and processes that use it get errors. What was written to `disk` by then is in its data file.
 //!
 //! Linux only; elsewhere [`Emulation::mount`] says so.
 

@@ -1,6 +1,6 @@
 //! How a file is opened: through the page cache, or past it.
 //!
-//! Who opens a file for direct transfers may write from several threads at once, as to a disk. That is
+//! A process that opens a file for direct transfers may write from several threads at once, as to a disk. That is
 //! `FOPEN_DIRECT_IO`, without which FUSE lets direct writers in one by one. A short answer to such a handle's read
 //! is the file's end to the kernel, which does not look at its own idea of the size. But with a write-back cache the
 //! server learns of a file's growth only when the pages are written back: a direct read of a hole before them would

@@ -1,7 +1,7 @@
 //! The `uring` backend: io_uring, shared by all threads.
 //!
 //! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping
-//! happens under another, held also while its owner sleeps in the kernel; who finds it taken is
+//! happens under another, held also while its owner sleeps in the kernel; a thread that finds it taken is
 //! told so and sleeps on its own ticket. What was reaped is handed out after that lock is let go of: a
 //! continuation may take its time, say over checksums, and others reap and hand out meanwhile. No kernel thread polls for us (SQPOLL would burn a
 //! processor while idle), and submissions come from any thread, which rules out

@@ -271,7 +271,7 @@ impl File {
         self.descriptor.opened.atomic_write
     }
 
-    /// Whether the kernel is who keeps the promise of an atomic write.
+    /// Whether it is the kernel that keeps the promise of an atomic write.
     pub(crate) fn is_direct_by_kernel(&self) -> bool {
         self.descriptor.opened.by_kernel
     }

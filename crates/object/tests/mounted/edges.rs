@@ -161,7 +161,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    // Who comes second finds it gone, or there.
+                    // The second to come finds it gone, or there.
                     let _ = far.volume.open(&path, &OpenOptions::new().create(true));
                     let _ = far.volume.remove(&path);
                 }

@@ -350,7 +350,8 @@ impl PagedFile {
         }
         loop {
             let _latched = self.read(block)?;
-            // Disturbed only by who takes the page from under the latch, as a truncation does: it is not found again.
+            // Disturbed only by a thread that takes the page from under the latch, as a truncation does: it is not
+            // found again.
             let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
             if let Some(found) = guard.and_then(|guard| guard.inspect(&mut read)) {
                 return Ok(found);
@@ -458,7 +459,7 @@ impl PagedFile {
     }
 
     /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
-    /// not: a thread that waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
+    /// not: a thread that waits for one is told ([`Error::Gone`]), and a thread that has one pinned keeps it, as it
     /// is and for nothing, until letting go. Waits for the I/O of those pages.
     ///
     /// If recovery relies on a log record that says "the file is shorter": first append the record and have it durable, then

@@ -87,14 +87,15 @@ impl CachedFile {
         self.blocks.store(blocks, Ordering::SeqCst);
     }
 
-    /// The file is cut to so many blocks. By the thread that has the right to resize it, who then discards the pages
+    /// The file is cut to so many blocks. By the thread that has the right to resize it, which then discards the pages
     /// beyond.
     pub(super) fn set_cut(&self, blocks: Block) {
         lock(&self.appended).retain(|appended| appended.block < blocks);
         self.set_blocks(u64::from(blocks));
     }
 
-    /// The block was appended. By the thread that has the right to resize the file, for who is to make the page.
+    /// The block was appended. By the thread that has the right to resize the file, for the one that is to make the
+    /// page.
     pub(crate) fn set_appended(&self, appended: Appended) {
         lock(&self.appended).push(appended);
     }
@@ -104,13 +105,14 @@ impl CachedFile {
         lock(&self.appended).retain(|other| *other != appended);
     }
 
-    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By who has the page, or has mapped it.
+    /// Refuses a block that was appended and has been cut off since ([RSZ-3]). By the thread that has the page, or
+    /// has mapped it.
     pub(crate) fn check_uncut(&self, appended: Appended) -> Result<(), Error> {
         let uncut = lock(&self.appended).contains(&appended);
         if uncut { Ok(()) } else { Err(self.past_end(appended.block)) }
     }
 
-    /// The file was looked at again, and is so long. By the thread that has the right to resize it, who then throws
+    /// The file was looked at again, and is so long. By the thread that has the right to resize it, which then throws
     /// away its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);

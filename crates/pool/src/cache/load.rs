@@ -12,7 +12,7 @@
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
 //! Failure:     the error of a read is that of each caller who asked while it was under way; one that
-//!              asks later tries again. A read ahead that fails is nobody's error: who waited is sent to look
+//!              asks later tries again. A read ahead that fails is nobody's error: a thread that waited is sent to look
 //!              again.
 
 use super::file::{Appended, CachedFile};
@@ -156,7 +156,7 @@ impl Cache {
                 }
                 match loaded {
                     Loaded::Here => {}
-                    // Who wants no bytes does not mind that they could not be read.
+                    // A caller that wants no bytes does not mind that they could not be read.
                     Loaded::Failed(error) if absent == Absent::Read => return Err(error),
                     Loaded::Failed(_) | Loaded::LookAgain => continue,
                 }
@@ -223,7 +223,7 @@ impl Cache {
             // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
             return Ok(None);
         };
-        // Who waits for this load may have come after the file has grown, and looks again.
+        // A thread that waits for this load may have come after the file has grown, and looks again.
         checked?;
         if let Absent::Appended(appended) = absent {
             file.check_uncut(appended)?;

@@ -31,7 +31,7 @@ impl FileCore {
         self.lengthen(&mut resized, count)
     }
 
-    /// Makes the file one block longer, for who is to make its page.
+    /// Makes the file one block longer, for the thread that is to make its page.
     pub(crate) fn append(&self) -> Result<Appending<'_>, Error> {
         self.check_writable()?;
         let mut resized = self.resizing();
@@ -41,7 +41,7 @@ impl FileCore {
         Ok(Appending { file: self, appended })
     }
 
-    /// As [`FileCore::extend`], by who has the right to resize.
+    /// As [`FileCore::extend`], by the thread that has the right to resize.
     fn lengthen(&self, resized: &mut u64, count: Block) -> Result<Range<Block>, Error> {
         self.check_open()?;
         self.space.check_sound()?;

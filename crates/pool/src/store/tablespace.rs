@@ -406,7 +406,7 @@ fn queues(
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
-        // Who submits here waits at once: a hint would only be one system call more.
+        // A thread that submits here waits at once: a hint would only be one system call more.
         advise: false,
         ..IoOptions::default()
     })?;

@@ -4,8 +4,9 @@
 //! as there is something in flight and some task waits for the queue. What a thread has submitted beside it, it takes
 //! in as well.
 //!
-//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: who begins to wait says so
-//!              before the driver looks what is in flight, and who submits has done so before looking whether tasks wait
+//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: a task that begins to
+//!              wait says so before the driver looks what is in flight, and a thread that submits has done so before
+//!              looking whether tasks wait
 //! Concurrency: any thread; the driver's own holds no lock of the pool's while it waits.
 
 use std::sync::Arc;

@@ -30,7 +30,7 @@ pub(crate) struct Retries {
 
 #[derive(Debug, Default)]
 struct List {
-    /// Oldest first; who is woken goes, and comes back at the end.
+    /// Oldest first; one that is woken goes, and comes back at the end.
     tasks: VecDeque<Task>,
     numbered: u64,
     /// What kept the last look from finding any frame.

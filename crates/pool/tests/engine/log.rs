@@ -71,7 +71,7 @@ impl Log {
         disk.make_directory(directory)?;
         let file = disk.file(&directory.join("log"))?;
         let control = Control::open(disk, &directory.join("control"))?;
-        // Every time: who made the files may have been interrupted before this.
+        // Every time: the process that made the files may have been interrupted before this.
         disk.sync_directory(directory)?;
         let redo = control.redo();
         let from = redo.unwrap_or(Lsn::NONE).0;

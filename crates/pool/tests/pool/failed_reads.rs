@@ -120,7 +120,7 @@ fn panic_at_each_look(
     let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
     let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let pool = pool.build().unwrap();
-    // Who records looks at the clock as well.
+    // The trace looks at the clock as well.
     let _trace = pool.start_trace(100).unwrap();
     let mut file = numbered(&pool, "table", 40, 50);
     for calls in 1.. {

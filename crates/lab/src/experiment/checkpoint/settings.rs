@@ -23,7 +23,7 @@ const DIRTY_MIN: u32 = 64;
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Each measurement changes so many pages of a working file in a new pool, writes them \
-                  out by one checkpoint, and syncs. Who has arrival, combine off and backend sync \
+                  out by one checkpoint, and syncs. A cell of arrival, combine off and backend sync \
                   writes them as most engines did: one page after the other, in the order of frames. \
                   Every cell of one pattern and cache mode is compared with that.\n\
                   Readers: threads that read random pages at a steady rate, whatever the disk does. Cells \

@@ -11,7 +11,7 @@
 //! whose knee is undecided after the first rounds get more while there is time.
 //!
 //! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start
-//!              [DPT-2] round n of a cell is beside round n of every other: who leaves does not come back
+//!              [DPT-2] round n of a cell is beside round n of every other: one that leaves does not come back
 
 mod cell;
 mod conclusion;

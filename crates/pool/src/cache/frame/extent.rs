@@ -112,7 +112,7 @@ impl Frames {
         let (len, usable) = (self.len(), self.usable());
         assert!(count < len && usable == len, "[EXT-1] to {count} of {usable} of {len}");
         self.extent.usable.store(count as u64, Ordering::Release);
-        // Paired with the one in `take_free`: who does not see this bound has been seen with the frame.
+        // Paired with the one in `take_free`: a thread that does not see this bound has been seen with the frame.
         fence(Ordering::SeqCst);
         Shrinking { frames: self }
     }

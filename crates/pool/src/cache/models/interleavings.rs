@@ -388,7 +388,7 @@ fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     });
 }
 
-/// Mapped, and not submitted yet: who comes then waits for both.
+/// Mapped, and not submitted yet: a thread that comes then waits for both.
 #[test]
 fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     check(3, || {
@@ -402,7 +402,7 @@ fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     });
 }
 
-/// Its error is nobody's: who waited reads by itself, and is told what is wrong then.
+/// Its error is nobody's: a thread that waited reads by itself, and is told what is wrong then.
 #[test]
 fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     check(3, || {

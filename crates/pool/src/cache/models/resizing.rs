@@ -45,7 +45,8 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     }
 }
 
-/// Who comes after the file has grown again is not told of the end that it had before, by a load that came too late.
+/// A thread that comes after the file has grown again is not told of the end that it had before, by a load that came
+/// too late.
 #[test]
 fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
     check(4, || {

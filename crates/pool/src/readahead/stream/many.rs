@@ -53,7 +53,7 @@ impl PagedFile {
     ///
     /// The list may be longer than the pool: pages ahead of the caller are pinned, within what all streams
     /// together may pin, and are asked for in windows, the next when half of one has been taken. A page that was
-    /// given is the caller's to let go of: who collects pages needs a frame for each, and gets
+    /// given is the caller's to let go of: a caller that collects pages needs a frame for each, and gets
     /// [`Error::NoFreeFrame`] for those that have none.
     ///
     /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.
