@@ -151,7 +151,7 @@ pub(crate) struct PageTable {
     directory: AtomicPtr<Directory>,
     /// Entries that lead nowhere, and are never written.
     empty: AtomicPtr<Entries>,
-    owned: Mutex<Owned>,
+    owned: Mutex<TableMemory>,
     images: bool,
     /// How often the last entry of a chunk was emptied since memory was given back: at least as often as there are chunks
     /// that could. In a `Box`, as misses write it, and hits read what is around.
@@ -160,7 +160,7 @@ pub(crate) struct PageTable {
 
 /// What the pointers point to. Raw, because lookups read through them while this grows; made by
 /// `Box::into_raw` and freed by the table's drop alone ([TAB-2]). The newest directory leads to all chunks.
-struct Owned {
+struct TableMemory {
     /// Oldest first.
     directories: Vec<*mut Directory>,
     chunks: usize,
@@ -168,11 +168,11 @@ struct Owned {
     mapping: Option<(Arc<Mapping>, usize)>,
 }
 
-// SAFETY: `Owned` is the owner of its boxes, which hold only atomics; what it points to may be
+// SAFETY: `TableMemory` is the owner of its boxes, which hold only atomics; what it points to may be
 // dropped by any thread.
-unsafe impl Send for Owned {}
+unsafe impl Send for TableMemory {}
 
-impl Owned {
+impl TableMemory {
     /// Memory for the entries of a chunk, all of which lead nowhere.
     fn entries(&mut self, number: usize) -> (*mut Entries, Option<Arc<Mapping>>) {
         // The first chunk, which is all that a small file has, costs no mapping.
@@ -248,7 +248,7 @@ impl PageTable {
         PageTable {
             directory: AtomicPtr::new(first),
             empty: AtomicPtr::new(empty),
-            owned: Mutex::new(Owned { directories: vec![first], chunks: 0, mapping: None }),
+            owned: Mutex::new(TableMemory { directories: vec![first], chunks: 0, mapping: None }),
             images: false,
             emptied: Box::new(AtomicU32::new(0)),
         }
@@ -331,7 +331,7 @@ impl PageTable {
     }
 
     /// Replaces the directory by one that has a place for chunk `number`.
-    fn grow(&self, number: usize, owned: &mut MutexGuard<'_, Owned>) {
+    fn grow(&self, number: usize, owned: &mut MutexGuard<'_, TableMemory>) {
         let larger =
             Directory::new((number + 1).next_power_of_two(), self.empty.load(Ordering::Relaxed));
         let present = self.directory();

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use super::frame::word::{AHEAD, DIRTY, ORPHAN, READING, VALID, WRITING, Word};
 use super::frame::{FrameIndex, Owned};
-use super::replacement::{AccessStrategy, Slot, Verdict};
+use super::replacement::{AccessStrategy, RingSlot, Verdict};
 use super::{Cache, Disk};
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -67,7 +67,7 @@ impl Cache {
         &self,
         disk: &D,
         strategy: &AccessStrategy,
-    ) -> Result<(Owned<'_>, Option<Slot>), Error> {
+    ) -> Result<(Owned<'_>, Option<RingSlot>), Error> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
             if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {
@@ -86,7 +86,7 @@ impl Cache {
         &self,
         disk: &D,
         strategy: &AccessStrategy,
-    ) -> Option<(Owned<'_>, Option<Slot>)> {
+    ) -> Option<(Owned<'_>, Option<RingSlot>)> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
             if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {

@@ -22,7 +22,7 @@ use super::complete::{PendingRead, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
-use crate::cache::replacement::{AccessStrategy, Slot};
+use crate::cache::replacement::{AccessStrategy, RingSlot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -90,19 +90,19 @@ type Prepared = (Request, PendingRead);
 
 /// Frames for a batch, found before anything is mapped.
 struct Supply<'a> {
-    frames: Vec<(Owned<'a>, Option<Slot>)>,
+    frames: Vec<(Owned<'a>, Option<RingSlot>)>,
     /// Wanted pages that have not been given one yet.
     wanted: usize,
 }
 
 impl<'a> Supply<'a> {
-    fn for_wanted(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+    fn for_wanted(&mut self) -> Option<(Owned<'a>, Option<RingSlot>)> {
         self.wanted = self.wanted.saturating_sub(1);
         self.frames.pop()
     }
 
     /// For a page that nobody wants yet: only what the wanted ones leave.
-    fn for_gap(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+    fn for_gap(&mut self) -> Option<(Owned<'a>, Option<RingSlot>)> {
         if self.frames.len() > self.wanted { self.frames.pop() } else { None }
     }
 }
@@ -165,7 +165,7 @@ impl Ahead<'_> {
     pub(crate) fn fetch(
         &self,
         block: Block,
-        frame: (Owned<'_>, Option<Slot>),
+        frame: (Owned<'_>, Option<RingSlot>),
         place: Booked<'_>,
         told: Told,
     ) -> Result<Option<FrameIndex>, Error> {
@@ -321,7 +321,7 @@ impl Making<'_> {
     fn take_in(
         &mut self,
         block: Block,
-        frame: (Owned<'_>, Option<Slot>),
+        frame: (Owned<'_>, Option<RingSlot>),
         submitted: &mut Submitted,
     ) {
         let (core, file) = (self.ahead.core, self.ahead.file);

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use super::write::{Copy, Copying};
+use super::write::{Copying, PageCopy};
 use crate::cache::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
 use crate::cache::frame::{FrameIndex, Frames};
 use crate::core::Core;
@@ -199,7 +199,7 @@ fn write(
     let Some(file) = core.files.get(file) else { return Ok(()) };
     let at_once = (core.buffers.count() / 2).max(1);
     for pages in pages.chunks(at_once) {
-        let mut copies: Vec<Copy<'_>> = Vec::new();
+        let mut copies: Vec<PageCopy<'_>> = Vec::new();
         for &(tag, frame) in pages {
             if !core.cache.frames.pin(frame, tag, Touch::Not) {
                 continue;

@@ -109,11 +109,11 @@ impl PoolEvent {
 /// Counts per strategy, then the optimistic reads; the rest fills the cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Slot([AtomicU64; 8]);
+struct CounterSlot([AtomicU64; 8]);
 
 const OPTIMISTIC: usize = StrategyKind::COUNT;
 
-impl Slot {
+impl CounterSlot {
     /// Adds 1; only for the one thread that has this slot ([STAT-1]).
     #[inline]
     fn add_owned(&self, index: usize) {
@@ -140,10 +140,10 @@ struct PoolEvents([AtomicU64; PoolEvent::COUNT]);
 /// All that a pool counts and times.
 pub(crate) struct Counters {
     /// Nothing but these two pointers is on its cache line, because every hit reads it.
-    slots: Box<[Slot]>,
+    slots: Box<[CounterSlot]>,
     waits: Box<LiveWaits>,
     /// For threads whose number has no slot.
-    shared: Slot,
+    shared: CounterSlot,
     events: [Events; StrategyKind::COUNT],
     pool: PoolEvents,
 }
@@ -156,9 +156,9 @@ impl Counters {
 
     fn with_slots(slots: usize) -> Counters {
         Counters {
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| CounterSlot::default()).collect(),
             waits: Box::default(),
-            shared: Slot::default(),
+            shared: CounterSlot::default(),
             events: Default::default(),
             pool: PoolEvents::default(),
         }
