@@ -3,7 +3,7 @@
 //! A descent holds nothing. At each node it searches in place by loads of single words, which may be nonsense if
 //! somebody is changing the page: [`Optimistic::inspect`] says so when the search is over. Then it gets an optimistic
 //! guard of the child and looks at the node once more: a node that is unchanged after its child's guard began did lead
-//! to that child, and the child's guard tells of whatever becomes of the child from then on.
+//! to that child, and the child's guard shows what becomes of the child from then on.
 //!
 //! A writer goes down the same way, and latches the last node alone. It may come too late: the node was split,
 //! merged or freed in between. It need not ask the parents about that, because the node's own fences say which

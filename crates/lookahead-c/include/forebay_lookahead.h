@@ -96,7 +96,7 @@ bool fbl_hints_asleep(struct fbl_hints *hints);
 // As for `fbl_hints_asleep`.
 uint32_t fbl_hints_room(struct fbl_hints *hints);
 
-// Whether this block was foreseen lately: there is nothing to do for it.
+// Whether this block was foreseen recently: there is nothing to do for it.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
@@ -180,7 +180,7 @@ struct fbl_trial *fbl_trial_init(uint8_t *memory,
 // `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
 bool fbl_trial_second(struct fbl_trial *trial);
 
-// Reading `blocks` took `spent_ns` nanoseconds. Should the mode change now, the next `known` blocks still
+// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 // count for the old one.
 //
 // # Safety

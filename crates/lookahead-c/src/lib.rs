@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
     unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.room()) }
 }
 
-/// Whether this block was foreseen lately: there is nothing to do for it.
+/// Whether this block was foreseen recently: there is nothing to do for it.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.

@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
     unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.side() == Side::Second) }
 }
 
-/// Reading `blocks` took `spent_ns` nanoseconds. Should the mode change now, the next `known` blocks still
+/// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 /// count for the old one.
 ///
 /// # Safety

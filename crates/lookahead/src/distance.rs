@@ -55,7 +55,7 @@ pub struct Distance {
     /// Blocks in a row that were prefetched and were there.
     ready_in_a_row: u32,
     hits_in_a_row: u32,
-    /// Prefetched blocks that were used lately, and those that were not.
+    /// Prefetched blocks that were used recently, and those that were not.
     used: u32,
     wasted: u32,
     latency_ns: Option<f64>,

@@ -226,7 +226,7 @@ impl Hints {
         }
     }
 
-    /// Whether this block was foreseen lately: there is nothing to do for it.
+    /// Whether this block was foreseen recently: there is nothing to do for it.
     pub fn knows(&self, block: Block) -> bool {
         let set = &self.foreseen[set_of(block)];
         set.iter().any(|one| one.state != State::Empty && one.block == block)

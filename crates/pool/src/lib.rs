@@ -169,7 +169,7 @@
 //! A guard also ends when the page leaves its frame. A caller that loops over guards of several pages
 //! therefore counts the tries and takes latches in the end, as `copy` and `inspect` do. From a page to its child: find
 //! the child by `inspect`, get a guard of it, and then ask the page's guard whether it is
-//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's guard tells of whatever
+//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's guard shows what
 //! becomes of the child from there on. `forebay-btree` goes down its tree so.
 //!
 //! ## Pins and latches
@@ -613,7 +613,7 @@
 //!   page that is latched exclusively, or to write one that is latched at all, is to wait for
 //!   oneself; to read one that is latched shared is so when a writer waits in between. `init` and
 //!   [`salvage`](PagedFile::salvage) latch too; `pin` does not.
-//! - Latch pages in one order. Which one (from the root down, by block) is the engine's affair.
+//! - Latch pages in one order. Which one (from the root down, by block) is up to the engine.
 //! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched
 //!   exclusively: they wait for a thread that changes a dirty page. (A shared latch does not bar them, but
 //!   `close` refuses while any page is in use.)

@@ -471,7 +471,7 @@ fb_scan_counts(FbScan *scan)
 	return counts;
 }
 
-/* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
+/* A scan is at its end, also by an error: its numbers go to its index. It raises no errors. */
 static void
 add_counts(FbScan *scan)
 {

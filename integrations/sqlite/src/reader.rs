@@ -28,7 +28,7 @@ const PAGE_MIN: usize = 512;
 const ALERT_READS: u32 = 16;
 /// Reads in a row without use that end being awake.
 const CALM_READS: u32 = 256;
-/// Interior pages read lately, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
+/// Interior pages read recently, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
 const RECENT: usize = 8;
 const RECENT_LEAVES: usize = 2;
 const DISTANCE_MAX: u32 = 128;

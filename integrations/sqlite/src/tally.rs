@@ -87,7 +87,7 @@ impl Tally {
         self.by_name.entry(None).or_default()
     }
 
-    /// The root of a page's tree, if that was said lately.
+    /// The root of a page's tree, if that was said recently.
     pub(crate) fn root_of(&self, page: u32) -> Option<u32> {
         let (owned, root) = *self.owners.get(page as usize % OWNERS)?;
         (owned == page).then_some(root)

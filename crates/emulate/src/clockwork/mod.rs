@@ -2,7 +2,7 @@
 //!
 //! A request is handed in when it arrives, in two steps: first its commands go to the model, so that its
 //! time runs; then, once its bytes have been copied, the answer that is to be sent when the model says so.
-//! Copying a megabyte is thus part of the emulated service, not an addition to it.
+//! So copying a megabyte is part of the emulated service, not an addition to it.
 //!
 //! A few equal workers send the answers. One of them at a time, the leader, sleeps until the model's next
 //! event. When answers are due it sends short ones itself and goes on; if one is long (it has to be copied

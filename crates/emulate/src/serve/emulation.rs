@@ -129,7 +129,7 @@ impl Emulation {
         };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        // Who may do what is the kernel's affair: default_permissions.
+        // Who may do what, the kernel decides: default_permissions.
         let session =
             Session::from_fd(filesystem, device, SessionACL::All, config).map_err(|source| {
                 match options.readahead_bytes {
@@ -204,7 +204,7 @@ impl Emulation {
         }
         self.log_file.take();
         if let Some(around) = self.remove.take() {
-            // Not empty, or gone already: then it is somebody else's affair.
+            // Not empty, or gone already: then somebody else removes it.
             let _ = std::fs::remove_dir(&self.mounted.point).and(std::fs::remove_dir(around));
         }
         Ok(Ending {

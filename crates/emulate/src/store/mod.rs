@@ -2,7 +2,7 @@
 //!
 //! An emulated disk of a terabyte costs what was written to it. Two kinds: memory, in chunks that exist
 //! once something other than zeros was written to them, and a sparse file. A store knows no time and no
-//! files; that is the affair of the [model](crate::model) and of `crate::files`.
+//! files; those are for the [model](crate::model) and `crate::files`.
 //!
 //! Invariants:  [STO-1] a read gives what was written last, and zeros where nothing was
 //!              [STO-2] memory that is held never exceeds its limit; what would is refused whole chunks

@@ -472,7 +472,7 @@ impl File {
     ///
     /// # Errors
     /// As for [`File::start_writeback`]. An I/O error latches the file as a failed sync does, for
-    /// the same reason: the kernel tells of it once.
+    /// the same reason: the kernel reports it once.
     pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
         let change = Change::Writeback { file: self, range: range.clone(), wait: true };

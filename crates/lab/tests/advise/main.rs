@@ -409,7 +409,7 @@ fn while_it_measures(
 
 fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
-    // A first reload tells of what the command line hides.
+    // A first reload reports what the command line hides.
     site.reload()?;
     let standby = standby(case, &site)?;
     let before = site.settings()?;

@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     /// The right to make, rename and remove files.
     names: Mutex<()>,
     failure: Mutex<Option<Error>>,
-    /// Whom to tell of a commit; `None` once the mount is closed.
+    /// Whom to tell about a commit; `None` once the mount is closed.
     wake: Mutex<Option<Sender<()>>>,
     _lock: File,
 }

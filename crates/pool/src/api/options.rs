@@ -115,7 +115,7 @@ pub enum ReadaheadStrategy {
     Prefetch,
     /// Read what is known to come straight into frames, sorted and merged, many requests at once.
     Async,
-    /// Choose, and change one's mind on evidence. Direct files are read as by `Async`. In the page cache, plain
+    /// Choose, and change the choice on evidence. Direct files are read as by `Async`. In the page cache, plain
     /// reads while the kernel has everything in memory; else a trial of two modes, the cheaper of which is
     /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
     /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`

@@ -33,7 +33,7 @@ const CLEAN_SEARCH_FRAMES: usize = 32;
 const AHEAD_SEARCH_FRAMES: usize = 1 << 16;
 
 /// Sweeps in a row that spared everyone, before others are let run: enough for the hottest page to
-/// cool, were it left alone.
+/// cool, if it were left alone.
 const ROUNDS_MAX: u32 = 8;
 
 /// Pauses between sweeps while every frame is in use.

@@ -68,7 +68,7 @@ impl fmt::Display for FrameView {
         if self.shared > 0 {
             write!(out, ", latched shared by {}", self.shared)?;
         }
-        write!(out, ", used {} times lately", self.usage)?;
+        write!(out, ", used {} times recently", self.usage)?;
         let marks = [
             (self.exclusive, "latched exclusively"),
             (self.dirty, "dirty"),

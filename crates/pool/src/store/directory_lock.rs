@@ -93,7 +93,7 @@ impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // The lock lives as long as any copy of the descriptor, and a child that another thread
         // is just starting has one until it executes its program. So it is unlocked, not just
-        // closed. Should that fail, closing is all there is left.
+        // closed. If that fails, closing is all there is left.
         let cleared = self.file.set_len(0);
         let unlocked = flock(&self.file, FlockOperation::Unlock);
         tracing::debug!(?cleared, ?unlocked, "directory lock released");

@@ -81,7 +81,7 @@ impl Tablespace {
 
     /// For reading alone, beside the writer there: another process, or another pool of this one. The directory's
     /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
-    /// nothing is repaired after a crash: that is the writer's affair.
+    /// nothing is repaired after a crash: that is for the writer to do.
     ///
     /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
     /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is

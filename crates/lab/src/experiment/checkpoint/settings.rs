@@ -208,7 +208,7 @@ impl Settings {
             && serving == Some(&cell.backend)
     }
 
-    /// Whether it is to be measured before others, should time be short: the slowest mode, which others
+    /// Whether it is to be measured before others, if time is short: the slowest mode, which others
     /// are compared with, and the best.
     pub(super) fn is_essential(&self, cell: &Cell) -> bool {
         cell.is_baseline() || self.is_best(cell)

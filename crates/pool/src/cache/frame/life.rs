@@ -275,7 +275,7 @@ impl Frames {
         it.tag()
     }
 
-    /// The checkpoint has no business with the pinned page any more: it is clean.
+    /// The checkpoint no longer waits for the pinned page: it is clean.
     pub(crate) fn unmark_due(&self, frame: FrameIndex) {
         self.get(frame).word.fetch_and(!CHECKPOINT, Ordering::AcqRel);
     }

@@ -2,7 +2,7 @@
 //!
 //! | bits | | |
 //! |---|---|---|
-//! | 0..3 | usage | how often it was asked for lately, 0 to 5 |
+//! | 0..3 | usage | how often it was asked for recently, 0 to 5 |
 //! | 3..23 | pins | holds that keep the page in its frame |
 //! | 23..43 | shared | threads that hold the latch shared |
 //! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
@@ -269,7 +269,7 @@ impl Word {
     }
 
     /// Taken away from its page, to be used for another one. Only for a clean page that nobody
-    /// holds and that was used at most `usage_most` times lately.
+    /// holds and that was used at most `usage_most` times recently.
     pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
         let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD | CHECKPOINT) == VALID;
         (free && self.usage() <= usage_most).then_some(OWNED)

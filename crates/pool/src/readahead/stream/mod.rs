@@ -419,7 +419,7 @@ where
         if self.ended || self.paused {
             return None;
         }
-        // Should the iterator panic, it is not asked again.
+        // If the iterator panics, it is not asked again.
         self.ended = true;
         let wanted = self.blocks.next()?;
         self.ended = false;

@@ -29,7 +29,7 @@ pub(super) struct Run<'c> {
     pub(super) segment: File,
     /// In the segment, in bytes.
     pub(super) offset: u64,
-    /// Should the write be torn, the pages can be repaired.
+    /// If the write is torn, the pages can be repaired.
     pub(super) is_protected: bool,
 }
 

@@ -325,7 +325,7 @@ impl Pacer {
 }
 
 /// Where a line comes to from `at`, when the plan is at `planned` and would have `moved` so far
-/// meanwhile, had it moved as it did lately. `speed`: of the line, as a multiple of the plan's. All but
+/// meanwhile, if it had moved as it did recently. `speed`: of the line, as a multiple of the plan's. All but
 /// `speed` are shares of the pages.
 fn line(at: f64, planned: f64, moved: f64, speed: f64) -> f64 {
     let left = 1.0 - planned;
@@ -364,7 +364,7 @@ impl Foreground {
         over: Duration,
     ) {
         let Some(Latency { reads, mean }) = seen.filter(|latency| latency.reads > 0) else {
-            // After a while without reads there is nobody to be kind to.
+            // After a while without reads there is nobody to yield to.
             if now.saturating_sub(self.read_at) > over / LOOKS * 4 {
                 self.recent_ns = None;
             }

@@ -408,7 +408,7 @@ impl<'c> Writer<'c> {
         self.core.flush_log_to(newest)
     }
 
-    /// Sees to it that the runs in hand of a tablespace can be repaired should they be torn, as many as
+    /// Sees to it that the runs in hand of a tablespace can be repaired if they are torn, as many as
     /// there is room for.
     fn protect(
         &mut self,
