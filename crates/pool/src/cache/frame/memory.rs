@@ -252,7 +252,7 @@ impl Descriptors {
 ///
 /// A hit on a cold page misses the address translation cache once for the page. Descriptors on small
 /// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 struct Words {
     /// The first of them, in `_mapping`.
     start: NonNull<AtomicU64>,
@@ -261,13 +261,13 @@ struct Words {
 }
 
 // SAFETY: `start` is the address of atomics that `_mapping` keeps.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 unsafe impl Send for Words {}
 // SAFETY: as above.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 unsafe impl Sync for Words {}
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Words {
     fn new(count: usize) -> Result<Words, Error> {
         let mapping = Mapping::new(count * size_of::<AtomicU64>())?;
@@ -280,7 +280,7 @@ impl Words {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl std::ops::Deref for Words {
     type Target = [sync::AtomicU64];
 
@@ -292,11 +292,11 @@ impl std::ops::Deref for Words {
     }
 }
 
-/// As the other one, in memory that loom watches.
-#[cfg(loom)]
+/// As the other one, in memory that loom or shuttle watches.
+#[cfg(any(loom, shuttle))]
 struct Words(Box<[sync::AtomicU64]>);
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl Words {
     #[expect(clippy::unnecessary_wraps, reason = "the other one has a use for it")]
     fn new(count: usize) -> Result<Words, Error> {
@@ -304,7 +304,7 @@ impl Words {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl std::ops::Deref for Words {
     type Target = [sync::AtomicU64];
 
