@@ -2,7 +2,7 @@
 //!
 //! A bug is one place in the code that asks, under `#[cfg(forebay_bug)]`, whether it is planted. The suite is
 //! built once with that cfg and run once for each bug, whose name it takes from its environment; a run that
-//! passes is a failure. Only our own crates are built anew: the cfg is given by a wrapper around rustc
+//! passes is a failure. Only our own crates are built again: the cfg is given by a wrapper around rustc
 //! (see [`crate::wrapper`]).
 //!
 //! Failure: the first bug that is not found ends the run.
@@ -52,7 +52,7 @@ pub(crate) fn suite(workspace: &Metadata) -> Result<Command> {
 
 /// Runs the suite with `bug` planted. Gives the first promise that was broken.
 fn find(bug: &str, workspace: &Metadata) -> Result<String> {
-    // Whoever finds a bug goes without clearing up.
+    // A process that finds a bug goes without clearing up.
     let scratch = tempfile::Builder::new().prefix("forebay-bugs-").tempdir()?;
     let mut command = suite(workspace)?;
     command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", CUTS).env("TMPDIR", scratch.path());

@@ -2,7 +2,7 @@
 //!
 //! A file imports another if it names something of it, by `use` or by a path from `crate` or `super`. A name that
 //! a module hands on counts as an import of the file that has it. Calls of methods count for nothing: the methods of a
-//! type may be in several files, and whoever calls them needs none of those. Tests are left out.
+//! type may be in several files, and their callers need none of those. Tests are left out.
 //!
 //! Failure: what a macro names is not seen, nor a path that begins with the name of an imported module.
 

@@ -103,7 +103,7 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Reads what is text below `directory`, but for what .gitignore names and what is hidden.
+/// Reads what is text below `directory`, except for what .gitignore names and what is hidden.
 fn read(directory: &Path, prefix: &str, texts: &mut Texts) -> Result<()> {
     let cannot = || format!("cannot read {}", directory.display());
     for entry in fs::read_dir(directory).with_context(cannot)? {

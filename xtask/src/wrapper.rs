@@ -1,6 +1,6 @@
 //! A cfg for our own crates alone, without building their dependencies again.
 //!
-//! RUSTFLAGS reach every crate, so that another flag builds everything anew. A wrapper around rustc that cargo
+//! RUSTFLAGS reach every crate, so that another flag builds everything again. A wrapper around rustc that cargo
 //! uses for the workspace's members alone (RUSTC_WORKSPACE_WRAPPER) does not: dependencies stay as they are.
 //! Cargo tells the members' artifacts apart by the wrapper's path, hence one wrapper for each cfg.
 //!

@@ -88,7 +88,7 @@ impl Batch {
         }
     }
 
-    /// Begins anew with the page to the right.
+    /// Begins again with the page to the right.
     fn begin(&mut self, lower: &[u8], first_child: Block) {
         self.lower.clear();
         self.lower.extend_from_slice(lower);

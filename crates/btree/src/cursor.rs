@@ -13,7 +13,7 @@
 //!
 //! Invariants:  [CUR-1] keys come in strict order, each once   [CUR-2] an entry that is there from the cursor's
 //!              making to its end comes; one that is put in or taken out meanwhile may come or not
-//!              [CUR-3] nothing beyond the range is asked for, but for what shares a leaf with its end
+//!              [CUR-3] nothing beyond the range is asked for, except for what shares a leaf with its end
 //! Concurrency: one owner. It holds pins of the pages that its stream has read, and no latch.
 
 use std::collections::VecDeque;

@@ -3,7 +3,7 @@
 //! A descent holds nothing. At each node it searches in place by loads of single words, which may be nonsense if
 //! somebody is changing the page: [`Optimistic::inspect`] says so when the search is over. Then it gets an optimistic
 //! guard of the child and looks at the node once more: a node that is unchanged after its child's guard began did lead
-//! to that child, and the child's guard tells of whatever becomes of the child from then on.
+//! to that child, and the child's guard shows what becomes of the child from then on.
 //!
 //! A writer goes down the same way, and latches the last node alone. It may come too late: the node was split,
 //! merged or freed in between. It need not ask the parents about that, because the node's own fences say which
@@ -40,14 +40,14 @@ pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
 const NONSENSE: &str = "its entries make no sense";
 
 impl Tree {
-    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `look` reads in it. `None` when
-    /// somebody came between: begin again.
+    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `read` reads in it. `None`
+    /// when somebody came between: begin again.
     #[inline]
     fn glide<R>(
         &self,
         goal: Goal<'_>,
         level: u8,
-        look: impl Fn(&Optimistic<'_>, Head) -> Option<R>,
+        read: impl Fn(&Optimistic<'_>, Head) -> Option<R>,
     ) -> Result<Option<(Optimistic<'_>, R)>> {
         let mut guard = self.file().optimistic(ROOT)?;
         let mut expected = None;
@@ -59,7 +59,7 @@ impl Tree {
                     return Err(WRONG_LEVEL);
                 }
                 if head.level <= level {
-                    return look(page, head).map(ControlFlow::Break).ok_or(NONSENSE);
+                    return read(page, head).map(ControlFlow::Break).ok_or(NONSENSE);
                 }
                 let below = child_index(page, head, goal).and_then(|at| child(page, at));
                 below.map(|below| ControlFlow::Continue((below, head.level - 1))).ok_or(NONSENSE)

@@ -47,7 +47,7 @@
 //! - [`PagedFile::optimistic`](forebay::PagedFile::optimistic) for every look-up, and for every writer's way down;
 //!   [`Optimistic::inspect`](forebay::Optimistic::inspect) and [`Optimistic::load`](forebay::Optimistic::load) for the
 //!   search in a node, of which nothing is believed before it is validated; [`Optimistic::read`](forebay::Optimistic::read)
-//!   for the value. A look-up writes to no memory that is shared, but for pages that were about to be evicted.
+//!   for the value. A look-up writes to no memory that is shared, except for pages that were about to be evicted.
 //! - [`PagedFile::write`](forebay::PagedFile::write) for the leaf that is changed: one latch for each insertion.
 //! - [`PagedFile::stream`](forebay::PagedFile::stream) for a cursor's leaves: the iterator reads inner nodes, and
 //!   the pool makes large requests of what it names.

@@ -5,14 +5,14 @@
 //! checksum  kind  magic          version  page bytes  whole  free blocks used blocks
 //! ```
 //!
-//! A tree without a log cannot be mended after a crash, but it can know. Before the first change after a
+//! A tree without a log cannot be repaired after a crash, but it can know. Before the first change after a
 //! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes all else and syncs it before
 //! it sets `whole` again. So whatever a power cut leaves either is the last checkpoint, or says that it is not.
 //!
 //! Invariants:  [MET-1] `whole` on the disk: no page there differs from the last checkpoint's
 //!              [MET-2] a block below `used` is this one, a node that the root leads to, or in the list of free
 //!              ones; blocks from there on have never been used
-//! Concurrency: the page's latch is taken last, by who holds latches of nodes, and for a few steps.
+//! Concurrency: the page's latch is taken last, by a thread that holds latches of nodes, and for a few steps.
 
 use forebay::{Block, Lsn, PageMut, PagedFile};
 
@@ -117,7 +117,7 @@ pub(crate) fn allocate(file: &PagedFile) -> Result<PageMut<'_>> {
     Ok(page)
 }
 
-/// Gives a node's block back. Whoever still comes to it by an old way sees that it is no node.
+/// Gives a node's block back. A thread that still comes to it by an old path sees that it is no node.
 pub(crate) fn free(file: &PagedFile, mut page: PageMut<'_>) -> Result<()> {
     let mut meta = file.write(META_BLOCK)?;
     page.fill(0);

@@ -1,7 +1,7 @@
 //! Pages that somebody holds a latch on: read after one check of everything, and changed in place.
 //!
 //! Invariants:  [NOD-1] the cells lie between `heap` and the end of the page, and their bytes and `wasted` add up
-//!              to exactly that, so that laying a page out anew never overflows it
+//!              to exactly that, so that laying a page out again never overflows it
 //!              [NOD-2] `lower <= key < upper` for every key; the fences are bytes of their own cells
 //!              [NOD-3] an entry that fits is put in whole; one that does not leaves the page as it was
 
@@ -165,7 +165,7 @@ impl<'a> Node<'a> {
         child(self.bytes, index).expect("[NOD-1] a checked page")
     }
 
-    /// Bytes in use, without those that laying it out anew would gain.
+    /// Bytes in use, without those that laying it out again would gain.
     pub(crate) fn used(self) -> usize {
         HEADER + WORD * self.count() + self.bytes.len()
             - self.at_16(HEAP_AT)
@@ -246,7 +246,7 @@ pub(crate) struct Shape<'a> {
     pub(crate) prefix: &'a [u8],
 }
 
-/// A node being changed. Made of a page that was checked, or laid out anew.
+/// A node being changed. Made of a page that was checked, or laid out again.
 #[derive(Debug)]
 pub(crate) struct NodeMut<'a> {
     bytes: &'a mut [u8],
@@ -321,7 +321,7 @@ impl<'a> NodeMut<'a> {
         self.put(self.as_node().count(), key, value)
     }
 
-    /// Puts an entry in as slot `index`, the page laid out anew if need be. False if it does not fit.
+    /// Puts an entry in as slot `index`, the page laid out again if need be. False if it does not fit.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) -> bool {
         let shared = common(self.as_node().prefix(), key);
         if shared == self.as_node().prefix().len() && self.put(index, key, value) {

@@ -49,7 +49,7 @@ pub(crate) const HEAD: usize = 3;
 /// Bytes of a child's block number: the value of an inner page's slot.
 pub(crate) const CHILD: usize = 4;
 
-/// Bytes of a page by whole words, whoever may be changing them.
+/// Bytes of a page by whole words, which others may be changing.
 pub(crate) trait Words {
     /// The word at byte `at`, a multiple of eight; `None` past the end of the page.
     fn word(&self, at: usize) -> Option<u64>;

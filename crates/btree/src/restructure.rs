@@ -2,7 +2,7 @@
 //!
 //! A writer whose leaf is full lets go of it and has it split: the parent is found as the leaf was, and latched
 //! before the leaf. A parent that has no room for the new fence is split first, by the same step one level up, and
-//! then everything is looked at anew. So nobody ever holds a whole path; a split of a leaf disturbs readers in one
+//! then everything is looked at again. So nobody ever holds a whole path; a split of a leaf disturbs readers in one
 //! inner node, not in the root.
 //!
 //! ```text

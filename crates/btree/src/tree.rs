@@ -26,7 +26,7 @@ const PAGE_BYTES_MAX: usize = 32 << 10;
 const KEYS_TO_A_PAGE: usize = 16;
 
 /// Splits for one insertion. Other threads may take the room that they make, now and then; a damaged tree, in
-/// which two nodes claim one key, would have it split for ever.
+/// which two nodes claim one key, would have it split forever.
 pub(crate) const ROUNDS_MAX: u32 = 1000;
 
 pub(crate) const ENDLESS: &str =

@@ -5,7 +5,7 @@
 //! in what they put into a page themselves, so the payload is [`RESERVED_BYTES`] shorter than the
 //! page for everyone, wherever in the page a peer keeps it.
 //!
-//! Invariants:  [CMP-1] no two blocks, and no mixture of two, fold to the same number (but for a
+//! Invariants:  [CMP-1] no two blocks, and no mixture of two, fold to the same number (except for a
 //!              chance of about 1 in 2^64)
 
 /// Bytes of each page left to the peer: page-db takes 32, Forebay fewer, an LRU none.

@@ -1,6 +1,6 @@
 //! A run from beginning to end: check, write the files, measure round by round, report.
 //!
-//! Every measurement opens its peer anew, so that nothing of the cell before stays in its memory,
+//! Every measurement opens its peer again, so that nothing of the cell before stays in its memory,
 //! and reads pages until the memory is full before time counts. In the missing case these are
 //! pages that the cell does not read: every read is a miss, and each has to evict a page.
 //!

@@ -93,7 +93,7 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
             assert!(metrics["times_page_db"].as_f64().unwrap() > 0.0, "{record}");
             assert!(metrics["wait_us_p99"].as_f64() >= metrics["wait_us_p50"].as_f64());
         }
-        // Who has no memory goes to the device for everything; who reads buffered may get more
+        // A peer without memory goes to the device for everything; one that reads buffered may get more
         // than was asked for.
         let resident = if peer == "pread-direct" { 0.9..1.1 } else { 0.0..0.1 };
         for (case, expected) in [("resident", resident), ("missing", 0.9..2.0)] {

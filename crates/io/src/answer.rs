@@ -31,7 +31,7 @@ pub type Then = Box<dyn FnOnce(Completed) + Send>;
 
 /// Who is told of the end of a request.
 pub(crate) enum Recipient {
-    /// Whoever has the ticket.
+    /// The holder of the ticket.
     Ticket(Arc<TicketState>),
     /// Nobody waits: this is done instead.
     Then(Then),

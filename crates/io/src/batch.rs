@@ -1,12 +1,12 @@
 //! Batch: requests under way that one thread looks after, in memory that is used again and again.
 //!
-//! A ticket is made for each request and waited for by itself. Whoever keeps many requests under way for
+//! A ticket is made for each request and waited for by itself. A caller that keeps many requests under way for
 //! a long time, such as a checkpoint, wants neither: it goes on when *any* of them has ended, and it must
 //! not ask for memory in between. So the places are made once, and a place is free again when its answer
 //! has been taken.
 //!
 //! Invariants:  [BAT-1] a batch that goes waits for what is under way: the memory that was lent is then
-//!              back with whoever lent it
+//!              back with its lender
 //! Concurrency: owned by one thread at a time; may be sent to another.
 //! Memory:      what submitting takes grows to what is needed and stays; so do the lists of memory that
 //!              come back with the answers, if the caller uses them again.
@@ -69,7 +69,7 @@ impl Batch {
     /// # Panics
     /// When there is no [room](Batch::room).
     pub fn stage(&mut self, request: Request) -> usize {
-        let place = self.free.pop().expect("whoever stages a request looks for room first");
+        let place = self.free.pop().expect("the caller checks for room before it stages");
         self.staged.push((place, request));
         place
     }

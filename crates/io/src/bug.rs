@@ -8,7 +8,7 @@
 //!     return Ok(());
 //! }
 //! ```
-//! No other build has a trace of it. Who plants is the suite's program, which may read its environment; a bug
+//! No other build has a trace of it. What plants is the suite's program, which may read its environment; a bug
 //! stays planted until the process ends.
 //!
 //! Concurrency: anyone asks at any time; planting comes before the work that is to go wrong.

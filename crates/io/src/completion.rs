@@ -159,7 +159,7 @@ impl Completions {
         }
         self.count_failure(&result);
         let Transfer { leases, recipient, file, .. } = transfer;
-        // The file first: whoever is woken by the answer may count on the descriptor being let go.
+        // The file first: a thread that is woken by the answer may count on the descriptor being let go.
         drop(file);
         (recipient, Completed { leases, result })
     }

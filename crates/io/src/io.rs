@@ -1,7 +1,7 @@
 //! The queue: the central half of every backend.
 //!
 //! Requests come in here, are checked, wait for room, become transfers and go to the backend;
-//! threads that wait for an answer take turns at driving the backend. How waiting works: whoever
+//! threads that wait for an answer take turns at driving the backend. How waiting works: a thread that
 //! waits registers as a sleeper, then drives. On io_uring and AIO one thread at a time blocks in
 //! the kernel and hands out what arrives; the others sleep until their own answer comes, or until
 //! the driving thread has its answer and leaves, when it wakes a sleeper to take its place.
@@ -159,13 +159,13 @@ impl Io {
         tickets
     }
 
-    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, for good or
-    /// ill, its [`Then`] is called with what came of it.
+    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully
+    /// or not, its [`Then`] is called with what came of it.
     ///
     /// That happens on any thread that drives the queue, waits, submits or looks, perhaps before this
     /// returns and perhaps in the middle of somebody else's wait. So a `Then` is short, does not panic,
     /// and neither submits to a queue nor waits for anything. Nobody drives for the sake of these
-    /// requests (but on `threads`): whoever is interested calls [`Io::wait_until`].
+    /// requests (but on `threads`): a caller that is interested calls [`Io::wait_until`].
     pub fn submit_all_then(&self, requests: Vec<(Request, Then)>) {
         self.book(0).submit_all_then(requests);
     }
@@ -178,7 +178,7 @@ impl Io {
 
     /// Waits, driving the queue, until `satisfied`.
     ///
-    /// That is for conditions which the [`Then`] of some request makes true. Whoever makes it true, a
+    /// That is for conditions which the [`Then`] of some request makes true. The thread that makes it true, a
     /// [`Then`] or another, unparks the threads that wait: this knows nothing of what it waits for, and
     /// only one of them drives.
     pub fn wait_until(&self, satisfied: &dyn Fn() -> bool) {

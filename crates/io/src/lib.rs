@@ -69,7 +69,7 @@ pub use error::{Action, Error, NameOp, Part};
 pub use file::{Change, DirectFiles, File, Interpose, OpenOptions, Volume, sync_directory};
 pub use io::{Booked, Io, IoStats};
 pub use kind::Kind;
-pub use memory::{Arena, Keeper, Lease, Mapping};
+pub use memory::{Arena, Lease, Lender, Mapping};
 pub use op::Op;
 pub use options::{IoOptions, Prefer};
 pub use os_error::OsError;

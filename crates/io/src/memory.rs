@@ -2,8 +2,8 @@
 //!
 //! The kernel writes into a buffer at a time of its own choosing. Rust's borrow checker cannot
 //! see that, so ownership has to: a [`Lease`] is moved into a request and comes back only when
-//! the transfer has ended. Whoever hands out leases learns of their end through a [`Keeper`];
-//! [`Arena`] is the keeper that comes with this crate, a page cache brings its own.
+//! the transfer has ended. Their lender learns of their end through [`Lender`];
+//! [`Arena`] is the lender that comes with this crate, a page cache brings its own.
 //!
 //! Invariants:  [MEM-1] no two live leases overlap, and none of their bytes is written, or referred to, by
 //!              anybody else   [MEM-2] memory outlives its leases
@@ -25,15 +25,15 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprot
 use crate::error::Error;
 use crate::os_error::OsError;
 
-/// Whoever lends memory out and wants it back.
+/// The owner of memory that it lends out as leases.
 ///
 /// Leases end on whatever thread notices, also in the middle of driving a queue: an implementation
 /// must not panic, and must not submit to or wait for an [`Io`](crate::Io).
-pub trait Keeper: Send + Sync {
+pub trait Lender: Send + Sync {
     /// Takes the memory back; `start` is its first byte.
     ///
     /// # Safety
-    /// Only the lease made with this keeper and this `start` calls it, once, as it ends.
+    /// Only the lease made with this lender and this `start` calls it, once, as it ends.
     unsafe fn release(&self, start: NonNull<u8>);
 }
 
@@ -41,35 +41,35 @@ pub trait Keeper: Send + Sync {
 pub struct Lease {
     start: NonNull<u8>,
     len: usize,
-    keeper: Arc<dyn Keeper>,
+    lender: Arc<dyn Lender>,
 }
 
 // SAFETY: a lease is the only one that refers to its bytes ([MEM-1]), so moving it to another thread moves
-// the only such access with it; `keeper` is Send + Sync by its trait.
+// the only such access with it; `lender` is Send + Sync by its trait.
 unsafe impl Send for Lease {}
-// SAFETY: `&Lease` gives only shared access to the bytes; `keeper` is Send + Sync by its trait.
+// SAFETY: `&Lease` gives only shared access to the bytes; `lender` is Send + Sync by its trait.
 unsafe impl Sync for Lease {}
 
 impl Lease {
-    /// A lease on `len` bytes from `start`, of which `keeper` is told when it ends.
+    /// A lease on `len` bytes from `start`, of which `lender` is told when it ends.
     ///
-    /// Until it ends, this crate and whoever has the lease may read the bytes, and write them through
+    /// Until it ends, this crate and the holder of the lease may read the bytes, and write them through
     /// `DerefMut` or by the transfer of a read request, in any order and at any moment.
     ///
     /// # Safety
-    /// The bytes are initialised and `len` is at most `isize::MAX`. Until `keeper.release(start)`
+    /// The bytes are initialised and `len` is at most `isize::MAX`. Until `lender.release(start)`
     /// is called:
     /// - they stay mapped;
     /// - no other lease overlaps them;
     /// - nobody else writes them, and nobody else has a reference to them (a shared one is allowed while
     ///   the lease is only read: part of a write request, or used through `Deref`).
     ///
-    /// Others may copy the bytes all the same, by atomic loads from a raw pointer or by an instruction that
+    /// Others may copy the bytes anyway, by atomic loads from a raw pointer or by an instruction that
     /// the compiler does not see into, if they throw away what they copied unless they can prove that
     /// nothing was written through the lease meanwhile. This is the reader's half of a sequence lock; by the
-    /// letter of the memory model its loads race with the plain stores of whoever fills the lease.
-    pub unsafe fn from_raw(start: NonNull<u8>, len: usize, keeper: Arc<dyn Keeper>) -> Lease {
-        Lease { start, len, keeper }
+    /// letter of the memory model its loads race with the plain stores of the thread that fills the lease.
+    pub unsafe fn from_raw(start: NonNull<u8>, len: usize, lender: Arc<dyn Lender>) -> Lease {
+        Lease { start, len, lender }
     }
 
     /// Address of the first byte.
@@ -114,7 +114,7 @@ impl DerefMut for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         // SAFETY: this is the lease, and a value is dropped once.
-        unsafe { self.keeper.release(self.start) };
+        unsafe { self.lender.release(self.start) };
     }
 }
 
@@ -178,7 +178,7 @@ impl Arena {
         // access by leases only ([MEM-1]).
         unsafe {
             let start = self.map.start.add(slot * self.slot_bytes);
-            Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Keeper>))
+            Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Lender>))
         }
     }
 
@@ -214,7 +214,7 @@ impl Arena {
     }
 }
 
-impl Keeper for Arena {
+impl Lender for Arena {
     unsafe fn release(&self, start: NonNull<u8>) {
         let slot = (start.as_ptr() as usize - self.map.addresses().start) / self.slot_bytes;
         let was_leased = self.leased[slot].swap(false, Ordering::Release);
@@ -235,13 +235,13 @@ impl fmt::Debug for Arena {
 
 /// Memory of the process's own, unmapped when dropped: anonymous, and all zero at first, or a private copy of a file.
 ///
-/// It gives out addresses, no access: whoever leases parts of it answers for [MEM-1].
+/// It gives out addresses, no access: a lender of parts of it answers for [MEM-1].
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: `start` is only an address; access goes through leases, which their keeper keeps apart.
+// SAFETY: `start` is only an address; access goes through leases, which their lender keeps apart.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method of `Mapping` touches the bytes.
 unsafe impl Sync for Mapping {}
@@ -313,9 +313,9 @@ impl Mapping {
     /// What the system said: most often that the memory is locked.
     ///
     /// # Safety
-    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. Whoever
-    /// copies from it at this moment, atomically, does not mind what it reads. References to atomics may stay that have
-    /// the value already which they get by this, and that nobody writes meanwhile.
+    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. A
+    /// caller that copies from it at this moment, atomically, does not mind what it reads. References to atomics may
+    /// stay that have the value already which they get by this, and that nobody writes meanwhile.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
         assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
         #[cfg(target_os = "linux")]
@@ -385,7 +385,7 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: whoever leases parts of a mapping keeps it, so no lease is left ([MEM-2]).
+        // SAFETY: a lender of parts of a mapping keeps it, so no lease is left ([MEM-2]).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "[MEM-2] munmap of {} bytes: {unmapped:?}", self.len);
     }

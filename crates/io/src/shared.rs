@@ -189,7 +189,7 @@ impl Shared {
     /// Hands out what has finished already, without sleeping.
     pub(crate) fn poll(&self, id: Option<u64>) {
         self.backend.drive(&Want { id, satisfied: &|| false, block: false });
-        // Whoever tried to drive meanwhile was told that another thread does, and went to sleep.
+        // A thread that tried to drive meanwhile was told that another thread does, and went to sleep.
         self.completions.sleepers.wake_one();
     }
 

@@ -20,7 +20,7 @@
 //! descriptors to deal with, of which the kernel knows nothing.
 //!
 //! Invariants:  [VOL-1] a change is made at most once, and not at all when it was refused
-//!              [VOL-2] whoever asks for a change is told what the interposer says came of it
+//!              [VOL-2] the caller that asks for a change is told what the interposer says came of it
 //! Concurrency: from any thread; an interposer is called by many at once, with no lock of ours held
 //!              except the right to sync of the file being synced.
 //! Failure:     a refused change is the typed error that the same refusal by the system would be.
@@ -43,7 +43,7 @@ impl Volume {
         if !self.is_interposed() || !options.makes_files() {
             return open_file(path, options, self);
         }
-        // It is not made by that: if somebody removes it before it is opened, whoever is asked for changes is asked.
+        // It is not made by that: if somebody removes it before it is opened, the interposer of changes is asked.
         let there = options.clone().create(false);
         if !there.makes_files() && self.exists(path)? {
             match open_file(path, &there, self) {

@@ -62,7 +62,7 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let me = thread::current().id();
         let mut threads = self.waiters.lock();
-        // From the back: there are the newest, and who was woken last.
+        // From the back: there are the newest, and the one that was woken last.
         if let Some(place) = threads.iter().rposition(|thread| thread.id() == me) {
             threads.remove(place);
         }

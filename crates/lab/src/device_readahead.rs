@@ -61,7 +61,7 @@ impl ReadaheadGuard {
             bad_input!("process {process} is varying {}; wait for its end", file.display());
         }
         let found_kib = read_kib(&file)?;
-        // The same value again: whoever may not write is told before anything is measured.
+        // The same value again: a user who may not write is told before anything is measured.
         fs::write(&file, format!("{found_kib}\n"))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let change = Change::readahead(&file, found_kib);

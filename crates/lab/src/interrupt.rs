@@ -1,14 +1,14 @@
 //! Ctrl-C: noticed between two requests, so that everything on the way out is ordinary.
 //!
 //! A first signal asks the run to stop; it ends as by an error, everything that was changed is put
-//! back, and the requests in flight are drained. A second one ends the process at once, but for
+//! back, and the requests in flight are drained. A second one ends the process at once, except for
 //! what has been registered as a [`Cleanup`]: a device's setting that has to be put back, a
 //! directory that has to go. A kill cannot be caught; the working file of `depth` has no name and
 //! is gone even then.
 //!
 //! Invariants:  [INT-1] a cleanup is done once, whether its guard or a second signal comes first
-//!              [INT-2] after a second signal nothing new is begun: whoever asks first, waits for the end
-//! Concurrency: signals are handled on a thread of their own; whoever comes second to a cleanup that
+//!              [INT-2] after a second signal nothing new is begun: a thread that asks first waits for the end
+//! Concurrency: signals are handled on a thread of their own; a thread that comes second to a cleanup that
 //!              is being done waits for its end, so the process does not exit in the middle of one.
 
 use std::collections::BTreeMap;
@@ -93,7 +93,7 @@ pub fn install() -> anyhow::Result<()> {
     .context("cannot listen for Ctrl-C")
 }
 
-/// Whether the user has asked to stop; does not wait, for whoever has something to end first.
+/// Whether the user has asked to stop; does not wait, for callers that have something to end first.
 pub(crate) fn is_requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -108,7 +108,7 @@ pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }
 
-/// Does not return while a second signal ends the process ([INT-2]). For whoever is about to make something
+/// Does not return while a second signal ends the process ([INT-2]). For callers that are about to make something
 /// that a cleanup may just have removed, or to end the process with another code.
 pub fn wait_if_ending() {
     while is_ending() {
@@ -143,7 +143,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn whoever_asks_after_a_second_signal_does_not_go_on() {
+    fn a_thread_that_asks_after_a_second_signal_does_not_go_on() {
         let (say, said) = std::sync::mpsc::channel();
         ENDING.store(true, Ordering::SeqCst);
         let thread = std::thread::spawn(move || {
@@ -182,7 +182,7 @@ mod tests {
 
         let kept = counting();
         let number = kept.number;
-        // As `clean_up`, but for the cleanups of other tests.
+        // As `clean_up`, except for the cleanups of other tests.
         let work = cleanups().remove(&number).unwrap();
         work();
         drop(kept);

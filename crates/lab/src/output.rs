@@ -190,7 +190,7 @@ pub(crate) fn check_file(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether two paths lead to one file, be it there or not.
+/// Whether two paths lead to one file, whether it is there or not.
 pub(crate) fn is_same(one: &Path, other: &Path) -> bool {
     let whole = |path: &Path| {
         let name = path.file_name()?;

@@ -150,7 +150,7 @@ impl Workfile {
 
     /// The directory of its own and the name in there, if it has them, as one made [`Naming::Named`] does.
     pub fn named(&self) -> Option<(&Path, &'static str)> {
-        // Whoever asks is about to open a pool there, which makes the directory if it is gone.
+        // The caller is about to open a pool there, which makes the directory if it is gone.
         interrupt::wait_if_ending();
         let _ = self.own.as_ref()?;
         Some((self.path.parent()?, NAME))

@@ -17,7 +17,7 @@
 // The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
 struct fbl_hints;
 
-// The trial of two ways of reading: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
+// The trial of two read modes: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
 struct fbl_trial;
 
 // A block's position in its file, counted in blocks from 0.
@@ -35,7 +35,7 @@ struct fbl_run {
 
 // What became of the blocks foreseen.
 struct fbl_counts {
-  // Blocks asked for ahead of their reads.
+  // Blocks prefetched, before their reads.
   uint64_t asked;
   // Those of them that the consumer came to.
   uint64_t useful;
@@ -62,7 +62,7 @@ struct fbl_sampler {
 extern "C" {
 #endif // __cplusplus
 
-// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
 bool fbl_read_waited(int64_t read_ns);
 
 // How many bytes one consumer's hints take.
@@ -96,7 +96,7 @@ bool fbl_hints_asleep(struct fbl_hints *hints);
 // As for `fbl_hints_asleep`.
 uint32_t fbl_hints_room(struct fbl_hints *hints);
 
-// Whether this block was foreseen lately: there is nothing to do for it.
+// Whether this block was foreseen recently: there is nothing to do for it.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
@@ -164,7 +164,7 @@ bool fbl_sampler_rests(const struct fbl_sampler *sampler);
 // How many bytes a trial takes.
 uintptr_t fbl_trial_size(void);
 
-// Makes a trial in `memory`, that begins with the first way. Where a block costs that more than `waiting_ns`
+// Makes a trial in `memory`, that begins with the first mode. Where a block costs that more than `waiting_ns`
 // nanoseconds, the second is tried early.
 //
 // Returns null, and makes nothing, when `memory` is null.
@@ -174,13 +174,13 @@ uintptr_t fbl_trial_size(void);
 struct fbl_trial *fbl_trial_init(uint8_t *memory,
                                  uint64_t waiting_ns);
 
-// Whether to read the second way now.
+// Whether to read in the second mode now.
 //
 // # Safety
 // `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
 bool fbl_trial_second(struct fbl_trial *trial);
 
-// Reading `blocks` took `spent_ns` nanoseconds. Should the way change now, the next `known` blocks still
+// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 // count for the old one.
 //
 // # Safety

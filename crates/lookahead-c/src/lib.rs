@@ -1,7 +1,7 @@
 //! `forebay-lookahead` for C: a consumer's hints, and its trials, in memory that the caller provides.
 //!
-//! Whoever links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
-//! at the border (hints then sleep for ever, a trial has its first way, and the caller sees nothing but that), and
+//! What links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
+//! at the border (hints then sleep forever, a trial has its first mode, and the caller sees nothing but that), and
 //! a handle is plain memory: there is nothing to free.
 //!
 //! The header, include/forebay_lookahead.h, is generated from this file, and a test holds the two together.
@@ -38,7 +38,7 @@ struct Handle<T> {
     broken: bool,
 }
 
-/// Whether a read that took so long, in nanoseconds, came from a device: who has no hints yet makes them then.
+/// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
     u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
     unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.room()) }
 }
 
-/// Whether this block was foreseen lately: there is nothing to do for it.
+/// Whether this block was foreseen recently: there is nothing to do for it.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.

@@ -1,4 +1,4 @@
-//! [`Trial`] for C: which of two ways of reading costs less.
+//! [`Trial`] for C: which of two read modes costs less.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use forebay_lookahead::{Side, Trial};
 
 use crate::{Handle, place, with};
 
-/// The trial of two ways of reading: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
+/// The trial of two read modes: `fbl_trial_size()` bytes aligned to 8, made by `fbl_trial_init`.
 #[derive(Debug)]
 #[repr(C, align(8))]
 pub struct FblTrial {
@@ -19,7 +19,7 @@ pub extern "C" fn fbl_trial_size() -> usize {
     size_of::<Handle<Trial>>()
 }
 
-/// Makes a trial in `memory`, that begins with the first way. Where a block costs that more than `waiting_ns`
+/// Makes a trial in `memory`, that begins with the first mode. Where a block costs that more than `waiting_ns`
 /// nanoseconds, the second is tried early.
 ///
 /// Returns null, and makes nothing, when `memory` is null.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn fbl_trial_init(memory: *mut u8, waiting_ns: u64) -> *mu
     unsafe { place(memory, || Trial::new(None, Some(Duration::from_nanos(waiting_ns)))) }.cast()
 }
 
-/// Whether to read the second way now.
+/// Whether to read in the second mode now.
 ///
 /// # Safety
 /// `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
     unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.side() == Side::Second) }
 }
 
-/// Reading `blocks` took `spent_ns` nanoseconds. Should the way change now, the next `known` blocks still
+/// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 /// count for the old one.
 ///
 /// # Safety
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn fbl_trial_spent(
 mod tests {
     use super::*;
 
-    /// Blocks of 2,560 read the second way, if blocks cost so many nanoseconds.
+    /// Blocks of 2,560 read in the second mode, if blocks cost so many nanoseconds.
     fn second_of(first_ns: u64, second_ns: u64) -> u32 {
         let mut memory: Vec<u64> = vec![0; fbl_trial_size().div_ceil(8)];
         // SAFETY: the vector is as large as asked, aligned to 8, and outlives the trial; one thread.

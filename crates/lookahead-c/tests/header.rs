@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::{env, fs};
 
-/// `FOREBAY_HEADER=write` writes it anew.
+/// `FOREBAY_HEADER=write` writes it again.
 #[test]
 fn the_header_is_what_cbindgen_makes_of_the_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -52,10 +52,10 @@ pub struct Distance {
     most: u32,
     /// Blocks that the consumer has still to take before the distance may double again.
     growth_after: u32,
-    /// Blocks in a row that were asked for ahead and were there.
+    /// Blocks in a row that were prefetched and were there.
     ready_in_a_row: u32,
     hits_in_a_row: u32,
-    /// Blocks asked for ahead that were used lately, and those that were not.
+    /// Prefetched blocks that were used recently, and those that were not.
     used: u32,
     wasted: u32,
     latency_ns: Option<f64>,
@@ -91,7 +91,7 @@ impl Distance {
         self.set(self.blocks);
     }
 
-    /// The consumer waited for a block that had been asked for ahead.
+    /// The consumer waited for a block that had been prefetched.
     pub fn waited(&mut self, wait: Duration) {
         if wait < WAIT_MIN {
             return self.ready();
@@ -107,7 +107,7 @@ impl Distance {
         }
     }
 
-    /// A block had been asked for ahead and was there.
+    /// A prefetched block was there.
     pub fn ready(&mut self) {
         self.hits_in_a_row = 0;
         self.use_one();
@@ -137,7 +137,7 @@ impl Distance {
         }
     }
 
-    /// So many blocks that had been asked for ahead were never wanted.
+    /// So many prefetched blocks were never wanted.
     pub fn wasted(&mut self, blocks: u32) {
         self.wasted = self.wasted.saturating_add(blocks);
         let asked = self.used.saturating_add(self.wasted);

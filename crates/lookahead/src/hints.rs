@@ -84,7 +84,7 @@ pub fn read_waited(read: Duration) -> bool {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct HintCounts {
-    /// Blocks asked for ahead of their reads.
+    /// Blocks prefetched, before their reads.
     pub asked: u64,
     /// Those of them that the consumer came to.
     pub useful: u64,
@@ -226,7 +226,7 @@ impl Hints {
         }
     }
 
-    /// Whether this block was foreseen lately: there is nothing to do for it.
+    /// Whether this block was foreseen recently: there is nothing to do for it.
     pub fn knows(&self, block: Block) -> bool {
         let set = &self.foreseen[set_of(block)];
         set.iter().any(|one| one.state != State::Empty && one.block == block)
@@ -285,7 +285,7 @@ impl Hints {
             return State::LeftOut;
         }
         if self.asleep || self.batched == BATCH_MAX {
-            return State::Done; // who foresees more than there is room for gets nothing for it
+            return State::Done; // foreseeing more than there is room for brings nothing
         }
         self.until_left_out -= 1;
         self.batch[self.batched] = Run { first: block, blocks: 1, wanted: 1 };

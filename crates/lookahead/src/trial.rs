@@ -12,7 +12,7 @@
 //! it is seen by then that they cost more than 256 of the other did; then after 4,096, and so on. A reader
 //! that evidently waits for the device tries the second mode after 128 blocks.
 //!
-//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the dearer mode is
+//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the costlier mode is
 //!              measured in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than
 //!              the whole trial of the other mode did ends there
 //! Concurrency: one owner.
@@ -31,7 +31,7 @@ const FIRST: u32 = 1024;
 /// The same where the reader evidently waits for the device, so that there is much to gain.
 const FIRST_WAITING: u32 = 128;
 
-/// Blocks after which the dearer mode has another turn.
+/// Blocks after which the costlier mode has another turn.
 const PATIENCE: u32 = 2048;
 const PATIENCE_MAX: u32 = 1 << 20;
 
@@ -172,11 +172,11 @@ mod tests {
 
     const WINDOW: u32 = 64;
 
-    /// Reads `blocks` in batches of 32, each of which costs what `cost` says in ns for its way. Gives the
-    /// blocks that were asked for by either way.
+    /// Reads `blocks` in batches of 32, each of which costs what `cost` says in ns for its mode. Gives the
+    /// blocks that were asked for in either mode.
     fn read(trial: &mut Trial, blocks: u32, cost: impl Fn(Side) -> u64) -> [u32; 2] {
         let mut asked = [0; 2];
-        // What is on its way was asked for by whichever way was taken then.
+        // What is on its way was asked for in whichever mode was taken then.
         let mut window = std::collections::VecDeque::from(vec![trial.side(); WINDOW as usize / 32]);
         for _ in 0..blocks / 32 {
             let side = window.pop_front().unwrap();
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cheaper_way_is_found_whichever_it_is() {
+    fn the_cheaper_mode_is_found_whichever_it_is() {
         for (first, second) in [(4000, 3000), (3000, 4000), (100_000, 3000), (3000, 100_000)] {
             let mut trial = Trial::new(None, None);
             let cost = |side| if side == Side::First { first } else { second };
@@ -202,9 +202,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_way_asked_for_is_not_counted() {
+    fn what_the_other_mode_asked_for_is_not_counted() {
         let mut trial = Trial::new(None, None);
-        // The first way is slow, and so is all that it has asked for when the second takes over.
+        // The first mode is slow, and so is all that it has asked for when the second takes over.
         read(&mut trial, FIRST, |_| 100_000);
         assert_eq!(trial.side(), Side::Second);
         trial.spent(WINDOW, Duration::from_secs(1), WINDOW);

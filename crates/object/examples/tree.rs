@@ -6,9 +6,9 @@
 //! cargo run -p forebay-object --features url --example tree -- s3://bucket/fruit list
 //! ```
 //!
-//! Credentials come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so on). Whoever sets opens the
-//! tablespace for writing, and fails while another does; `take` in place of `set` fences that one off. Whoever gets or lists reads at
-//! the newest manifest and keeps nobody waiting.
+//! Credentials come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so on). `set` opens the
+//! tablespace for writing, and fails while another does; `take` in place of `set` fences that one off. `get` and
+//! `list` read at the newest manifest and keep nobody waiting.
 //!
 //! The tree knows nothing of all this: it is on a pool, whose tablespace is a mount.
 //!

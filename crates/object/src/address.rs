@@ -16,7 +16,7 @@ use url::{Position, Url};
 
 use crate::error::{Error, Result};
 
-/// What these variables are called by whoever sets them.
+/// What these variables are called by users who set them.
 const NAMES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 /// The store at `address`, and the prefix in it that the address names. `variables` are those of the environment, or
@@ -48,7 +48,7 @@ pub fn open(
         .filter(|(name, _)| NAMES.iter().any(|it| name.starts_with(it)))
         .map(|(name, value)| (name.to_lowercase(), value))
         .collect();
-    // Whoever names such an endpoint means it.
+    // A user who names such an endpoint means it.
     if variables.iter().any(|(name, to)| name.contains("endpoint") && to.starts_with("http:")) {
         variables.push(("aws_allow_http".to_owned(), "true".to_owned()));
     }

@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{Stats, count};
 use crate::writer::Writer;
 
-/// An object that a store was tried with is used no more after so long, whoever put it.
+/// An object that a store was tried with is used no more after so long, whichever process put it.
 const PROBE_LIFE: Duration = Duration::from_secs(3600);
 
 /// What to do when another writer has the tablespace.

@@ -148,7 +148,7 @@ impl Client {
     /// Finds out what they take, where that is not set.
     pub(crate) async fn know_costs(&self) -> Result<()> {
         if self.costs.get().is_none() {
-            // Whoever was first has measured as well.
+            // The first to come has measured as well.
             let _ = self.costs.set(probe(self).await?);
         }
         Ok(())

@@ -30,10 +30,10 @@ pub(crate) struct Snapshot {
     pub(crate) next_version: u64,
     /// Goes up with each change that a manifest has to tell.
     pub(crate) changes: u64,
-    /// Whether names, sizes or pages have changed since whoever changes them last asked for all of it to be published: until then
-    /// it is a part of something ([WRT-4]). What merges change is no part of anything.
+    /// Whether names, sizes or pages have changed since their writer last asked for all of it to be published: until
+    /// then it is a part of something ([WRT-4]). What merges change is no part of anything.
     pub(crate) is_partial: bool,
-    /// Held by whoever reads by this snapshot, or by one that was made from it without this being replaced.
+    /// Held by those who read by this snapshot, or by one that was made from it without this being replaced.
     pub(crate) token: Arc<()>,
 }
 

@@ -6,8 +6,9 @@
 //! that they are read at random, or it would read megabytes around each. Bare io_uring reads every page each time. fio
 //! reads random blocks of the same file by io_uring, direct, and adds up nothing; it tells a rate.
 //!
-//! Rounds are interleaved, each with a new list and in another order of the ways. `cargo bench -p forebay --bench many` measures, in
-//! `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once, small and without fio.
+//! Rounds are interleaved, each with a new list and in another order of the modes. `cargo bench -p forebay --bench
+//! many` measures, in `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once,
+//! small and without fio.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![expect(unsafe_code, reason = "the mapping that the pool stands beside")]
@@ -54,8 +55,8 @@ fn main() {
     let Some(mut pooled) = Pooled::create(&scale, path.parent().unwrap()) else { return };
     let mut mapped = Mapped::new(&path);
     let depths = if measures { &[64, 128, 256][..] } else { &[8] };
-    let mut ways = vec![Way::InOrder, Way::Any, Way::Plain, Way::Mapped];
-    ways.extend(depths.iter().map(|&depth| Way::Bare { depth }));
+    let mut modes = vec![BenchMode::InOrder, BenchMode::Any, BenchMode::Plain, BenchMode::Mapped];
+    modes.extend(depths.iter().map(|&depth| BenchMode::Bare { depth }));
     let mut random = fastrand::Rng::with_seed(7);
     let mut table = Table::default();
     for _ in 0..scale.rounds {
@@ -65,35 +66,35 @@ fn main() {
         let half: Vec<u32> = list.iter().copied().step_by(2).collect();
         for (state, resident) in [("cold", &[][..]), ("half", &half), ("warm", list)] {
             for (touched, touch) in [("each page summed", PAGE), ("first 64 bytes", 64)] {
-                let mut ways = ways.clone();
+                let mut modes = modes.clone();
                 if state == "cold" && touch == PAGE {
-                    ways.extend(scale.fio_depths.iter().map(|&depth| Way::Fio { depth }));
+                    modes.extend(scale.fio_depths.iter().map(|&depth| BenchMode::Fio { depth }));
                 }
                 // What one leaves behind, in caches and in the disk, is not always the same one's trouble.
-                random.shuffle(&mut ways);
+                random.shuffle(&mut modes);
                 let mut sums = Vec::new();
-                for way in ways {
-                    let (time, sum) = match way {
-                        Way::Fio { depth } => {
-                            table.add(format!("{state}, {way}"), fio(&path, depth), "blocks/s");
+                for mode in modes {
+                    let (time, sum) = match mode {
+                        BenchMode::Fio { depth } => {
+                            table.add(format!("{state}, {mode}"), fio(&path, depth), "blocks/s");
                             continue;
                         }
-                        Way::InOrder | Way::Any | Way::Plain => {
+                        BenchMode::InOrder | BenchMode::Any | BenchMode::Plain => {
                             pooled.prepare(resident);
-                            timed(|| pooled.read(list, way, touch))
+                            timed(|| pooled.read(list, mode, touch))
                         }
-                        Way::Mapped => {
+                        BenchMode::Mapped => {
                             mapped.prepare(resident);
                             timed(|| mapped.read(list, touch))
                         }
-                        Way::Bare { depth } => {
+                        BenchMode::Bare { depth } => {
                             let bare = Bare::new(&path, depth);
                             timed(|| bare.read(list, touch))
                         }
                     };
                     sums.push(sum);
                     let milliseconds = time.as_secs_f64() * 1e3;
-                    table.add(format!("{state}, {touched}, {way}"), milliseconds, "ms");
+                    table.add(format!("{state}, {touched}, {mode}"), milliseconds, "ms");
                 }
                 assert!(sums.windows(2).all(|pair| pair[0] == pair[1]), "the same pages: {sums:?}");
             }
@@ -103,7 +104,7 @@ fn main() {
 }
 
 #[derive(Clone, Copy)]
-enum Way {
+enum BenchMode {
     InOrder,
     Any,
     Plain,
@@ -112,15 +113,15 @@ enum Way {
     Fio { depth: u32 },
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for BenchMode {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Way::InOrder => out.write_str("read_many"),
-            Way::Any => out.write_str("read_many in any order"),
-            Way::Plain => out.write_str("plain reads"),
-            Way::Mapped => out.write_str("mmap"),
-            Way::Bare { depth } => write!(out, "io_uring at depth {depth}"),
-            Way::Fio { depth } => write!(out, "fio at depth {depth}"),
+            BenchMode::InOrder => out.write_str("read_many"),
+            BenchMode::Any => out.write_str("read_many in any order"),
+            BenchMode::Plain => out.write_str("plain reads"),
+            BenchMode::Mapped => out.write_str("mmap"),
+            BenchMode::Bare { depth } => write!(out, "io_uring at depth {depth}"),
+            BenchMode::Fio { depth } => write!(out, "fio at depth {depth}"),
         }
     }
 }
@@ -195,13 +196,13 @@ impl Pooled {
         assert!(self.file.read_many(resident).all(|page| page.is_ok()));
     }
 
-    fn read(&self, list: &[u32], way: Way, touch: Touch) -> u64 {
-        let order = match way {
-            Way::Plain => {
+    fn read(&self, list: &[u32], mode: BenchMode, touch: Touch) -> u64 {
+        let order = match mode {
+            BenchMode::Plain => {
                 let pages = list.iter().map(|&block| sum(&self.file.read(block).unwrap()[..touch]));
                 return black_box(pages.fold(0, u64::wrapping_add));
             }
-            Way::Any => Order::Any,
+            BenchMode::Any => Order::Any,
             _ => Order::InOrder,
         };
         let many = self.file.read_many_with(list, &StreamOptions::new().order(order)).unwrap();

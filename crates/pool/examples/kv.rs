@@ -18,8 +18,8 @@
 //!
 //! The four bytes of the checksum are the pool's: it stamps them into the copy that it writes.
 //!
-//! Concurrency: whoever changes a bucket holds its first page exclusively, and beside it at most one
-//!              other page of the bucket. Whoever looks a key up holds nothing: while the first page
+//! Concurrency: a thread that changes a bucket holds its first page exclusively, and beside it at most one
+//!              other page of the bucket. A thread that looks a key up holds nothing: while the first page
 //!              has not changed, the bucket has not.
 //! Failure:     what a command changed is durable when it ends well. A crash or a failed write on the
 //!              way may leave half of it; a store that must survive that keeps a log (`Wal`).

@@ -142,7 +142,7 @@ pub enum Error {
     Checkpoint {
         /// The tablespaces in which something went wrong, with what went wrong there first.
         failed: Vec<(Arc<str>, Error)>,
-        /// What was done all the same.
+        /// What was done nevertheless.
         report: Arc<crate::CheckpointReport>,
     },
     /// The log or a codec panicked in a checkpoint. The redo point has not moved.
@@ -277,7 +277,7 @@ pub enum ErrorKind {
     Retry,
     /// The file does not have what was asked for, or has it damaged: another call, or a repair.
     Data,
-    /// The disk or the log refused. Nothing is lost in memory; the cause has to be mended.
+    /// The disk or the log refused. Nothing is lost in memory; the cause has to be repaired.
     Device,
     /// An earlier failure is final for the tablespace: close the pool and recover.
     Latched,
@@ -325,12 +325,12 @@ impl Error {
         matches!(self, Error::Corrupt { .. } | Error::Codec { .. })
     }
 
-    /// The page is to be looked for anew: this frame no longer has it.
+    /// The page is to be looked for again: this frame no longer has it.
     pub(crate) fn is_refreshed(&self) -> bool {
         matches!(self, Error::Gone { how: Fate::Refreshed, .. })
     }
 
-    /// Returns true when the same call may succeed later without anything being mended.
+    /// Returns true when the same call may succeed later without anything being repaired.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry
     }
@@ -365,7 +365,7 @@ pub enum Fate {
     Truncated,
     /// The file was closed.
     Closed,
-    /// The file was looked at anew ([`PagedFile::refresh`](crate::PagedFile::refresh)).
+    /// The file was looked at again ([`PagedFile::refresh`](crate::PagedFile::refresh)).
     Refreshed,
 }
 

@@ -8,7 +8,7 @@
 //!
 //! It is for people who write a storage engine (a B-tree, a heap, a hash file) and want neither
 //! `mmap`, which decides by itself what is written when, nor one more page cache of their own.
-//! Whoever wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
+//! A program that wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
 //! very small one, and the crate `forebay-btree`, beside this one, an index to learn from.
 //!
 //! # A tour
@@ -119,7 +119,7 @@
 //! # }
 //! ```
 //!
-//! A page that was changed and not marked is dirty all the same when its guard goes, but no log is
+//! A page that was changed and not marked is dirty anyway when its guard goes, but no log is
 //! flushed for it. In a pool with a log that is counted
 //! ([`unlogged_changes`](PoolStats::unlogged_changes)), because it is nearly always a mistake.
 //!
@@ -157,19 +157,19 @@
 //! }
 //! assert_eq!(index.inspect(0, |page| child(page, 15))?, Some(1));
 //!
-//! let look = index.optimistic(0)?; // the same by steps, for a way through several pages
-//! assert_eq!(look.inspect(|page| child(page, 20)), Some(Some(2)));
+//! let guard = index.optimistic(0)?; // the same by steps, for a way through several pages
+//! assert_eq!(guard.inspect(|page| child(page, 20)), Some(Some(2)));
 //! index.write(0)?[2] = 9; // somebody changes the page
-//! assert_eq!(look.inspect(|page| child(page, 20)), None); // begin again with a new look
+//! assert_eq!(guard.inspect(|page| child(page, 20)), None); // begin again with a new guard
 //! # pool.close()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A look also ends when the page leaves its frame. Whoever loops over looks at several pages
+//! A guard also ends when the page leaves its frame. A caller that loops over guards of several pages
 //! therefore counts the tries and takes latches in the end, as `copy` and `inspect` do. From a page to its child: find
-//! the child by `inspect`, look at it, and then ask the page once more whether it is
-//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's look tells of whatever
+//! the child by `inspect`, get a guard of it, and then ask the page's guard whether it is
+//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's guard shows what
 //! becomes of the child from there on. `forebay-btree` goes down its tree so.
 //!
 //! ## Pins and latches
@@ -273,7 +273,7 @@
 //! ## Reading what comes next
 //!
 //! An engine mostly knows which pages it will read: a scan reads all of them, an index or a bitmap has
-//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and ask for pages ahead:
+//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and prefetch pages:
 //! sorted and merged into few large requests, however the caller wants them given.
 //!
 //! ```
@@ -504,8 +504,8 @@
 //!
 //! ## Truncating and dropping
 //!
-//! What is cut off is gone at once, changed or not, and is never written. Whoever has such a page
-//! pinned keeps the bytes, to no effect, until letting go; whoever asks for it afterwards is told.
+//! What is cut off is gone at once, changed or not, and is never written. A thread that has such a page
+//! pinned keeps the bytes, to no effect, until it lets go; a caller that asks for it afterwards is told.
 //!
 //! ```
 //! # use forebay::{BufferPool, Error, Fate, FileOptions};
@@ -570,9 +570,9 @@
 //! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report what
 //! fails; the second also closes the files and lets go of the directories. A pool that is not closed
 //! writes what is dirty when its last handle (and its files' last) is dropped; but it does not sync
-//! and has nobody to tell, and while a panic unwinds it writes nothing. Whoever drops the last handle (or the last
-//! [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except in a waker,
-//! which the pool calls in the middle of its own work: there a thread is started for it.
+//! and has nobody to tell, and while a panic unwinds it writes nothing. The thread that drops the last handle (or the
+//! last [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except
+//! in a waker, which the pool calls in the middle of its own work: there a thread is started for it.
 //!
 //! # What it promises
 //!
@@ -587,7 +587,7 @@
 //! - **Durable means synced.** [`PagedFile::flush_file`] writes; [`PagedFile::sync`] makes what has
 //!   been written durable. Evictions and the cleaner only write.
 //! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of
-//!   them are told. A read ahead that fails is nobody's error: whoever wants a page of it reads that
+//!   them are told. A read ahead that fails is nobody's error: a thread that wants a page of it reads that
 //!   page by itself, and is told what is wrong with it.
 //! - **No wait for a frame is endless.** When every frame is pinned, a thread is told so
 //!   ([`Error::NoFreeFrame`]) after [`PoolBuilder::frame_wait`].
@@ -613,9 +613,9 @@
 //!   page that is latched exclusively, or to write one that is latched at all, is to wait for
 //!   oneself; to read one that is latched shared is so when a writer waits in between. `init` and
 //!   [`salvage`](PagedFile::salvage) latch too; `pin` does not.
-//! - Latch pages in one order. Which one (from the root down, by block) is the engine's affair.
+//! - Latch pages in one order. Which one (from the root down, by block) is up to the engine.
 //! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched
-//!   exclusively: they wait for whoever changes a dirty page. (A shared latch does not bar them, but
+//!   exclusively: they wait for a thread that changes a dirty page. (A shared latch does not bar them, but
 //!   `close` refuses while any page is in use.)
 //! - Do not ask for a page while holding a lock that [`Wal::flush_to`] takes. A read may have to
 //!   write another page first, and so to flush the log, on the same thread. For the same reason

@@ -187,14 +187,14 @@ fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
             ];
             for options in kinds {
                 let what = format!("{backend:?} {cache} {options:?}");
-                let way = TornPages::Unprotected;
-                let count = allocations_of_one(backend, cache, way, round as u32, options);
+                let mode = TornPages::Unprotected;
+                let count = allocations_of_one(backend, cache, mode, round as u32, options);
                 assert_eq!(count, 0, "[CKP-2] {what}");
             }
-            for way in [TornPages::Images, TornPages::DoubleWrite] {
+            for mode in [TornPages::Images, TornPages::DoubleWrite] {
                 let options = CheckpointOptions::now();
-                let count = allocations_of_one(backend, cache, way, round as u32, options);
-                assert_eq!(count, 0, "[CKP-2] {backend:?} {cache} {way}");
+                let count = allocations_of_one(backend, cache, mode, round as u32, options);
+                assert_eq!(count, 0, "[CKP-2] {backend:?} {cache} {mode}");
             }
         }
     }

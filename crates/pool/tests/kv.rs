@@ -1,6 +1,6 @@
 //! The example `kv`, as its users run it: each command in a process of its own.
 //!
-//! The example is compiled into this test, which starts itself anew to be the program: cargo builds no
+//! The example is compiled into this test, which starts itself again to be the program: cargo builds no
 //! examples for `cargo test --test kv`, and a copy of this binary is all an ordinary user needs.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]

@@ -1,7 +1,7 @@
 //! Changes of names and sizes, carried out and noted in the journal.
 //!
 //! Of what is a sync nothing is asked of the system: the scratch files need not outlive the process,
-//! and what is durable is the journal's affair.
+//! and what is durable, the journal decides.
 
 use forebay_io::{Change, DirectFiles, Interpose, OsError, Preallocate};
 

@@ -7,7 +7,7 @@
 //! Files and directories are nodes with numbers of their own. The inode of a file that is gone is
 //! used again by the system; a node's number never is.
 //!
-//! Invariants:  [JRN-1] a node's number stands for one file or directory for ever
+//! Invariants:  [JRN-1] a node's number stands for one file or directory forever
 //! Concurrency: none here; a disk appends under its lock.
 
 use std::collections::BTreeMap;

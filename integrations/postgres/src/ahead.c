@@ -1,7 +1,7 @@
 /*
  * Two stages of look-ahead for scans that descend the index again and again.
  *
- * Such a scan is begun anew for one key value after another, so that it has nothing to look ahead in by itself. But
+ * Such a scan is begun again for one key value after another, so that it has nothing to look ahead in by itself. But
  * who knows the values to come can look at the index with them (probe.c): for the far ones only at its upper pages,
  * and their leaf is asked for; for the near ones at the leaf, and their heap blocks are asked for. How many is for
  * forebay-lookahead to say, from how long reads of heap blocks and of leaves wait; the near stage is the reader of
@@ -11,7 +11,7 @@
  * (array_keys.c).
  *
  * Failure: as probe.c says, and as the source says. Where the query may stop, upper pages are not read, and leaves only
- * for values that were themselves read from disk: who fetches a row ahead may meet an unreadable block anyway.
+ * for values that were themselves read from disk: to fetch a row ahead may meet an unreadable block anyway.
  */
 #include "forebay.h"
 
@@ -134,8 +134,8 @@ find_leaf(FbAhead *ahead)
 }
 
 /*
- * The far stage: finds leaves, and asks for them. No more values are looked at than there is room for leaves, lest
- * the next one be late where few of them bring one.
+ * The far stage: finds leaves, and asks for them. No more values are looked at than there is room for leaves, so that
+ * the next one is not late where few of them bring one.
  */
 static void
 ask_leaves(FbAhead *ahead, uint32 room)
@@ -181,7 +181,7 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 
 /*
  * The near stage: looks at leaves, and asks for heap blocks. Where few values bring one, as where the visibility map
- * tells enough, it stays near nevertheless, lest it catch up with the far stage and wait for leaves.
+ * tells enough, it stays near nevertheless, so that it does not catch up with the far stage and wait for leaves.
  */
 static void
 ask_heap(FbAhead *ahead, uint32 room)

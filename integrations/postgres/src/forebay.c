@@ -36,7 +36,7 @@ typedef struct Walk
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
-	/* And there is no exception to that, be it rare. */
+	/* And there is no exception to that, not even a rare one. */
 	bool		sure;
 } Walk;
 

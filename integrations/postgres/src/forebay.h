@@ -94,7 +94,7 @@ typedef struct FbScan
 	bool		index_only;
 	/* All its rows are taken, as far as the plan tells. */
 	bool		whole;
-	/* What knows where it will be begun anew; NULL if nothing does. */
+	/* What knows where it will be begun again; NULL if nothing does. */
 	FbAhead    *ahead;
 
 	/* NULL until a read waits for the first time. */
@@ -120,7 +120,7 @@ typedef struct FbScan
 	int			item;
 	ScanDirection direction;
 	bool		rescanned;
-	/* It is begun anew, and has not returned a row. */
+	/* It is begun again, and has not returned a row. */
 	bool		begins;
 	FbCursor	cursor;
 	/* Blocks of the heap, as many as there surely are. */
@@ -162,7 +162,7 @@ typedef struct FbReader FbReader;
 /* A file that is read. See strategy.c. */
 typedef struct FbFile FbFile;
 
-/* Values that a scan will be begun anew for are known so far ahead at most; a power of two. */
+/* Values that a scan will be begun again for are known so far ahead at most; a power of two. */
 #define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
 /* One value is looked ahead for by so many heap blocks; the scan itself looks ahead from there. */
 #define FB_VALUE_BLOCKS 64

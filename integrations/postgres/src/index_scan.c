@@ -10,7 +10,7 @@
  * the node's return, whichever is first: what the nodes above do with the row is not in it.
  *
  * It relies on BTScanOpaqueData, which is the same within a major version. A relation-cache entry keeps our functions while
- * it is open, so a scan has them from its beginning to its end; an entry built anew later has them from the next query on.
+ * it is open, so a scan has them from its beginning to its end; an entry built again later has them from the next query on.
  *
  * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
  * ahead does not. No lock or pin is kept from one call to the next.
@@ -92,7 +92,7 @@ same_state(IndexScanDesc desc)
 	return known == SAME;
 }
 
-/* Which noted scan this is, if any. One that begins is looked up anew: an error may have left its descriptor's place. */
+/* Which noted scan this is, if any. One that begins is looked up again: an error may have left its descriptor's place. */
 static inline FbScan *
 find(IndexScanDesc desc, bool begins)
 {
@@ -298,7 +298,7 @@ time_node(FbScan *scan, bool timed)
 		ExecSetExecProcNode(scan->node, timed ? ours : real);
 }
 
-/* Takes note of where the scan is where nothing else is to be done. What it misses has the cursor put there anew. */
+/* Takes note of where the scan is where nothing else is to be done. What it misses has the cursor put there again. */
 static inline void
 stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
@@ -471,7 +471,7 @@ fb_scan_counts(FbScan *scan)
 	return counts;
 }
 
-/* A scan is at its end, be it an error: its numbers go to its index. It raises no errors. */
+/* A scan is at its end, also by an error: its numbers go to its index. It raises no errors. */
 static void
 add_counts(FbScan *scan)
 {

@@ -1,7 +1,7 @@
 /*
  * Look-ahead of the inner index scans of nested loops.
  *
- * Each outer row begins the inner scan anew. Here some outer rows are fetched before their turn and kept in a queue;
+ * Each outer row begins the inner scan again. Here some outer rows are fetched before their turn and kept in a queue;
  * ahead.c looks at the inner index with their values.
  *
  * Nothing is done until a read of the inner scan waits. Then a function of ours takes the place of the outer node's
@@ -78,7 +78,7 @@ clear_row(FbJoin *join, Row *row)
 	row->size = 0;
 }
 
-/* Forgets the rows of an outer node that is begun anew. */
+/* Forgets the rows of an outer node that is begun again. */
 static void
 drop_rows(FbJoin *join)
 {
@@ -91,7 +91,7 @@ drop_rows(FbJoin *join)
 	fb_ahead_restart(&join->ahead);
 }
 
-/* The outer node's expression context is reset: it is begun anew, unless it does so itself as it works. */
+/* The outer node's expression context is reset: it is begun again, unless it does so itself as it works. */
 static void
 context_reset(Datum arg)
 {

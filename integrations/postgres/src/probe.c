@@ -1,7 +1,7 @@
 /*
  * Where an index scan with other key values would go: its leaf, and its heap blocks.
  *
- * The inner index scan of a nested loop is begun anew for each outer row, one with an array for each element. For a
+ * The inner index scan of a nested loop is begun again for each outer row, one with an array for each element. For a
  * row or an element that it has not come to, the conditions are copied and get those values, and the index is
  * descended with those that hold its leading columns by equality. This is in two parts, as a leaf may have to come from disk: the first reads upper pages only
  * and tells the leaf's number, the second looks at the leaf.

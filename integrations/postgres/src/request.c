@@ -1,7 +1,7 @@
 /*
  * Asking the kernel for blocks ahead of their reads.
  *
- * Whoever asks has looked whether the block is in shared buffers, which is why PrefetchBuffer, that looks and asks
+ * The caller has looked whether the block is in shared buffers, which is why PrefetchBuffer, that looks and asks
  * for a single block, is not used: neighbours share a request here.
  *
  * It relies on the block being within the relation: the segment of a block beyond its end cannot be opened, and
@@ -62,7 +62,7 @@ fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 
 /*
  * How far to look ahead in a relation at most, in blocks; 0 if not at all. The setting of its tablespace holds,
- * unless ours says more; whoever sets theirs to 0 wants no prefetching, ours neither.
+ * unless ours says more; a user who sets theirs to 0 wants no prefetching, ours neither.
  */
 int
 fb_distance_of(Relation rel)

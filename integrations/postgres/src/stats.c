@@ -3,7 +3,7 @@
  *
  * Where the library is in shared_preload_libraries the numbers are the server's, in shared memory of a size fixed
  * at its start; elsewhere the session's. A scan adds its own once, when it ends; an index that does not fit is
- * counted with all others that do not, under no name. Indexes that are gone are removed by whoever reads.
+ * counted with all others that do not, under no name. Indexes that are gone are removed by the next reader.
  *
  * A scan that an error ended adds its numbers while its memory goes. So adding raises no errors: it allocates nothing of
  * the session (fb_stats_expect has), and shared memory that is short means "others".
@@ -193,7 +193,7 @@ fb_stats_add(Oid index, const uint64 *values)
 	release();
 }
 
-/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted anew then. */
+/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted again then. */
 static bool
 exists(Key key)
 {
@@ -301,7 +301,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(forebay_stat_reset);
 
-/* Begins anew for all indexes of this database, and for those without a name. */
+/* Begins again for all indexes of this database, and for those without a name. */
 Datum
 forebay_stat_reset(PG_FUNCTION_ARGS)
 {

@@ -10,9 +10,9 @@
  *	max			SEQUENTIAL, for every access
  *	adaptive	as hint where reads have been seen to cost less with it, else nothing
  *
- * Advice holds while a query, or a VACUUM, that wants it runs. Whoever reads a relation is counted in its FbFile, by
+ * Advice holds while a query, or a VACUUM, that wants it runs. A reader of a relation is counted in its FbFile, by
  * access; advice is what all of them agree on, and NORMAL where they do not, or where there is none. It is
- * worked out anew when one comes, ends, or the setting changes, be it by the end of a transaction. A reader is
+ * worked out again when one comes, ends, or the setting changes, also by the end of a transaction. A reader is
  * part of a memory context, and ends with it, however that ends.
  *
  * Adaptive: a trial by forebay-lookahead for each relation and access in a session, between nothing and the hint,
@@ -94,7 +94,7 @@ struct FbFile
 
 static HTAB *files = NULL;
 
-/* One relation that a reader reads in one way. */
+/* One relation that a reader reads in one mode. */
 typedef struct Use
 {
 	slist_node	link;

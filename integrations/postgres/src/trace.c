@@ -7,7 +7,7 @@
  * index under an index scan or bitmap, and of the heap under an index-only scan (they are among the blocks of an entry, or
  * in none), of parallel workers, of VACUUM and other commands.
  *
- * The last FB_TRACE_READS are kept, in memory of the session; setting forebay.trace on again starts anew.
+ * The last FB_TRACE_READS are kept, in memory of the session; setting forebay.trace on again starts over.
  *
  * Failure: out of memory, when the first read of a session is noted.
  */

@@ -16,7 +16,7 @@
 #include "executor/instrument.h"
 #include "utils/memutils.h"
 
-/* Calls of a node that are timed though none has read lately. */
+/* Calls of a node that are timed though none has read recently. */
 #define WATCH_CALLS 64
 
 /* A scan node that is timed, for a trial or the trace. */

@@ -29,7 +29,7 @@ use crate::trees::{Link, Pages, Path, Tree, Trees, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
 const CURSORS_MAX: usize = 8;
-/// Leaves read lately whose columns may be keys of another tree, and how many columns are looked at.
+/// Leaves read recently whose columns may be keys of another tree, and how many columns are looked at.
 const OUTER_MAX: usize = 4;
 const COLUMNS_MAX: usize = 16;
 /// Integers of a leaf that are held against others' keys, about.
@@ -63,7 +63,7 @@ pub(crate) struct Foresight {
     cursors: Vec<Cursor>,
     /// Of cursors that are gone.
     counts: HintCounts,
-    /// Leaves read lately.
+    /// Leaves read recently.
     outer: VecDeque<Outer>,
 }
 
@@ -326,7 +326,7 @@ impl Foresight {
         None
     }
 
-    /// The table whose leaf holds a rowid, and the way to it.
+    /// The table whose leaf holds a rowid, and the path to it.
     fn locate(&mut self, rowid: i64, leaf: u32, pages: &mut impl Pages) -> Option<(Tree, Path)> {
         let schema = self.trees.schema(pages)?;
         let tables = schema.iter().filter(|tree| tree.table.is_none()).take(TREES_MAX);
@@ -414,7 +414,7 @@ impl Foresight {
         Some(at)
     }
 
-    /// Finds in leaves read lately the rows that lead to one that was read now, which has these keys. Returns the
+    /// Finds in leaves read recently the rows that lead to one that was read now, which has these keys. Returns the
     /// cursor that is known to lead there.
     fn find_link(
         &mut self,

@@ -53,7 +53,7 @@ impl Descriptor {
         if unix.vfs != vfs || unix.descriptor < 0 {
             return None;
         }
-        // SAFETY: if it is the file's, the VFS keeps it open; if not, fstat fails, or tells of another file.
+        // SAFETY: if it is the file's, the VFS keeps it open; if not, fstat fails, or reports another file.
         let borrowed = unsafe { BorrowedFd::borrow_raw(unix.descriptor) };
         let (open, named) = (rustix::fs::fstat(borrowed).ok()?, rustix::fs::stat(path).ok()?);
         let same = open.st_dev == named.st_dev

@@ -207,7 +207,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The overflow pages of a record, as its cell tells of them.
+/// The overflow pages of a record, as its cell says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow {
     /// The first one; each names the next.

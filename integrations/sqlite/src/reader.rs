@@ -6,7 +6,7 @@
 //! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
 //! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
 //!
-//! Invariants:  [RDR-1] asleep, no page is looked at but for its first byte  [RDR-2] a file whose header is not
+//! Invariants:  [RDR-1] asleep, no page is looked at except for its first byte  [RDR-2] a file whose header is not
 //!              SQLite's is left alone for good
 //! Concurrency: one owner.
 //! Failure:     none.
@@ -28,7 +28,7 @@ const PAGE_MIN: usize = 512;
 const ALERT_READS: u32 = 16;
 /// Reads in a row without use that end being awake.
 const CALM_READS: u32 = 256;
-/// Interior pages read lately, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
+/// Interior pages read recently, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
 const RECENT: usize = 8;
 const RECENT_LEAVES: usize = 2;
 const DISTANCE_MAX: u32 = 128;

@@ -126,8 +126,8 @@ unsafe extern "C" fn close(cursor: *mut Cursor) -> c_int {
 
 unsafe extern "C" fn filter(
     cursor: *mut Cursor,
-    _way: c_int,
-    _way_name: *const c_char,
+    _index: c_int,
+    _index_name: *const c_char,
     _values: c_int,
     _value: *mut *mut c_void,
 ) -> c_int {

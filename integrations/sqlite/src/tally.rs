@@ -87,7 +87,7 @@ impl Tally {
         self.by_name.entry(None).or_default()
     }
 
-    /// The root of a page's tree, if that was said lately.
+    /// The root of a page's tree, if that was said recently.
     pub(crate) fn root_of(&self, page: u32) -> Option<u32> {
         let (owned, root) = *self.owners.get(page as usize % OWNERS)?;
         (owned == page).then_some(root)
@@ -161,7 +161,7 @@ mod tests {
             tally.read(20, FAST, false); // that somebody asked for counts changes none
             tally.settle(|_| Some("t".to_owned()));
             tally.forget();
-            tally.read(20, FAST, false); // its tree is to be found anew
+            tally.read(20, FAST, false); // its tree is to be found again
         }
         let reads: Vec<_> =
             all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();

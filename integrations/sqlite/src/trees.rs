@@ -62,7 +62,7 @@ pub(crate) enum Lack {
     Answer,
 }
 
-/// A way down a tree: interior pages from the root on, and which child is taken at each.
+/// A path down a tree: interior pages from the root on, and which child is taken at each.
 pub(crate) type Path = Vec<(u32, usize)>;
 
 /// A tree that the schema names.
@@ -282,13 +282,13 @@ impl Trees {
         let mut page = root;
         for _ in 0..height {
             // An index, or a table without rowids, may have the row here; SQLite looks for the first of its key, and goes
-            // down for that all the same.
+            // down for that anyway.
             page = self.child_for(page, key, pages)?.1;
         }
         Ok(page)
     }
 
-    /// The way to a leaf that holds a key, if it is of the tree at this root.
+    /// The path to a leaf that holds a key, if it is of the tree at this root.
     pub(crate) fn path_to(
         &mut self,
         root: u32,
@@ -335,7 +335,7 @@ impl Trees {
         Ok((slot, interior.children[slot]))
     }
 
-    /// The way to a leaf of an index, and what the schema says of it.
+    /// The path to a leaf of an index, and what the schema says of it.
     pub(crate) fn index_path(&mut self, leaf: u32, pages: &mut impl Pages) -> Option<(Path, Tree)> {
         let found = self.climb(leaf, pages);
         if found.is_some() || self.searches_left == 0 {
@@ -421,25 +421,25 @@ impl Trees {
         forward: bool,
         pages: &mut impl Pages,
     ) -> Result<(u32, i64), Lack> {
-        let mut way = path.clone();
+        let mut moved = path.clone();
         let (mut child, between) = loop {
-            let (page, slot) = way.pop().ok_or(Lack::Answer)?;
+            let (page, slot) = moved.pop().ok_or(Lack::Answer)?;
             let interior = self.interior(page, pages)?;
             let next = if forward { Some(slot + 1) } else { slot.checked_sub(1) };
             if let Some(next) = next
                 && let Some(&child) = interior.children.get(next)
             {
-                way.push((page, next));
+                moved.push((page, next));
                 break (child, interior.between.get(slot.min(next)).copied().unwrap_or(NO_ROW));
             }
         };
-        while way.len() < path.len() {
+        while moved.len() < path.len() {
             let interior = self.interior(child, pages)?;
             let slot = if forward { 0 } else { interior.children.len() - 1 };
-            way.push((child, slot));
+            moved.push((child, slot));
             child = interior.children[slot];
         }
-        *path = way;
+        *path = moved;
         Ok((child, between))
     }
 

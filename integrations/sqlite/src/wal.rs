@@ -65,7 +65,7 @@ impl WalIndex {
         self.regions.clear();
     }
 
-    /// What changes when the log begins anew.
+    /// What changes when the log begins again.
     pub(crate) fn salts(&self) -> [u32; 2] {
         match self.regions.first().copied().flatten() {
             None => [0; 2],

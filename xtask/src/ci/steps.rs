@@ -14,7 +14,7 @@ use crate::{bugs as planted, tidy as rules, wrapper};
 const LOOM_PREEMPTIONS: &str = "2";
 
 /// What has code of its own for other systems. The rest of the workspace is selected with it, though it has no
-/// test here, for dependencies to have the features that they have been built with; but for the laboratory, and what
+/// test here, for dependencies to have the features that they have been built with; except for the laboratory, and what
 /// uses it.
 const PORTABLE: &[&str] = &[
     "--workspace",
@@ -125,7 +125,7 @@ pub(super) fn loom_full(run: &mut Run) -> Result<()> {
 }
 
 /// Optimised where models spend their time, and in a target directory of its own: loom is a dependency
-/// for this cfg alone, which cargo has to know, and RUSTFLAGS build everything anew.
+/// for this cfg alone, which cargo has to know, and RUSTFLAGS build everything again.
 fn models(run: &mut Run, bound: &[(&str, &str)]) -> Result<()> {
     let target = run.workspace.target_directory.join("loom");
     let flags = with_flags("RUSTFLAGS", "--cfg loom");

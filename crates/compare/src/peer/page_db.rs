@@ -19,7 +19,7 @@
 //!   page takes its `RwLock` (`pool.rs:398`). Dropping the guard counts both down, without the mutex.
 //! - **Eviction** is the clock (`pool.rs:346-366`), though its README says LRU; with every frame
 //!   pinned, `fetch` fails at once (`pool.rs:330-336`).
-//! - **Checksum.** CRC-32C over the page but for its own four bytes (`page.rs:408-413`), by tables of
+//! - **Checksum.** CRC-32C over the page except for its own four bytes (`page.rs:408-413`), by tables of
 //!   eight bytes a step (`checksum.rs:61-80`), not the processor's instruction; checked with the
 //!   page's id on every read from the file (`page.rs:333-373`), never on a hit.
 //!

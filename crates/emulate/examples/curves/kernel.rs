@@ -74,7 +74,7 @@ struct Reader {
     /// The end of the newest window, and its size.
     window_end: u64,
     window: u64,
-    /// Whoever reads here makes the kernel ask for the next window.
+    /// A thread that reads here makes the kernel ask for the next window.
     marker: u64,
     /// Requests under way or done, in order of place: id and end.
     asked: VecDeque<(usize, u64)>,

@@ -2,7 +2,7 @@
 //!
 //! A request is handed in when it arrives, in two steps: first its commands go to the model, so that its
 //! time runs; then, once its bytes have been copied, the answer that is to be sent when the model says so.
-//! Copying a megabyte is thus part of the emulated service, not an addition to it.
+//! So copying a megabyte is part of the emulated service, not an addition to it.
 //!
 //! A few equal workers send the answers. One of them at a time, the leader, sleeps until the model's next
 //! event. When answers are due it sends short ones itself and goes on; if one is long (it has to be copied
@@ -84,7 +84,7 @@ pub(crate) struct Incoming<'a> {
 
 /// A request that was handed in and has no answer yet.
 #[derive(Debug)]
-#[must_use = "a request without an answer keeps its caller waiting for ever"]
+#[must_use = "a request without an answer keeps its caller waiting forever"]
 pub(crate) struct Ticket {
     request: u64,
     len: u64,
@@ -102,7 +102,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// The leader sleeps here.
     alarm: Condvar,
-    /// Who waits for answers to be noted sleeps here.
+    /// Threads that wait for answers to be noted sleep here.
     noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
@@ -225,7 +225,7 @@ impl Clockwork {
         self.shared.alarm.notify_one();
     }
 
-    /// Waits until the answers that are being sent are noted. Whoever got one may look at the log at once, and
+    /// Waits until the answers that are being sent are noted. A caller that got one may look at the log at once, and
     /// should find it there.
     pub(crate) fn settle(&self) {
         let mut inner = self.shared.lock();

@@ -185,7 +185,7 @@ fn what_was_let_go_delays_nothing_when_timing_is_switched_on_again() {
 }
 
 #[test]
-fn whoever_was_answered_is_in_the_log() {
+fn a_request_that_was_answered_is_in_the_log() {
     let (clockwork, _commands) = clockwork(Duration::from_micros(20));
     for _ in 0..200 {
         let (answered, answers) = channel();
@@ -219,7 +219,7 @@ fn what_has_no_place_takes_no_time_and_a_flush_does() {
 }
 
 #[test]
-fn whoever_watches_the_clock_stops_when_somebody_else_has_noticed_the_end() {
+fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
     // No workers: the leader stands still in the middle of its watch, as on a crowded machine.
     let (told, _commands) = channel();
     let (takes, last) = (Duration::from_micros(1), Duration::ZERO);

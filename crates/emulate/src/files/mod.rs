@@ -10,7 +10,7 @@
 //! Invariants:  [FIL-1] a name leads to an inode that exists; an inode without a name and without users does not
 //!              [FIL-2] bytes beyond a file's end that have a place are zeros, so that growing it shows nothing
 //! Concurrency: one owner; the server keeps it behind a lock. Nothing here waits.
-//! Failure:     [`FilesError`]; what was refused changed nothing, but for room that was taken already.
+//! Failure:     [`FilesError`]; what was refused changed nothing, except for room that was taken already.
 
 mod extents;
 mod place;

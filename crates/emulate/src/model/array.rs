@@ -7,7 +7,7 @@
 //! Worked example, four slices, 64 KiB: bytes 0 to 320 KiB are chunks 0 to 4, of which 0 and 4 lie side
 //! by side on slice 0. It reads 128 KiB there, and 64 KiB on each of the others.
 //!
-//! With two copies (RAID 10) a write goes to both. A read goes to the copy that lately read up to where
+//! With two copies (RAID 10) a write goes to both. A read goes to the copy that recently read up to where
 //! it begins, for that one has the rest in its cache or under its head; otherwise to the one with
 //! fewer commands, or whose last place is nearer. A flush goes to every device.
 //!
@@ -56,7 +56,7 @@ pub enum Level {
 #[derive(Debug)]
 pub(crate) struct Array {
     members: Vec<Member>,
-    /// For each slice, the streams that its copies have read lately, the newest last.
+    /// For each slice, the streams that its copies have read recently, the newest last.
     trails: Vec<Vec<Trail>>,
     copies: usize,
     stripe: u64,

@@ -1,12 +1,12 @@
 //! Token bucket: so many a second, and so many at once after a rest.
 //!
-//! The bucket fills at its rate up to its depth. Whoever takes waits until there is enough. Something
-//! larger than the bucket is deep waits until it is full, and leaves it in debt. Reckoning is exact: a
+//! The bucket fills at its rate up to its depth. A command that takes waits until there is enough. Something
+//! larger than the bucket is deep waits until it is full, and leaves it in debt. Arithmetic is exact: a
 //! token is a thousand million parts, of which each nanosecond brings as many as the rate is.
 //!
 //! Worked example: 100 a second, 2 deep, full. Three at once are let go after 0, 0 and 10 ms.
 //!
-//! Invariants:  [TKN-1] in any time, no more is let go than the depth and what the rate brings in that time, but for
+//! Invariants:  [TKN-1] in any time, no more is let go than the depth and what the rate brings in that time, except for
 //!              one taking that is larger than the depth, and for what a nanosecond brings
 
 /// Parts of a token.

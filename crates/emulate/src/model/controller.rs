@@ -8,7 +8,7 @@
 //! Reads of what is in the cache are answered from it; all others go to the device. A cache for reading
 //! is left out: the disks behind have theirs.
 //!
-//! Invariants:  [CTR-1] the cache holds no more than its size, but for one command that is larger
+//! Invariants:  [CTR-1] the cache holds no more than its size, except for one command that is larger
 //!              [CTR-2] at most so many pieces are being written at a time
 
 use std::cmp::Reverse;

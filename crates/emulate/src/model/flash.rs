@@ -12,7 +12,7 @@
 //! Worked example: 16 units, 90 us to read. One 4 KiB read takes 90 us and what processor and link need;
 //! 32 reads at once on different units take hardly longer than two.
 //!
-//! Invariants:  [FLS-1] the cache holds no more than its size, but for one command that is larger
+//! Invariants:  [FLS-1] the cache holds no more than its size, except for one command that is larger
 
 use std::collections::VecDeque;
 use std::time::Duration;

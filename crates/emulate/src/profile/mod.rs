@@ -18,7 +18,7 @@
 //! ```
 //!
 //! Sizes (`64KiB`, `1TB`), times (`8.5ms`) and rates (`120MB/s`) are written with their units. The profiles
-//! that are shipped are in `profiles/` of this crate, and commented for who wants to write one.
+//! that are shipped are in `profiles/` of this crate, and commented for those who want to write one.
 //!
 //! Invariants:  [PRF-1] what was parsed can be built: whatever makes no device is refused when it is read
 //! Failure:     [`ProfileError`]; a key that is not known is refused, and the ones there are listed.

@@ -7,8 +7,8 @@
 //!
 //! Invariants:  [CON-1] bytes are copied to and from places only under a lock under which the file has them
 //!              [CON-2] a place that is given back is zeros before another file can have it
-//! Concurrency: a lock for one writer or several readers over names and places. Who copies out of the store reads;
-//!              who places, gives back or copies into the store writes. Nothing here waits for the model.
+//! Concurrency: a lock for one writer or several readers over names and places. A thread that copies out of the store
+//!              reads; who places, gives back or copies into the store writes. Nothing here waits for the model.
 //! Failure:     as the kernel wants it, [`Errno`]; what was refused has at most placed something.
 
 use std::ops::Range;

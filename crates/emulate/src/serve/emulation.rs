@@ -3,7 +3,7 @@
 //! Invariants:  [EMU-1] when an emulation has ended, its mount is gone from the mount table and the guardian
 //!              from the process table
 //!              [EMU-2] no request is left without an answer: at the end everything is answered at once
-//! Concurrency: the mount is served by threads of its own. Whoever holds an [`Emulation`] may look at it, and
+//! Concurrency: the mount is served by threads of its own. The holder of an [`Emulation`] may look at it, and
 //!              ends it by dropping it.
 //! Failure:     a mount that cannot be unmounted is left to the guardian; whatever fails on the way to a mount undoes what was done before it.
 
@@ -129,7 +129,7 @@ impl Emulation {
         };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        // Who may do what is the kernel's affair: default_permissions.
+        // Who may do what, the kernel decides: default_permissions.
         let session =
             Session::from_fd(filesystem, device, SessionACL::All, config).map_err(|source| {
                 match options.readahead_bytes {
@@ -165,7 +165,7 @@ impl Emulation {
     }
 
     /// Ends the process when any of its threads panics, with the panic's message, after detaching the mount: a
-    /// reader gets an error then, and does not wait for ever. For a process that does nothing but emulate.
+    /// reader gets an error then, and does not wait forever. For a process that does nothing but emulate.
     pub fn end_process_on_panic(&self) {
         let mounted = self.mounted.clone();
         let before = std::panic::take_hook();
@@ -204,7 +204,7 @@ impl Emulation {
         }
         self.log_file.take();
         if let Some(around) = self.remove.take() {
-            // Not empty, or gone already: then it is somebody else's affair.
+            // Not empty, or gone already: then somebody else removes it.
             let _ = std::fs::remove_dir(&self.mounted.point).and(std::fs::remove_dir(around));
         }
         Ok(Ending {

@@ -96,7 +96,7 @@ impl Guardian {
         }
     }
 
-    /// Lets it go: the mount is no more.
+    /// Lets it go: the mount is gone.
     pub(super) fn dismiss(&mut self) {
         if let Some(mut pipe) = self.pipe.take() {
             // A guardian that is gone needs no word.

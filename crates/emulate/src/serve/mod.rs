@@ -12,13 +12,13 @@
 //! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
 //!
 //! The kernel side is made wide enough not to be the limit: asynchronous reads, 512 requests in the background,
-//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk all the same:
+//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk nevertheless:
 //! closing a file that was written writes its dirty pages back, which FUSE insists on; and a file that is open for
 //! direct reads is written past the page cache also by those who did not ask for that.
 //!
 //! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
 //! guardian, a small process that waits for the server's end. A mount that is in use is detached: nobody
-//! finds it any more, and who uses it gets errors. What was written to `disk` by then is in its data file.
+//! finds it any more, and processes that use it get errors. What was written to `disk` by then is in its data file.
 //!
 //! Linux only; elsewhere [`Emulation::mount`] says so.
 

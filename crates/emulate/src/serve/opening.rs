@@ -1,12 +1,12 @@
 //! How a file is opened: through the page cache, or past it.
 //!
-//! Who opens a file for direct transfers may write from several threads at once, as to a disk. That is
+//! A process that opens a file for direct transfers may write from several threads at once, as to a disk. That is
 //! `FOPEN_DIRECT_IO`, without which FUSE lets direct writers in one by one. A short answer to such a handle's read
 //! is the file's end to the kernel, which does not look at its own idea of the size. But with a write-back cache the
 //! server learns of a file's growth only when the pages are written back: a direct read of a hole before them would
-//! find the end of the file. So such a handle and a writer through the cache do not meet. Whoever comes second is
-//! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers all
-//! the same and fills up short answers to its own size; a writer past the cache, whose writes are at the server
+//! find the end of the file. So such a handle and a writer through the cache do not meet. The one that comes second is
+//! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers
+//! anyway and fills up short answers to its own size; a writer past the cache, whose writes are at the server
 //! when they return.
 //!
 //! Invariants:  [OPN-1] while a file is open to be read past the cache, nobody writes it through the cache
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn readers_past_the_cache_and_writers_through_it_do_not_meet_in_any_order() {
         let mut random = fastrand::Rng::with_seed(3);
-        let ways = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR];
+        let modes = [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR];
         let openings = Openings::default();
         let mut open = Vec::new();
         for _ in 0..10_000 {
@@ -114,10 +114,10 @@ mod tests {
                 openings.close(inode, handle);
             } else if open.len() < 12 {
                 let (inode, direct) = (random.u64(..3), random.bool());
-                let way = ways[random.usize(..3)];
-                let asked = if direct { way | OFlags::DIRECT } else { way };
+                let mode = modes[random.usize(..3)];
+                let asked = if direct { mode | OFlags::DIRECT } else { mode };
                 let (opened, handle) = openings.open(inode, flags(asked));
-                open.push((inode, way, opened.contains(FopenFlags::FOPEN_DIRECT_IO), handle));
+                open.push((inode, mode, opened.contains(FopenFlags::FOPEN_DIRECT_IO), handle));
             }
             for inode in 0..3 {
                 let of_it = || open.iter().filter(|one| one.0 == inode);
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn who_is_alone_with_a_file_gets_what_was_asked_for() {
         let openings = Openings::default();
-        for way in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
-            for (asked, given) in [(way, CACHED), (way | OFlags::DIRECT, DIRECT)] {
+        for mode in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
+            for (asked, given) in [(mode, CACHED), (mode | OFlags::DIRECT, DIRECT)] {
                 let (opened, handle) = openings.open(7, flags(asked));
                 assert_eq!(opened, given, "{asked:?}");
                 openings.close(7, handle);

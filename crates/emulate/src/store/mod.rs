@@ -1,8 +1,8 @@
 //! The store: what has been written to an emulated disk, by position on it.
 //!
-//! An emulated disk of a terabyte costs what was written to it. Two keepers: memory, in chunks that exist
+//! An emulated disk of a terabyte costs what was written to it. Two kinds: memory, in chunks that exist
 //! once something other than zeros was written to them, and a sparse file. A store knows no time and no
-//! files; that is the affair of the [model](crate::model) and of `crate::files`.
+//! files; those are for the [model](crate::model) and `crate::files`.
 //!
 //! Invariants:  [STO-1] a read gives what was written last, and zeros where nothing was
 //!              [STO-2] memory that is held never exceeds its limit; what would is refused whole chunks
@@ -115,7 +115,7 @@ mod tests {
 
     const SIZE_BYTES: u64 = 4 << 20;
 
-    /// Both keepers, each empty.
+    /// Both kinds, each empty.
     fn stores(directory: &Path) -> [(&'static str, Store); 2] {
         let file = Store::file(&directory.join("data"), SIZE_BYTES).unwrap();
         [("memory", Store::memory(SIZE_BYTES)), ("file", file)]

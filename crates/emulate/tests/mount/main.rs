@@ -100,7 +100,7 @@ fn what_is_mounted_over_an_emulation_or_in_its_place_stays() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().canonicalize().unwrap();
     let Some(emulation) = mounted(&path) else { return };
-    // Who may not mount has nothing to look at here.
+    // A user who may not mount has nothing to look at here.
     if mount("over", &path, "tmpfs", MountFlags::empty(), None).is_err() {
         return;
     }

@@ -4,7 +4,7 @@
 //! fetches while the caller goes on; the `preadv` at wait time then finds the bytes in the page
 //! cache. Hints of one batch are sorted and merged first, because page-by-page WILLNEED makes
 //! page-by-page device requests (document 004 of the sources: "fadvise interferes with
-//! readahead"). A read that is alone in the queue is not hinted: whoever submitted it will wait
+//! readahead"). A read that is alone in the queue is not hinted: the thread that submitted it will wait
 //! for it next, and a hint would only be a second system call.
 //!
 //! Direct files have no page cache to fetch into, so their reads gain nothing by being asked for

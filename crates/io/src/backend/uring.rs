@@ -1,7 +1,7 @@
 //! The `uring` backend: io_uring, shared by all threads.
 //!
 //! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping
-//! happens under another, held also while its owner sleeps in the kernel; who finds it taken is
+//! happens under another, held also while its owner sleeps in the kernel; a thread that finds it taken is
 //! told so and sleeps on its own ticket. What was reaped is handed out after that lock is let go of: a
 //! continuation may take its time, say over checksums, and others reap and hand out meanwhile. No kernel thread polls for us (SQPOLL would burn a
 //! processor while idle), and submissions come from any thread, which rules out
@@ -12,7 +12,7 @@
 //!                      completion queue touched under `reap` only
 //!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: it may
 //!                      run at any later submission, also after one that failed
-//!              [URG-3] whoever has handed completions out wakes the thread that sleeps in the kernel by
+//!              [URG-3] a thread that has handed completions out wakes the thread that sleeps in the kernel by
 //!                      then: what that one waits for may have been among them
 //! Lock order:  reap, then submit, then in_flight.
 //! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
@@ -43,7 +43,7 @@ use crate::request::Transfer;
 /// behind them are for others to take.
 const REAP_BATCH: usize = 8;
 
-/// In place of a slot: no transfer, but something that wakes whoever sleeps in the kernel.
+/// In place of a slot: no transfer, but something that wakes the thread that sleeps in the kernel.
 const WAKE: u32 = u32::MAX;
 
 /// Largest buffer the kernel registers as one, in bytes.
@@ -401,7 +401,7 @@ impl Backend for UringBackend {
                 self.submit_queued(lock(&self.submit));
                 return progress;
             }
-            // Before the look: whoever makes it true after that sees the flag, and nobody reaps more while this
+            // Before the look: a thread that makes it true after that sees the flag, and nobody reaps more while this
             // thread has `reap`. So it cannot become true unseen while this thread is on its way to sleep.
             self.asleep.swap(true, Ordering::SeqCst);
             if (want.satisfied)() {
@@ -432,7 +432,7 @@ impl Drop for UringBackend {
     fn drop(&mut self) {
         let mut in_flight = lock(&self.in_flight);
         if !in_flight.is_empty() {
-            // Whoever dropped this with transfers in it has broken the contract. The kernel may
+            // A caller that dropped this with transfers in it has broken the contract. The kernel may
             // write to their memory for a while yet, so it is never given back.
             std::mem::forget(std::mem::replace(&mut *in_flight, InFlight::new(0)));
             drop(in_flight);

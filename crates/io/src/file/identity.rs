@@ -1,6 +1,6 @@
 //! Which file an open file is, process-wide: its cache mode, and what its syncs may claim.
 //!
-//! Linux tells of a failed writeback once for each open file description, to whichever sync asks
+//! Linux reports a failed writeback once for each open file description, to whichever sync asks
 //! first; the next one succeeds although the bytes are gone. So a success proves something only
 //! if no sync that ran at the same time on the same description was told of a failure:
 //!

@@ -149,7 +149,7 @@ pub enum Change<'a> {
 /// Source: redb's storage backend, through which its tests build crash images; here for names too.
 pub trait Interpose: fmt::Debug + Send + Sync {
     /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
-    /// What it returns is what whoever asked for the change is told.
+    /// What it returns is what the caller that asked for the change is told.
     ///
     /// # Errors
     /// The system's, as `make` returns them, or one that the system might have returned. EINTR,
@@ -271,7 +271,7 @@ impl File {
         self.descriptor.opened.atomic_write
     }
 
-    /// Whether the kernel is who keeps the promise of an atomic write.
+    /// Whether it is the kernel that keeps the promise of an atomic write.
     pub(crate) fn is_direct_by_kernel(&self) -> bool {
         self.descriptor.opened.by_kernel
     }
@@ -359,7 +359,7 @@ impl File {
     /// Makes completed writes durable, with the metadata needed to read them back (size included).
     ///
     /// # Errors
-    /// [`Error::Io`] once, and [`Error::Failed`] ever after: see the contract of
+    /// [`Error::Io`] once, and [`Error::Failed`] from then on: see the contract of
     /// [`backend`](crate::backend).
     pub fn sync_data(&self) -> Result<(), Error> {
         self.sync(Op::SyncData, sys::sync_data)
@@ -472,7 +472,7 @@ impl File {
     ///
     /// # Errors
     /// As for [`File::start_writeback`]. An I/O error latches the file as a failed sync does, for
-    /// the same reason: the kernel tells of it once.
+    /// the same reason: the kernel reports it once.
     pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
         let change = Change::Writeback { file: self, range: range.clone(), wait: true };

@@ -95,7 +95,7 @@ pub(crate) fn set_direct(file: BorrowedFd<'_>) -> Result<(), OsError> {
 
 pub(crate) fn direct_support(file: BorrowedFd<'_>) -> DirectSupport {
     if matches!(filesystem_name(file), "tmpfs" | "ramfs") {
-        // Linux 6.6 and newer accept O_DIRECT there and go through the page cache all the same.
+        // Linux 6.6 and newer accept O_DIRECT there and go through the page cache anyway.
         return DirectSupport::No("its files are their own page cache");
     }
     let asked = StatxFlags::DIOALIGN;

@@ -109,7 +109,7 @@ fn reserving_space_and_writeback_are_told() {
     let (directory, witness, volume) = scratch();
     let path = directory.path().join("f");
     let file = volume.open(&path, &OpenOptions::new().create_new(true)).unwrap();
-    // Filesystems differ in whether they can; they are asked all the same.
+    // Filesystems differ in whether they can; they are asked anyway.
     let reserved = file.preallocate(0..4096, crate::properties::Preallocate::Extend);
     assert!(matches!(reserved, Ok(()) | Err(Error::Unsupported { .. })), "{reserved:?}");
     file.start_writeback(0..4096).unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn churn(bench: &Bench, io: &Io) {
                     arena: Arena::new(WINDOW * LEASES_MAX, SLOT).unwrap(),
                     rng: rng.fork(),
                     model: vec![0; REGION],
-                    flights: Vec::new(),
+                    outstanding: Vec::new(),
                 };
                 scope.spawn(|| worker.run())
             })
@@ -57,10 +57,10 @@ struct Worker {
     arena: Arc<Arena>,
     rng: Rng,
     model: Vec<u8>,
-    flights: Vec<Flight>,
+    outstanding: Vec<Outstanding>,
 }
 
-struct Flight {
+struct Outstanding {
     ticket: Ticket,
     op: Op,
     /// Within the region.
@@ -68,7 +68,7 @@ struct Flight {
     len: usize,
 }
 
-impl Flight {
+impl Outstanding {
     fn conflicts(&self, op: Op, offset: usize, len: usize) -> bool {
         let overlaps = self.offset < offset + len && offset < self.offset + self.len;
         overlaps && (self.op == Op::Write || op == Op::Write)
@@ -78,12 +78,12 @@ impl Flight {
 impl Worker {
     fn run(mut self) -> Vec<u8> {
         for _ in 0..STEPS {
-            if self.flights.len() == WINDOW || self.rng.u8(..4) == 0 {
+            if self.outstanding.len() == WINDOW || self.rng.u8(..4) == 0 {
                 self.settle_one();
             }
             self.submit_one();
         }
-        while !self.flights.is_empty() {
+        while !self.outstanding.is_empty() {
             self.settle_one();
         }
         self.model
@@ -94,7 +94,7 @@ impl Worker {
         let len = leases.iter().map(Lease::len).sum();
         let offset = self.unit * self.rng.usize(..=(REGION - len) / self.unit);
         let op = if self.rng.bool() { Op::Read } else { Op::Write };
-        while self.flights.iter().any(|flight| flight.conflicts(op, offset, len)) {
+        while self.outstanding.iter().any(|one| one.conflicts(op, offset, len)) {
             self.settle_one();
         }
         let position = (self.start + offset) as u64;
@@ -112,7 +112,7 @@ impl Worker {
             Request::read(&self.file, position, leases)
         };
         let ticket = self.io.submit(request);
-        self.flights.push(Flight { ticket, op, offset, len });
+        self.outstanding.push(Outstanding { ticket, op, offset, len });
     }
 
     /// A few leases of random lengths, seldom many.
@@ -126,10 +126,11 @@ impl Worker {
     }
 
     fn settle_one(&mut self) {
-        let Some(last) = self.flights.len().checked_sub(1) else {
+        let Some(last) = self.outstanding.len().checked_sub(1) else {
             return;
         };
-        let Flight { ticket, op, offset, len } = self.flights.swap_remove(self.rng.usize(..=last));
+        let Outstanding { ticket, op, offset, len } =
+            self.outstanding.swap_remove(self.rng.usize(..=last));
         let found = bytes_of(ticket.wait());
         if op == Op::Read {
             let what = format!("{len} bytes read at {}", self.start + offset);

@@ -33,7 +33,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
 
 const BLOCK: usize = 4096;
 
-/// Gives the attempts of one kind of request scripted results, the last of them for ever.
+/// Gives the attempts of one kind of request scripted results, the last of them forever.
 struct Results {
     op: Op,
     results: Vec<Option<Attempt>>,

@@ -1,6 +1,6 @@
 //! `forebay emulate`: an emulated disk, mounted until someone has had enough of it.
 //!
-//! One line on standard output says that the mount is there; whoever started this waits for it. At the end
+//! One line on standard output says that the mount is there; the process that started this waits for it. At the end
 //! another one says how well the emulation kept its times.
 
 mod child;
@@ -57,8 +57,9 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     let ending = emulation.unmount().context("the emulated disk is still mounted")?;
     let mut told = String::new();
     if ending.detached {
-        told +=
-            &format!("{mount_point} was in use; it was detached, and whoever uses it gets errors");
+        told += &format!(
+            "{mount_point} was in use; it was detached, and processes that use it get errors"
+        );
         if ending.kept {
             told += &format!("; what was written to disk until then is in {}", args.data.display());
         }

@@ -10,7 +10,7 @@
 pub mod checkpoint;
 mod contest;
 pub mod depth;
-mod means;
+mod modes;
 mod pattern;
 pub mod readahead;
 pub(crate) mod rounds;
@@ -86,9 +86,9 @@ impl Choice {
         } else {
             "--dirty 1024 --rounds 3 --readers 0"
         };
-        let ways =
+        let modes =
             "--patterns uniform --elevators sorted --combine off --cache buffered --backends sync";
-        let checkpoint = format!("--quick {ways} {pages}");
+        let checkpoint = format!("--quick {modes} {pages}");
         let mut all = vec![
             Choice::Depth(typed(&depth)),
             Choice::Readahead(typed(readahead)),

@@ -1,4 +1,4 @@
-//! Rounds: how many are asked for, and what experiments with typed cells have in common when they tell of them.
+//! Rounds: how many are asked for, and what experiments with typed cells have in common when they report them.
 
 use std::str::FromStr;
 use std::time::Duration;

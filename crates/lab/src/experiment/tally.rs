@@ -6,7 +6,7 @@
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
 //!              [TAL-2] a 99th percentile is of a thousand waits at least
-//! Failure:     a round that this system has not the means for ends its row, which says why; anything
+//! Failure:     a round that this system does not support ends its row, which says why; anything
 //!              else that went wrong is handed back and ends the run.
 
 use std::time::{Duration, Instant};
@@ -84,7 +84,7 @@ impl<C: Serialize, R: Serialize> Row<C, R> {
     }
 }
 
-/// One round: measures those `rows` whose numbers are in `order`, but for those that have failed. `label`: what
+/// One round: measures those `rows` whose numbers are in `order`, except for those that have failed. `label`: what
 /// `progress` is told of each.
 ///
 /// # Errors
@@ -105,7 +105,7 @@ pub(super) fn one_round<C, R>(
         progress(&label(&row.cell));
         match measure(row) {
             Ok(round) => row.rounds.push(round),
-            Err(error) => row.failure = Some(lack_of_means(&error).ok_or(error)?),
+            Err(error) => row.failure = Some(unsupported(&error).ok_or(error)?),
         }
     }
     Ok(())
@@ -245,7 +245,7 @@ pub(super) struct Missing(pub(super) String);
 
 /// What `error` says if that is that this system does not provide what a cell needs: no evidence against the
 /// other cells, as wrong data or a failing device would be.
-pub(super) fn lack_of_means(error: &anyhow::Error) -> Option<String> {
+pub(super) fn unsupported(error: &anyhow::Error) -> Option<String> {
     use forebay_io::Error::{DirectRefused, Memlock, Memory, Unavailable, Unsupported};
     if let Some(missing) = error.downcast_ref::<Missing>() {
         return Some(missing.to_string());
@@ -344,15 +344,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lack_of_means_ends_a_row_and_anything_else_the_run() {
+    fn what_is_not_supported_ends_a_row_and_anything_else_the_run() {
         let lack = || forebay_io::Error::Memlock {
             what: "the arena",
             needed: 9,
             source: forebay_io::OsError::ENOMEM,
         };
-        assert!(lack_of_means(&anyhow::Error::new(lack())).is_some());
-        assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Io(lack()))).is_some());
-        assert!(lack_of_means(&anyhow::Error::new(forebay::Error::Closed)).is_none());
+        assert!(unsupported(&anyhow::Error::new(lack())).is_some());
+        assert!(unsupported(&anyhow::Error::new(forebay::Error::Io(lack()))).is_some());
+        assert!(unsupported(&anyhow::Error::new(forebay::Error::Closed)).is_none());
 
         let mut rows = [Row::new("one"), Row::new("other")];
         let measured = one_round(&mut rows, [0, 1], &mut |_| (), ToString::to_string, |row| {

@@ -146,7 +146,7 @@ impl Mounted {
     /// Unmounts it, and detaches the device. Nobody may use it any more.
     ///
     /// # Errors
-    /// The first thing that could not be undone; the rest is undone all the same.
+    /// The first thing that could not be undone; the rest is undone anyway.
     pub fn remove(self) -> anyhow::Result<()> {
         let Mounted { mount, attached, point, .. } = self;
         let results = [mount.undo(), attached.undo(), point.undo()];
@@ -197,7 +197,7 @@ fn mount_at(
     use rustix::mount::{MountFlags, mount};
     let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSUID;
     let mount = || mount(device, point, filesystem.name(), flags, options);
-    // Whoever looks at every new disk (udev) holds it for a moment.
+    // A service that looks at every new disk (udev) holds it for a moment.
     match super::patiently(mount, |error| *error == Errno::BUSY) {
         Err(Errno::NODEV) => {
             bad_input!(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_not_root_is_told_so_in_a_sentence() {
+    fn a_user_who_is_not_root_is_told_so_in_a_sentence() {
         if rustix::process::geteuid().is_root() {
             return;
         }

@@ -3,7 +3,7 @@
 //! Where no tracefs is mounted one is, without a place in the tree: it goes with the descriptor, and so
 //! however the process ends. An instance does not, so that the ledger knows of it.
 //!
-//! Failure: who may not trace is told so; what keeps an instance busy is told, and it stays noted.
+//! Failure: a user who may not trace is told so; what keeps an instance busy is told, and it stays noted.
 
 use std::fs;
 use std::io;

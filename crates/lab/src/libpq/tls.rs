@@ -1,10 +1,10 @@
 //! TLS to the server, as libpq's sslmode and sslrootcert have it, by rustls.
 //!
-//! `prefer` (what counts where nothing is said), `allow` and `require` encrypt and trust whoever answers, as libpq does; `verify-ca` wants a
-//! certificate of an authority in sslrootcert, `verify-full` also the name of the host in it. sslrootcert is a file of certificates,
-//! or `system` for those that the machine trusts, with `verify-full` only, which counts then where nothing is said; without it it is
-//! ~/.postgresql/root.crt. Where sslrootcert is named or that file is there, `require` is as `verify-ca`. Through a Unix socket nothing is
-//! encrypted.
+//! `prefer` (what counts where nothing is said), `allow` and `require` encrypt and trust any server that answers, as
+//! libpq does; `verify-ca` wants a certificate of an authority in sslrootcert, `verify-full` also the name of the
+//! host in it. sslrootcert is a file of certificates, or `system` for those that the machine trusts, with
+//! `verify-full` only, which counts then where nothing is said; without it it is ~/.postgresql/root.crt. Where
+//! sslrootcert is named or that file is there, `require` is as `verify-ca`. Through a Unix socket nothing is encrypted.
 //!
 //! Source:      PostgreSQL's documentation, "SSL Support" of libpq, for what the modes mean.
 

@@ -55,11 +55,11 @@ impl Bare {
     /// `count` PUTs of whole objects, `in_flight` at a time.
     pub(super) fn put(&self, name: &str, count: u64, in_flight: u32) -> anyhow::Result<Rates> {
         let begun = Instant::now();
-        let lanes = u64::from(in_flight).min(count);
-        let waits = self.lanes(lanes, |lane| {
+        let workers = u64::from(in_flight).min(count);
+        let waits = self.workers(workers, |worker| {
             let (store, body) = (Arc::clone(&self.store), self.body.clone());
             let paths: Vec<Path> =
-                (lane..count).step_by(lanes as usize).map(|at| self.path(name, at)).collect();
+                (worker..count).step_by(workers as usize).map(|at| self.path(name, at)).collect();
             async move {
                 let mut waits = Vec::new();
                 for path in paths {
@@ -83,10 +83,10 @@ impl Bare {
         seed: u64,
     ) -> anyhow::Result<Rates> {
         let begun = Instant::now();
-        let waits = self.lanes(u64::from(in_flight), |lane| {
+        let waits = self.workers(u64::from(in_flight), |worker| {
             let store = Arc::clone(&self.store);
             let paths: Vec<Path> = (0..OBJECTS).map(|at| self.path("read", at)).collect();
-            let mut rng = Rng::with_seed(seed ^ lane << 32);
+            let mut rng = Rng::with_seed(seed ^ worker << 32);
             async move {
                 let mut waits = Vec::new();
                 // One at least, however long it takes.
@@ -107,11 +107,11 @@ impl Bare {
     }
 
     /// Tasks of their own, so that more than one core serves them.
-    fn lanes<W>(&self, lanes: u64, lane: impl Fn(u64) -> W) -> anyhow::Result<Vec<Duration>>
+    fn workers<W>(&self, workers: u64, worker: impl Fn(u64) -> W) -> anyhow::Result<Vec<Duration>>
     where
         W: Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static,
     {
-        let tasks: Vec<_> = (0..lanes).map(|at| self.runtime.spawn(lane(at))).collect();
+        let tasks: Vec<_> = (0..workers).map(|at| self.runtime.spawn(worker(at))).collect();
         let done = self.runtime.block_on(try_join_all(tasks))?;
         Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
     }

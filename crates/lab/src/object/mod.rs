@@ -372,7 +372,7 @@ impl Measuring<'_> {
         };
         let costs = space.costs();
         self.findings.remarks.push(format!(
-            "the mount reckons with {:.1?} a request and {:.2?} a MiB",
+            "the mount assumes {:.1?} a request and {:.2?} a MiB",
             costs.request, costs.mebibyte
         ));
         let time = args.time.max(COMPARED);

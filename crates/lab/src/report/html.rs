@@ -55,11 +55,11 @@ const HEADLINE_SIZE: (f64, f64) = (470.0, 350.0);
 const PLOT_SIZE: (f64, f64) = (1000.0, 320.0);
 
 /// Writes `report` as one self-contained HTML page, scripts and styles included. `sections`: what its
-/// experiments show; one without a name shows nothing, its records are in a plain table all the same.
+/// experiments show; one without a name shows nothing, its records are in a plain table anyway.
 ///
 /// # Errors
 /// The template does not render or the report does not serialise. Both are bugs of ours; the
-/// JSON file of the run is worth keeping all the same.
+/// JSON file of the run is worth keeping anyway.
 pub fn render(kind: &Kind, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
     let headline = sections.iter().filter(|section| HEADLINES.contains(&section.name));
     let headline = headline.flat_map(|section| &section.parts).find_map(|part| match part {

@@ -372,7 +372,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
         site.is_as(&before, "[APL-2] ended while it measured again")?;
         ensure(site.states() == 0, "a state is left")?;
     }
-    // What no query uses is set all the same; what somebody's queries have proved, those have to show.
+    // What no query uses is set anyway; what somebody's queries have proved, those have to show.
     let mut by_queries: Value = report(Path::new(&file))?;
     by_queries["queries"] = "mine.sql".into();
     fs::write(&file, by_queries.to_string()).map_err(text)?;
@@ -409,7 +409,7 @@ fn while_it_measures(
 
 fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
-    // A first reload tells of what the command line hides.
+    // A first reload reports what the command line hides.
     site.reload()?;
     let standby = standby(case, &site)?;
     let before = site.settings()?;

@@ -1,6 +1,6 @@
 //! Emulated disks as their users meet them: what is in the mount, when answers come, and what is left afterwards.
 //!
-//! A mount needs /dev/fuse, and fusermount3 for who is not root; where these are missing, tests say `skipped` and
+//! A mount needs /dev/fuse, and fusermount3 for users other than root; where these are missing, tests say `skipped` and
 //! write that to the file named by FOREBAY_SKIPS.
 #![allow(clippy::print_stdout)]
 

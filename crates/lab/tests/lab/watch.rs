@@ -59,7 +59,7 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
         let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
         has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
     });
-    // Whoever is to be watched is found, or started, after that.
+    // The process to be watched is found, or started, after that.
     std::thread::sleep(Duration::from_millis(300));
     under_way(child)
 }

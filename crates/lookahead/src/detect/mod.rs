@@ -36,7 +36,7 @@
 //!              [DET-4] at most 16 sequences, in at most 480 bytes; the least recently used goes
 //!              [DET-5] a batch is at most twice as long as the one before it, or 4 blocks
 //! Concurrency: none; the owner puts it behind a lock, which it takes on a miss only.
-//! Failure:     none. A sequence that is lost, or whose blocks were evicted, is found anew.
+//! Failure:     none. A sequence that is lost, or whose blocks were evicted, is found again.
 //! Source:      the kernel's on-demand readahead (mm/readahead.c): doubling, and the look at what
 //!              is in memory (count_history_pages). Credit and strides are ours.
 

@@ -292,7 +292,7 @@ fn det_3_what_only_looks_like_a_sequence_is_soon_no_longer_believed() {
         .sum();
     assert!(extra >= 2 * pairs / 128, "credit comes in: {extra}");
     assert!(extra <= 48 + 2 * pairs / 128, "[DET-3] {extra}");
-    // Three in a row are believed all the same.
+    // Three in a row are believed anyway.
     let counts = [3_000_000, 3_000_001, 3_000_002, 3_000_006]
         .map(|block| detector.missed(block, Block::MAX, MOST, |_| false).count);
     assert_eq!(counts, [1, 1, 4, 8]);

@@ -16,7 +16,7 @@ struct Simulation {
     now: u64,
     /// When each channel of the disk is free again.
     channels: Vec<u64>,
-    /// Submission and completion of each block that was asked for ahead.
+    /// Submission and completion of each block that was prefetched.
     ahead: VecDeque<(u64, u64)>,
     waits: u32,
 }

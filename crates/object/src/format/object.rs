@@ -10,7 +10,7 @@
 //! is, which its slot's length says.
 //!
 //! A slot says itself whose page it is, under a checksum that also covers the object's name. So a page that was
-//! swapped, shifted or taken from another object is found by whoever reads it, without an index in memory that
+//! swapped, shifted or taken from another object is found by its reader, without an index in memory that
 //! has a checksum for each page.
 //!
 //! Invariants:  [OBJ-1] runs ascend by file and block and do not overlap; slots follow them without gaps

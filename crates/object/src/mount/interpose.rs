@@ -155,7 +155,7 @@ impl Shared {
                 fetched = self.locals.bring_in(local, block, bytes, drops);
             });
             match read {
-                // Who removes it is about to say so here.
+                // The thread that removes it is about to say so here.
                 Err(Error::NoFile { .. }) => drop(self.naming()),
                 read => read?,
             }

@@ -143,7 +143,7 @@ impl Locals {
         let removed = {
             let mut files = self.files();
             let removed = files.by_id.remove(&id);
-            // Whoever has it open still reads and writes it as the system does.
+            // A caller that has it open still reads and writes it as the system does.
             files.by_number.retain(|_, local| local.id != id);
             removed
         };

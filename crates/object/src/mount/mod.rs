@@ -80,7 +80,7 @@ pub(crate) struct Shared {
     /// The right to make, rename and remove files.
     names: Mutex<()>,
     failure: Mutex<Option<Error>>,
-    /// Whom to tell of a commit; `None` once the mount is closed.
+    /// Whom to tell about a commit; `None` once the mount is closed.
     wake: Mutex<Option<Sender<()>>>,
     _lock: File,
 }
@@ -278,7 +278,7 @@ impl Shared {
         self.source.view()
     }
 
-    /// Whoever may change something.
+    /// The handle that may change something.
     fn writer(&self) -> Result<&Writer, OsError> {
         match &self.source {
             Source::Writer(writer) => Ok(writer),

@@ -4,7 +4,7 @@
 //! request for many pages, as scans make them, fills what is empty and takes the place of segments that nobody used, but
 //! of no other: a page of such a request is worth a thousandth of a request, a page that was fetched by itself a whole
 //! one. So a scan does not wipe the tier, and one larger than the tier finds the same part of its pages each time. When 64
-//! times the tier was turned away, what was used before counts no more: nothing is kept for ever.
+//! times the tier was turned away, what was used before counts no more: nothing is kept forever.
 //!
 //! Invariants:  [TIR-1] all segments together take no more than the bytes stated
 

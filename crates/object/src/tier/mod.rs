@@ -1,9 +1,10 @@
 //! The local tier: slots of objects, as they were fetched, on a disk of this machine.
 //!
-//! Objects are immutable, and each has a stamp of its own, so what is kept of one is right for ever: nothing here is ever
-//! out of date, only of no use any more. A slot says itself, under its checksum, which page of which object it is, and what
-//! is read from here is looked at as what comes from the store is. So nothing that happens to these files makes a read
-//! wrong: what is damaged, torn or gone is fetched from the store, is counted, and is forgotten here.
+//! Objects are immutable, and each has a stamp of its own, so what is kept of one is right forever: nothing here is
+//! ever out of date, only of no use any more. A slot says itself, under its checksum, which page of which object it
+//! is, and what is read from here is looked at as what comes from the store is. So nothing that happens to these
+//! files makes a read wrong: what is damaged, torn or gone is fetched from the store, is counted, and is forgotten
+//! here.
 //!
 //! ```text
 //! plan --- all but one GET's worth is here? ---> read, verify ---> pages

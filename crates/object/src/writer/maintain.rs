@@ -78,7 +78,7 @@ impl Writer {
         if !self.snapshot().obsolete.iter().any(|it| it.since <= published) {
             return self.delete_strays(state).await;
         }
-        // After the publishing: whoever reads a manifest from now on does not find these objects in it.
+        // After the publishing: a client that reads a manifest from now on does not find these objects in it.
         let needed = oldest_needed(&self.client).await?.unwrap_or(u64::MAX);
         let gone: Vec<ObjectId> = {
             let snapshot = self.snapshot();

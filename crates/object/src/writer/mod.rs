@@ -7,7 +7,7 @@
 //! Names, sizes and pages change in a snapshot that runs ahead of the manifest. [`Writer::stage`] puts pages into
 //! objects that no manifest names yet; [`Writer::publish`] makes all of it durable in one step.
 //!
-//! Invariants:  [WRT-1] what was acknowledged is in every later manifest, whoever writes it
+//! Invariants:  [WRT-1] what was acknowledged is in every later manifest, of this writer or another
 //!              [WRT-2] an object is deleted only after a manifest without it was published, no lease and no read of
 //!              this process needs it, and the grace is over
 //!              [WRT-3] after it was fenced a writer publishes nothing

@@ -72,7 +72,7 @@ impl Far {
         read.wait().into_result().unwrap()[0].to_vec()
     }
 
-    /// Synced, and mounted anew.
+    /// Synced, and mounted again.
     fn again(self, site: &Site, name: &str) -> Far {
         self.one.sync_data().unwrap();
         self.crashed(site, name)
@@ -174,7 +174,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    // Who comes second finds it gone, or there.
+                    // The second to come finds it gone, or there.
                     let _ = far.volume.open(&path, &OpenOptions::new().create(true));
                     let _ = far.volume.remove(&path);
                 }
@@ -186,7 +186,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
     assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
 }
 
-/// Whoever has a file open that is just being removed goes on with what the system has of it.
+/// A caller with a file open that is just being removed goes on with what the system has of it.
 #[test]
 fn a_file_changes_its_size_while_it_is_removed() {
     let site = Site::new();

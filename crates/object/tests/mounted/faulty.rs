@@ -63,8 +63,8 @@ fn a_buffer_is_as_full_with_pages_on_their_way() {
     });
 }
 
-/// Threads count in pages of their own, over a store that fails, is late and damages what it gives; whoever takes over finds
-/// at least what had been counted before the last sync began, and no page torn.
+/// Threads count in pages of their own, over a store that fails, is late and damages what it gives; the next to take
+/// over finds at least what had been counted before the last sync began, and no page torn.
 #[test]
 fn counters_survive_a_store_that_fails_now_and_then() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! A mount of a store, which is taken over from whoever had it.
+//! A mount of a store, which is taken over from its last writer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use forebay_object::{Bucket, Error, Mount, Options, Takeover};
 
 use crate::site::PAGE;
 
-/// A mount of the store, which is taken over from whoever had it; at most so many pages are kept.
+/// A mount of the store, which is taken over from its last writer; at most so many pages are kept.
 pub(crate) fn mount(store: Arc<dyn ObjectStore>, path: &Path, pages: u64) -> (Mount, Bucket) {
     // Known, so that each of many mounts need not measure it.
     let costs = Some(forebay::DeviceCosts::default());

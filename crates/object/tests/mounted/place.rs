@@ -1,4 +1,4 @@
-//! The model's tablespaces, each mounted from a store in memory that outlives the pool: whoever opens it again finds what
+//! The model's tablespaces, each mounted from a store in memory that outlives the pool: the next to open it finds what
 //! was synced and nothing else.
 
 use std::collections::HashMap;

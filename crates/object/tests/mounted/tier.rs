@@ -417,7 +417,7 @@ fn a_failure_is_not_the_end_of_a_young_tier() {
     }
 }
 
-/// Slots whose rows could not be written are in the file all the same.
+/// Slots whose rows could not be written are in the file anyway.
 #[test]
 fn what_a_failed_write_has_left_counts() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! A writer dies at any of its requests, and whoever comes after finds the last acknowledged checkpoint whole.
+//! A writer dies at any of its requests, and the next one finds the last acknowledged checkpoint whole.
 
 use std::env;
 

@@ -1,7 +1,7 @@
 //! A store in memory that does what stores do at their worst.
 //!
 //! One [`World`] has the objects; each [`Handle`] is a client's way to them, with faults, delays and a death of its own. Time
-//! is the runtime's, which stands still but for sleeping: an hour takes as long as the requests in it.
+//! is the runtime's, which stands still except for sleeping: an hour takes as long as the requests in it.
 //!
 //! A request may fail before or after it takes effect, and an effect may come late, after the client has given up and
 //! tried again. Conditions are judged when the effect comes.

@@ -69,7 +69,7 @@ fn what_a_killed_process_had_acknowledged_is_there_and_nothing_else() {
         let reading = thread::spawn(move || {
             let state = |line: String| line.split(' ').next_back()?.parse::<u64>().ok();
             for state in lines.map_while(Result::ok).filter_map(state) {
-                // Whoever was told may have gone.
+                // The process that was told may have gone.
                 let _ = tell.send(state);
             }
         });

@@ -1,11 +1,11 @@
 //! Backups: pages as they are on disk or will be, each of one piece, while others go on changing them.
 //!
-//! Who copies a file past the pool meets pages that are half written, and none of what is in memory only. Here each
-//! page comes through the pool, is copied under its shared latch, and encoded and stamped like a copy that is
+//! A program that copies a file past the pool meets pages that are half written, and none of what is in memory only.
+//! Here each page comes through the pool, is copied under its shared latch, and encoded and stamped like a copy that is
 //! written. It goes to the caller, so nothing is held while the backup itself is written.
 //!
 //! The images are of different moments. A log makes a database of them: all of them have every change from before
-//! the redo point at which the backup began, and none has one that the log does not tell of.
+//! the redo point at which the backup began, and none has one that the log does not know of.
 //!
 //! Invariants:  [BKP-1] an image is the page at one moment, with no change of it half made
 //!              [BKP-2] the log is durable up to every change in the images when the backup returns

@@ -246,8 +246,8 @@ impl PoolBuilder {
 
     /// What keeps pages from being left half written by a crash. Default: nothing.
     #[must_use]
-    pub fn torn_pages(mut self, way: TornPages) -> Self {
-        self.torn_pages = Some(way);
+    pub fn torn_pages(mut self, mode: TornPages) -> Self {
+        self.torn_pages = Some(mode);
         self
     }
 

@@ -51,7 +51,7 @@ impl PagedFile {
         handle
     }
 
-    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. Whoever has the
+    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. A thread that has the
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl PagedFile {
     fn read_slowly(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         let asked = self.asked(Mode::Shared, strategy, Absent::Read);
-        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire_slowly(&**core, &self.file, block, asked)?;
         Ok(PageRef::latched(self, frame, block))
     }
 
@@ -105,7 +105,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Read);
-        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire(&**core, &self.file, block, asked)?;
         Ok(PageMut::latched(self, frame, block))
     }
 
@@ -221,7 +221,7 @@ impl PagedFile {
     /// with a log, mark it dirty with the record that says so.
     ///
     /// # Errors
-    /// As [`PagedFile::write`], but for those of reading.
+    /// As [`PagedFile::write`], except for those of reading.
     pub fn init(&self, block: Block) -> Result<PageMut<'_>, Error> {
         self.init_with(block, &AccessStrategy::NORMAL)
     }
@@ -234,7 +234,7 @@ impl PagedFile {
         self.file.check_writable()?;
         let core = self.core();
         let asked = self.asked(Mode::Exclusive, strategy, Absent::Zero);
-        let frame = core.cache.enter_slowly(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire_slowly(&**core, &self.file, block, asked)?;
         Ok(zeroed(PageMut::latched(self, frame, block)))
     }
 
@@ -270,12 +270,12 @@ impl PagedFile {
     pub fn pin_with(&self, block: Block, strategy: &AccessStrategy) -> Result<Pin<'_>, Error> {
         let core = self.core();
         let asked = self.asked(Mode::Pin, strategy, Absent::Read);
-        let frame = core.cache.enter(&**core, &self.file, block, asked)?;
+        let frame = core.cache.acquire(&**core, &self.file, block, asked)?;
         Ok(Pin::held(self, frame, block))
     }
 
-    /// Returns a look at the page `block` that holds nothing and writes nothing shared: for pages that
-    /// many read and few change. Read in if need be. A look ends when the page changes, and also
+    /// Returns an optimistic guard of the page `block`, which holds nothing and writes nothing shared: for pages that
+    /// many read and few change. Read in if need be. A guard ends when the page changes, and also
     /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
     ///
     /// # Errors
@@ -283,24 +283,24 @@ impl PagedFile {
     #[inline]
     pub fn optimistic(&self, block: Block) -> Result<Optimistic<'_>, Error> {
         match Optimistic::now(&self.core, &self.file, block) {
-            Some(look) => Ok(look),
+            Some(guard) => Ok(guard),
             None => self.optimistic_slowly(block),
         }
     }
 
-    /// As [`PagedFile::optimistic`], after waiting for whoever changes the page, or reading it in.
+    /// As [`PagedFile::optimistic`], after waiting for the thread that changes the page, or reading it in.
     #[cold]
     #[inline(never)]
     fn optimistic_slowly(&self, block: Block) -> Result<Optimistic<'_>, Error> {
-        if let Some(look) = Optimistic::now_or_cold(&self.core, &self.file, block) {
-            return Ok(look);
+        if let Some(guard) = Optimistic::now_or_cold(&self.core, &self.file, block) {
+            return Ok(guard);
         }
         loop {
             let page = self.read(block)?;
-            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
+            let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
             drop(page);
-            if let Some(look) = look {
-                return Ok(look);
+            if let Some(guard) = guard {
+                return Ok(guard);
             }
             self.core.counters.count_pool(PoolEvent::OptimisticRetries);
         }
@@ -324,9 +324,10 @@ impl PagedFile {
         }
         loop {
             let _latched = self.read(block)?;
-            // Disturbed only by who takes the page from under the latch, as a truncation does: it is not found again.
-            let look = Optimistic::now_or_cold(&self.core, &self.file, block);
-            if let Some(found) = look.and_then(|look| look.inspect(&mut read)) {
+            // Disturbed only by a thread that takes the page from under the latch, as a truncation does: it is not
+            // found again.
+            let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
+            if let Some(found) = guard.and_then(|guard| guard.inspect(&mut read)) {
                 return Ok(found);
             }
         }
@@ -342,8 +343,8 @@ impl PagedFile {
     /// The range passes the end of the page.
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
-        if let Some(look) = Optimistic::now(&self.core, &self.file, block)
-            && look.read_at_once(offset, into)
+        if let Some(guard) = Optimistic::now(&self.core, &self.file, block)
+            && guard.read_at_once(offset, into)
         {
             return Ok(());
         }
@@ -432,21 +433,21 @@ impl PagedFile {
     }
 
     /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
-    /// not: whoever waits for one is told ([`Error::Gone`]), and who has one pinned keeps it, as it
+    /// not: a thread that waits for one is told ([`Error::Gone`]), and a thread that has one pinned keeps it, as it
     /// is and for nothing, until letting go. Waits for the I/O of those pages.
     ///
     /// If recovery relies on a log record that says "the file is shorter": first append the record and have it durable, then
     /// truncate the file, and let no checkpoint begin between the two. One that begins later waits for a truncation under way.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool all the same. On disk they may be
+    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool anyway. On disk they may be
     /// there; that is tried again by this call, by the next that makes the file longer, and by syncs, checkpoints and closes,
     /// which fail as long as it does. [`Error::Failed`] when it is not known whether the removal of segments is durable.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
 
-    /// Looks at a read-only file anew: it is as long as it is on disk now, and every page that is asked for from
+    /// Looks at a read-only file again: it is as long as it is on disk now, and every page that is asked for from
     /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
     /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)); a stream that is under way reads the
     /// pages it has in hand again. Gives the number of blocks. Waits for the I/O of the file's pages. For one page that
@@ -454,7 +455,7 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
-    /// [`Error::SegmentSize`] from opening its segments anew, as when the writer has removed it: then it stays as it
+    /// [`Error::SegmentSize`] from opening its segments again, as when the writer has removed it: then it stays as it
     /// was.
     pub fn refresh(&self) -> Result<Block, Error> {
         self.file.refresh(self.core())
@@ -464,14 +465,14 @@ impl PagedFile {
     /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool all the same. [`Error::Failed`] when it is
+    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool anyway. [`Error::Failed`] when it is
     /// not known whether the removal is durable.
     pub fn drop_file(&self) -> Result<(), Error> {
         self.file.drop_file(self.core())
     }
 
     /// Writes every page that is dirty now. Says nothing about durability: see
-    /// [`PagedFile::sync`]. Waits for whoever has a dirty page latched exclusively: do not call it
+    /// [`PagedFile::sync`]. Waits for threads that have a dirty page latched exclusively: do not call it
     /// with a page of this file latched so. Gives the number of pages written.
     ///
     /// # Errors
@@ -519,7 +520,7 @@ impl PagedFile {
     }
 }
 
-/// A page that was entered to be made.
+/// A page that was acquired to be made.
 fn zeroed(page: PageMut<'_>) -> PageMut<'_> {
     let mut page = page.touched();
     page.fill(0);

@@ -1,4 +1,4 @@
-//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which means), and what a
+//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which backend), and what a
 //! checkpoint.
 
 use std::str::FromStr;
@@ -115,8 +115,8 @@ pub enum ReadaheadStrategy {
     Prefetch,
     /// Read what is known to come straight into frames, sorted and merged, many requests at once.
     Async,
-    /// Choose, and change one's mind on evidence. Direct files are read as by `Async`. In the page cache, plain
-    /// reads while the kernel has everything in memory; else a trial of two ways, the cheaper of which is
+    /// Choose, and change the choice on evidence. Direct files are read as by `Async`. In the page cache, plain
+    /// reads while the kernel has everything in memory; else a trial of two modes, the cheaper of which is
     /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
     /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`
     /// against `Async`.
@@ -187,7 +187,7 @@ impl StreamOptions {
         self
     }
 
-    /// How blocks are asked for ahead. Default: as the file's handle says, then as the pool does.
+    /// How blocks are prefetched. Default: as the file's handle says, then as the pool does.
     #[must_use]
     pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
         self.readahead = Some(strategy);

@@ -104,7 +104,7 @@ impl BufferPool {
         Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.usable()))
     }
 
-    /// Writes every dirty page of every file, then syncs every file. Waits for whoever has a dirty
+    /// Writes every dirty page of every file, then syncs every file. Waits for threads that have a dirty
     /// page latched exclusively: do not call it with a page latched so. Gives the number of pages written.
     ///
     /// # Errors
@@ -167,7 +167,7 @@ impl BufferPool {
         self.core().checkpoints.ask(options, Trigger::Request)
     }
 
-    /// Returns what came of the last checkpoint, whoever or whatever began it.
+    /// Returns what came of the last checkpoint, however it was begun.
     pub fn last_checkpoint(&self) -> Option<Result<CheckpointReport, Error>> {
         self.core().checkpoints.last()
     }

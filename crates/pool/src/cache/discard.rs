@@ -17,21 +17,21 @@ use crate::tag::Block;
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl Cache {
-    /// The file is `blocks` blocks long now: throws away every page beyond. By whoever has the right to resize
+    /// The file is `blocks` blocks long now: throws away every page beyond. By the thread that has the right to resize
     /// it, before it is cut on disk.
     pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
         file.set_blocks(blocks.into());
         self.discard_from(disk, file, blocks);
     }
 
-    /// The file is dropped: throws away all its pages. By whoever has the right to resize it.
+    /// The file is dropped: throws away all its pages. By the thread that has the right to resize it.
     pub(crate) fn drop_pages<D: Disk>(&self, disk: &D, file: &D::File) {
         file.set_dropped();
         self.discard_from(disk, file, 0);
     }
 
-    /// The file was looked at anew, and is `blocks` blocks long: throws away all its pages, to be read again. By
-    /// whoever has the right to resize it.
+    /// The file was looked at again, and is `blocks` blocks long: throws away all its pages, to be read again. By
+    /// the thread that has the right to resize it.
     pub(crate) fn refresh<D: Disk>(&self, disk: &D, file: &D::File, blocks: u64) {
         file.set_refreshed(blocks);
         self.discard_from(disk, file, 0);
@@ -39,17 +39,17 @@ impl Cache {
 
     /// Throws away every page from `first` on.
     fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
-        // With its counterpart in `Cache::list`: one of the two sees the other.
+        // With its counterpart in `Cache::map`: one of the two sees the other.
         fence(Ordering::SeqCst);
         let idle = Cell::new(false);
-        for (block, frame) in file.table.listed_from(first) {
+        for (block, frame) in file.table.mapped_from(first) {
             let entry = file.table.entry(block);
             let mut frame = frame;
             while frame != NO_FRAME {
                 let discarded = self.frames.discard(
                     frame,
                     file.tag(block),
-                    || idle.set(entry.unlist(frame) || idle.get()),
+                    || idle.set(entry.unmap(frame) || idle.get()),
                     |frame| self.wait_read(disk, file, frame),
                 );
                 match discarded {
@@ -89,7 +89,7 @@ impl Cache {
         let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) else {
             return Ok(false);
         };
-        if entry.unlist(frame) {
+        if entry.unmap(frame) {
             disk.tables_are_idle();
         }
         drop(owned);
@@ -107,12 +107,12 @@ impl Cache {
         let mut pages = 0;
         // The cleaner, or a reader in passing, may have a page for a moment.
         let start = disk.now();
-        for (block, frame) in file.table.listed_from(0) {
+        for (block, frame) in file.table.mapped_from(0) {
             let (entry, tag) = (file.table.entry(block), file.tag(block));
             while entry.frame() == frame {
                 let word = self.frames.get(frame).word();
                 if let Some(owned) = self.frames.claim_page(frame, tag, USAGE_MAX) {
-                    entry.unlist(frame);
+                    entry.unmap(frame);
                     drop(owned);
                 } else if word.has(DIRTY) || disk.now().saturating_sub(start) >= self.frame_wait {
                     pages += 1;

@@ -1,8 +1,8 @@
 //! A file as the cache knows it: its page table, its length and its fate, while it is made shorter, closed or
 //! dropped and others read it.
 //!
-//! Whoever shortens a file first says so (the new length, or the fate), then goes through the page
-//! table and discards what lies beyond; whoever loads a page first lists it, then looks at the length.
+//! A thread that shortens a file first says so (the new length, or the fate), then goes through the page
+//! table and discards what lies beyond; a thread that loads a page first maps it, then checks the length.
 //! So one of the two sees the other, and no page beyond the end stays behind.
 //!
 //! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
@@ -10,7 +10,7 @@
 //! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it cannot fail
 //! any more the file is *closing*: a thread that asks whether it is open waits for the right to resize it
 //! and asks again. The closing thread in turn waits for the pages of the file. Therefore
-//! - a thread that has listed a page as loading, has copies in hand, or has the right to open files asks
+//! - a thread that has mapped a page as loading, has copies in hand, or has the right to open files asks
 //!   without waiting; a loader that is told "closing" takes its page out again, then waits empty-handed;
 //! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close
 //!   waits for pages for a limited time, so it fails (`Busy`) and the caller goes on.
@@ -35,7 +35,7 @@ use crate::tag::{Block, FileId, PageTag};
 const OPEN: u32 = 0;
 const DROPPED: u32 = 1;
 const CLOSED: u32 = 2;
-/// It will be closed, or open again: whoever has the right to resize it is about to find out.
+/// It will be closed, or open again: the thread that has the right to resize it is about to find out.
 const CLOSING: u32 = 3;
 
 /// What the cache knows of an open file.
@@ -67,23 +67,23 @@ impl CachedFile {
 
     /// Blocks in the file; block numbers are 32 bits, and so is their count.
     pub(crate) fn blocks(&self) -> Block {
-        // SeqCst: see `Entry::list`.
+        // SeqCst: see `Place::map`.
         self.blocks.load(Ordering::SeqCst) as Block
     }
 
-    /// The file is so long now. By whoever has the right to resize it.
+    /// The file is so long now. By the thread that has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
     }
 
-    /// The file was looked at anew, and is so long. By whoever has the right to resize it, who then throws away its
-    /// pages.
+    /// The file was looked at anew, and is so long. By the thread that has the right to resize it, which then throws
+    /// away its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);
         self.set_blocks(blocks);
     }
 
-    /// The file is dropped. By whoever has the right to resize it.
+    /// The file is dropped. By the thread that has the right to resize it.
     pub(super) fn set_dropped(&self) {
         self.fate.store(DROPPED, Ordering::SeqCst);
     }
@@ -144,7 +144,7 @@ impl CachedFile {
         lock(&self.resize)
     }
 
-    /// Waits for whoever is changing the file's size or its fate.
+    /// Waits for the thread that is changing the file's size or its fate.
     pub(crate) fn wait_resized(&self) {
         drop(self.resizing());
     }
@@ -154,7 +154,7 @@ impl CachedFile {
 pub(crate) struct Closing<'f>(&'f CachedFile);
 
 impl<'f> Closing<'f> {
-    /// From here on nothing is loaded. By whoever has the right to resize the file, which is open.
+    /// From here on nothing is loaded. By the thread that has the right to resize the file, which is open.
     pub(crate) fn begin(file: &'f CachedFile) -> Closing<'f> {
         let before = file.fate.swap(CLOSING, Ordering::SeqCst);
         assert_eq!(before, OPEN, "[RSZ-2] a close of a file that is not open");

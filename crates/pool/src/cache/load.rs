@@ -1,24 +1,24 @@
 //! From a block to a page: the hit, the wait for somebody else's read, the miss, and the page that is read
 //! ahead.
 //!
-//! A hit is a lookup and one compare-and-swap. A miss takes a frame, lists it in the page table as
-//! loading, reads, checks, and makes it resident. Whoever asks for a page that is loading pins the
+//! A hit is a lookup and one compare-and-swap. A miss takes a frame, maps the page to it as
+//! loading, reads, checks, and makes it resident. A thread that asks for a page that is loading pins the
 //! frame and sleeps on that read instead of issuing another.
 //!
-//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is listed once)
+//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is mapped once)
 //!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error
 //!              reaches everyone who waited, and after a panic they read for themselves
-//!              [LOD-3] while a page is listed as loading, its loader waits for nothing but its read
+//!              [LOD-3] while a page is mapped as loading, its loader waits for nothing but its read
 //! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
 //!              have: READING bars the way.
-//! Failure:     the error of a read is that of each caller who asked while it was under way; whoever
-//!              asks later tries anew. A read ahead that fails is nobody's error: who waited is sent to look
+//! Failure:     the error of a read is that of each caller who asked while it was under way; one that
+//!              asks later tries again. A read ahead that fails is nobody's error: a thread that waited is sent to look
 //!              again.
 
 use super::file::CachedFile;
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
 use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
-use super::replacement::{AccessStrategy, Slot};
+use super::replacement::{AccessStrategy, RingSlot};
 use super::table::{Entry, Place};
 use super::{Cache, Disk};
 use crate::error::Error;
@@ -64,8 +64,8 @@ impl Cache {
     ) -> Option<Hold<'_>> {
         let entry = file.table.find(block);
         let frame = entry.frame();
-        let listed = || entry.frame() == frame;
-        match self.frames.enter_listed(frame, mode, touch(strategy), listed) {
+        let mapped = || entry.frame() == frame;
+        match self.frames.acquire_mapped(frame, mode, touch(strategy), mapped) {
             Some(held) => Some(held),
             None => self.hit_otherwise(file, block, frame, mode, strategy),
         }
@@ -82,11 +82,11 @@ impl Cache {
         mode: Mode,
         strategy: &AccessStrategy,
     ) -> Option<Hold<'_>> {
-        self.frames.enter(frame, file.tag(block), mode, touch(strategy))
+        self.frames.acquire(frame, file.tag(block), mode, touch(strategy))
     }
 
     /// The page `block` of `file`, pinned and latched as asked.
-    pub(crate) fn enter<'a, D: Disk>(
+    pub(crate) fn acquire<'a, D: Disk>(
         &self,
         disk: &D,
         file: &D::File,
@@ -98,14 +98,14 @@ impl Cache {
                 disk.counters().hit(asked.strategy.kind());
                 Ok(held.frame)
             }
-            None => self.enter_slowly(disk, file, block, asked),
+            None => self.acquire_slowly(disk, file, block, asked),
         }
     }
 
-    /// As [`Cache::enter`], after a first look that did not succeed.
+    /// As [`Cache::acquire`], after a first look that did not succeed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn enter_slowly<'a, D: Disk>(
+    pub(crate) fn acquire_slowly<'a, D: Disk>(
         &self,
         disk: &D,
         file: &D::File,
@@ -124,7 +124,7 @@ impl Cache {
                     None => continue, // Another thread was first.
                 }
             }
-            if self.frames.enter(frame, tag, mode, touch(strategy)).is_some() {
+            if self.frames.acquire(frame, tag, mode, touch(strategy)).is_some() {
                 disk.counters().hit(strategy.kind());
                 return Ok(frame);
             }
@@ -154,7 +154,7 @@ impl Cache {
                 }
                 match loaded {
                     Loaded::Here => {}
-                    // Who wants no bytes does not mind that they could not be read.
+                    // A caller that wants no bytes does not mind that they could not be read.
                     Loaded::Failed(error) if absent == Absent::Read => return Err(error),
                     Loaded::Failed(_) | Loaded::LookAgain => continue,
                 }
@@ -163,7 +163,7 @@ impl Cache {
             return match self.check_here(file, frame) {
                 Ok(()) => Ok(frame),
                 Err(error) => {
-                    self.frames.leave(frame, mode);
+                    self.frames.release(frame, mode);
                     if error.is_refreshed() {
                         continue;
                     }
@@ -176,9 +176,9 @@ impl Cache {
     /// Waits until the page of `file` that is on its way into the pinned `frame` is there, or has failed to
     /// come, driving the queue that carries it.
     pub(crate) fn wait_read<D: Disk>(&self, disk: &D, file: &D::File, frame: FrameIndex) {
-        match self.frames.get(frame).word().carrier() {
+        match self.frames.get(frame).word().queue() {
             0 => self.frames.wait_loaded(frame),
-            carrier => self.frames.wait_carried(frame, |done| disk.drive(file, carrier, done)),
+            queue => self.frames.wait_queued(frame, |done| disk.drive(file, queue, done)),
         }
     }
 
@@ -195,7 +195,7 @@ impl Cache {
         if gone { Err(file.page_gone()) } else { Ok(()) }
     }
 
-    /// Loads a page that nobody has. `None` when another thread's load was listed first.
+    /// Loads a page that nobody has. `None` when another thread's load was mapped first.
     fn bring_in<'a, D: Disk>(
         &self,
         disk: &D,
@@ -207,19 +207,19 @@ impl Cache {
         let (owned, slot) = self.allocate(disk, strategy)?;
         if absent == Absent::Read {
             // Before this thread waits for its own page, so that both are read at once; and before that
-            // page is listed, as this may wait for the log ([LOD-3]).
+            // page is mapped, as this may wait for the log ([LOD-3]).
             disk.missed(file, block, strategy, reader);
         }
-        let Some(mut listed) = self.list(file, block, owned, 0) else {
+        let Some(mut mapped) = self.map(file, block, owned, 0) else {
             return Ok(None);
         };
         let Some(checked) = file.check_now(block) else {
             // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
             return Ok(None);
         };
-        // Who waits for this load may have come after the file has grown, and looks anew.
+        // A thread that waits for this load may have come after the file has grown, and looks again.
         checked?;
-        let loading = listed.loading();
+        let loading = mapped.loading();
         let frame = loading.frame();
         let filled = match absent {
             Absent::Read => disk.read(file, block, loading, strategy.kind(), reader),
@@ -231,57 +231,57 @@ impl Cache {
         };
         match filled {
             Ok(()) => {
-                listed.finish(mode);
+                mapped.finish(mode);
                 if let Some(slot) = slot {
                     strategy.fill_slot(slot, frame, file.tag(block));
                 }
                 Ok(Some(frame))
             }
             Err(error) => {
-                listed.fail(error.clone());
+                mapped.fail(error.clone());
                 Err(error)
             }
         }
     }
 
     /// Makes the page of `block`, which the file is to have from then on, all zero, in the frame that was allocated for it: pinned and
-    /// latched exclusively. `None` if a thread has it listed that asked for it before it was cut off, and is about to find that
-    /// out. By whoever has the right to resize the file.
+    /// latched exclusively. `None` if a thread has it mapped that asked for it before it was cut off, and is about to find that
+    /// out. By the thread that has the right to resize the file.
     pub(crate) fn append<D: Disk>(
         &self,
         disk: &D,
         file: &D::File,
         block: Block,
-        (owned, slot): (Owned<'_>, Option<Slot>),
+        (owned, slot): (Owned<'_>, Option<RingSlot>),
         strategy: &AccessStrategy,
     ) -> Option<FrameIndex> {
-        let mut listed = self.list(file, block, owned, 0)?;
-        let frame = listed.loading().frame();
-        disk.zero(listed.loading());
+        let mut mapped = self.map(file, block, owned, 0)?;
+        let frame = mapped.loading().frame();
+        disk.zero(mapped.loading());
         file.counts.count(disk.counters(), strategy.kind(), Event::Init);
-        // Whoever is told of the block from here on finds its page listed ([RSZ-3]).
+        // A thread that is told of the block from here on finds its page mapped ([RSZ-3]).
         file.set_blocks(u64::from(block) + 1);
-        listed.finish(Mode::Exclusive);
+        mapped.finish(Mode::Exclusive);
         if let Some(slot) = slot {
             strategy.fill_slot(slot, frame, file.tag(block));
         }
         Some(frame)
     }
 
-    /// Lists the page `block` as on its way into `owned`, by the queue `carrier` (0: by this thread). `None`
-    /// when it is listed already. The caller then looks whether the block is still there.
-    pub(crate) fn list<'a>(
+    /// Maps the page `block` as on its way into `owned`, by queue `queue` (0: by this thread). `None`
+    /// when it is mapped already. The caller then looks whether the block is still there.
+    pub(crate) fn map<'a>(
         &self,
         file: &'a CachedFile,
         block: Block,
         owned: Owned<'a>,
-        carrier: u8,
-    ) -> Option<Listed<'a>> {
+        queue: u8,
+    ) -> Option<MappedLoad<'a>> {
         let entry = file.table.entry(block);
-        let loading = owned.load(file.tag(block), carrier, |frame| entry.list(frame))?;
-        // Listed first, looked second: see `file`.
+        let loading = owned.load(file.tag(block), queue, |frame| entry.map(frame))?;
+        // Mapped first, checked second: see `file`.
         fence(Ordering::SeqCst);
-        Some(Listed { entry, loading: Some(loading) })
+        Some(MappedLoad { entry, loading: Some(loading) })
     }
 
     /// Goes on with the load of `block` that was on its way through a queue.
@@ -290,45 +290,49 @@ impl Cache {
         file: &'a CachedFile,
         block: Block,
         load: Detached,
-    ) -> Listed<'a> {
+    ) -> MappedLoad<'a> {
         let loading = Some(self.frames.resume(load));
-        Listed { entry: file.table.entry(block), loading }
+        MappedLoad { entry: file.table.entry(block), loading }
     }
 
     /// The page `block` if it is in memory, not being changed and not cold: for a reader who holds nothing.
-    /// Whether what was seen is this page at all, [`Look::still_valid`] tells.
+    /// Whether what was seen is this page at all, [`VersionedFrame::still_valid`] tells.
     #[inline(always)]
-    pub(crate) fn look<'a>(&'a self, file: &'a CachedFile, block: Block) -> Option<Look<'a>> {
-        let entry = file.table.find(block);
-        let frame = entry.frame();
-        let seen = self.frames.see(frame)?;
-        seen.is_usual().then_some(Look { entry, frame, seen })
-    }
-
-    /// As [`Cache::look`], also of a page whose next use has to be counted: this is one.
-    pub(crate) fn look_and_count<'a>(
+    pub(crate) fn optimistic<'a>(
         &'a self,
         file: &'a CachedFile,
         block: Block,
-    ) -> Option<Look<'a>> {
+    ) -> Option<VersionedFrame<'a>> {
+        let entry = file.table.find(block);
+        let frame = entry.frame();
+        let seen = self.frames.see(frame)?;
+        seen.is_usual().then_some(VersionedFrame { entry, frame, seen })
+    }
+
+    /// As [`Cache::optimistic`], also of a page whose next use has to be counted: this is one.
+    pub(crate) fn optimistic_and_count<'a>(
+        &'a self,
+        file: &'a CachedFile,
+        block: Block,
+    ) -> Option<VersionedFrame<'a>> {
         let entry = file.table.find(block);
         let frame = entry.frame();
         let seen = self.frames.see(frame)?.settled()?;
         // Another page, at worst, that is used a little more often than it was asked for.
         self.frames.touch(frame);
-        Some(Look { entry, frame, seen })
+        Some(VersionedFrame { entry, frame, seen })
     }
 }
 
-/// A look at a page by somebody who holds nothing.
+/// A frame and the version it had, for a reader that holds nothing.
 #[derive(Clone, Copy)]
-pub(crate) struct Look<'a> {
+pub(crate) struct VersionedFrame<'a> {
     entry: &'a Entry,
     pub(crate) frame: FrameIndex,
     seen: Seen<'a>,
 }
 
-impl Look<'_> {
+impl VersionedFrame<'_> {
     /// True when all reads of the page's bytes before this were of the state that was seen, and the page has
     /// not been discarded since.
     #[inline]
@@ -341,21 +345,21 @@ impl Look<'_> {
     }
 }
 
-/// A page on its way in, listed. Dropped before its load has ended, by a panic for one, it is taken out of the
-/// page table again, and whoever waits is sent to look again ([LOD-2]).
+/// A page on its way in, mapped. Dropped before its load has ended, by a panic for one, it is taken out of the
+/// page table again, and a thread that waits is sent to look again ([LOD-2]).
 #[must_use]
-pub(crate) struct Listed<'a> {
+pub(crate) struct MappedLoad<'a> {
     entry: Place<'a>,
     loading: Option<Loading<'a>>,
 }
 
-impl<'a> Listed<'a> {
+impl<'a> MappedLoad<'a> {
     /// The load, for filling its frame.
     pub(crate) fn loading(&mut self) -> &mut Loading<'a> {
         self.loading.as_mut().expect("[LOD-1] a load ends once")
     }
 
-    /// Sends the load through the queue that it was listed for; it comes back by [`Cache::resume`].
+    /// Sends the load through the queue that it was mapped for; it comes back by [`Cache::resume`].
     pub(crate) fn detach(mut self) -> Detached {
         self.take().detach()
     }
@@ -366,14 +370,14 @@ impl<'a> Listed<'a> {
     }
 
     /// The page is here, read ahead.
-    pub(crate) fn land(mut self) {
-        self.take().land(false);
+    pub(crate) fn complete(mut self) {
+        self.take().complete(false);
     }
 
     /// The read of a page that somebody waits for has ended, well or not.
-    pub(crate) fn arrive(mut self, read: Result<(), Error>) {
+    pub(crate) fn complete_demanded(mut self, read: Result<(), Error>) {
         match read {
-            Ok(()) => self.take().land(true),
+            Ok(()) => self.take().complete(true),
             Err(error) => self.fail(error),
         }
     }
@@ -381,7 +385,7 @@ impl<'a> Listed<'a> {
     /// The page did not come in: `error` is that of everyone who waits.
     fn fail(mut self, error: Error) {
         let loading = self.take();
-        self.entry.unlist(loading.frame());
+        self.entry.unmap(loading.frame());
         loading.fail(error);
     }
 
@@ -390,10 +394,10 @@ impl<'a> Listed<'a> {
     }
 }
 
-impl Drop for Listed<'_> {
+impl Drop for MappedLoad<'_> {
     fn drop(&mut self) {
         if let Some(loading) = self.loading.take() {
-            self.entry.unlist(loading.frame());
+            self.entry.unmap(loading.frame());
             loading.abandon();
         }
     }

@@ -19,7 +19,7 @@ pub(crate) mod table;
 mod task;
 mod victim;
 
-pub(crate) use load::{Absent, Asked, Look, touch};
+pub(crate) use load::{Absent, Asked, VersionedFrame, touch};
 pub(crate) use task::{Came, Held};
 
 use std::ops::Deref;
@@ -45,7 +45,7 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// The exclusively latched page `block` of `file` is dirty from now on, by a change up to `lsn`. It is
-    /// counted first: whoever throws it away at this moment takes it off the count ([TAB-3]).
+    /// counted first: a thread that throws it away at this moment takes it off the count ([TAB-3]).
     pub(crate) fn mark_dirty(&self, file: &CachedFile, block: Block, frame: FrameIndex, lsn: Lsn) {
         let counts = !self.frames.get(frame).word().has(DIRTY);
         if counts {
@@ -88,7 +88,7 @@ pub(crate) trait Disk {
     /// Where the file is: what cannot be written to one file there cannot be to any.
     fn tablespace(&self, file: &Self::File) -> usize;
 
-    /// `block` is about to be read, and nothing is listed yet: what follows it may be read as well. May wait
+    /// `block` is about to be read, and nothing is mapped yet: what follows it may be read as well. May wait
     /// for the log and panic.
     fn missed(
         &self,
@@ -111,8 +111,8 @@ pub(crate) trait Disk {
     /// Fills the frame of `loading` with zeroes.
     fn zero(&self, loading: &mut Loading<'_>);
 
-    /// Drives the queue of number `carrier` of the file's tablespace until `done`.
-    fn drive(&self, file: &Self::File, carrier: u8, done: &dyn Fn() -> bool);
+    /// Drives the queue of that number of the file's tablespace until `done`.
+    fn drive(&self, file: &Self::File, queue: u8, done: &dyn Fn() -> bool);
 
     /// Writes the page `tag` out of `frame`, if that can be begun without a wait for its latch. False when it
     /// was clean, or somebody had it.

@@ -1,5 +1,5 @@
 //! Fewer frames: the pages in the last ones are written and evicted, however often they are used, while others hit, miss
-//! and read ahead. See `frame::extent` for how nobody comes to use those frames anew.
+//! and read ahead. See `frame::extent` for how nobody comes to use those frames again.
 //!
 //! Invariants:  [SHR-1] no page is lost: each leaves its frame clean, by way of a claim
 //!              [SHR-2] it ends: with fewer frames, or with an error and as many as before

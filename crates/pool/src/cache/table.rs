@@ -7,21 +7,21 @@
 //! A directory that has become too small is replaced by a larger one. Lookups may still be in the old
 //! one, so it is kept until the table goes; as directories at least double, all the old ones together
 //! are no larger than the present one. A lookup in an old one can only miss a newer chunk, and
-//! whoever misses goes on to `entry`, which looks under the lock.
+//! a lookup that misses goes on to `entry`, which looks under the lock.
 //!
 //! An entry is a hint with two promises: a page that is resident or on its way in has its entry, and the frame
 //! that an entry leads to has been given to no other page. So an entry may lead to a frame that has lost the
 //! page a moment ago, but one that still leads to a frame with a page in it leads to this page.
 //!
 //! What a scan of a huge file leaves is chunks that lead nowhere. Their entries stay where they are, for a look-up may be
-//! in them at any moment, and read as "no frame" ever after; the memory behind them goes back to the system. See
+//! in them at any moment, and read as "no frame" from then on; the memory behind them goes back to the system. See
 //! docs/adr/0023-memory-given-back.md.
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
 //!              [TAB-4] a page's entry is empty before its frame is another page's
-//!              [TAB-5] memory is given back only while no entry in it leads anywhere, and nobody lists one
+//!              [TAB-5] memory is given back only while no entry in it leads anywhere, and nobody maps a page in it
 //! Memory:      4 bytes a page, taken 1024 pages at a time and given back likewise; 48 to 80 bytes a chunk that
 //!              stay, 150 more where images are remembered.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
@@ -43,9 +43,9 @@ const CHUNK_ENTRIES: usize = 1 << CHUNK_BITS;
 const CHUNK_BYTES: usize = size_of::<Entries>();
 /// Chunks in the first directory: 16 MiB of pages of 8 KiB.
 const CHUNKS_MIN: usize = 2;
-/// Chunks whose entries are mapped at once.
-const MAPPED_MIN: usize = 16;
-const MAPPED_MAX: usize = 256;
+/// Chunks whose entries lie in one mapping: at least, and at most.
+const MAPPING_CHUNKS_MIN: usize = 16;
+const MAPPING_CHUNKS_MAX: usize = 256;
 /// Memory of this many chunks may lie idle, or of one in [`IDLE_PART`] that there are if that is more, which is about what
 /// the rest of the table takes.
 const IDLE_MIN: usize = if cfg!(any(loom, shuttle, miri)) { 1 } else { 64 };
@@ -55,7 +55,7 @@ const MODELLED: bool = cfg!(any(loom, shuttle, miri));
 
 /// In a chunk's count of entries: there may be memory behind them.
 const BACKED: u32 = 1 << 30;
-/// Likewise: that is being given back. Whoever lists waits.
+/// Likewise: that is being given back. A thread that maps a page there waits.
 const GOING: u32 = 1 << 31;
 
 type Entries = [Entry; CHUNK_ENTRIES];
@@ -66,7 +66,7 @@ struct Chunk {
     /// What they lie in; `None` if they are a `Box` of the chunk's own, which stays.
     mapping: Option<Arc<Mapping>>,
     /// Entries that lead to a frame, or are about to, or did a moment ago; [`BACKED`] and [`GOING`].
-    listed: AtomicU32,
+    mapped: AtomicU32,
     /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
     /// Too large for a moment after a page was saved ([TAB-3]).
     unsaved: AtomicU32,
@@ -117,30 +117,30 @@ impl Place<'_> {
 
     /// Leads to `frame` from now on; false if it leads somewhere already.
     #[must_use]
-    pub(crate) fn list(&self, frame: FrameIndex) -> bool {
-        self.chunk.count_listed();
-        // Release: whoever follows the entry finds the frame's tag. Who then looks at the file's
+    pub(crate) fn map(&self, frame: FrameIndex) -> bool {
+        self.chunk.count_mapped();
+        // Release: a thread that follows the entry finds the frame's tag. One that then looks at the file's
         // length needs a fence in between: see `file::resize`.
         let entry = &self.entry.frame;
         let old = entry.compare_exchange(NO_FRAME, frame, Ordering::AcqRel, Ordering::Relaxed);
         if old.is_err() {
-            // Whoever else empties a chunk next says what there is to say.
-            self.count_unlisted();
+            // The next thread to empty a chunk says what there is to say.
+            self.count_unmapped();
         }
         old.is_ok()
     }
 
     /// No longer leads to `frame`. True when there is so much idle memory that some should be given back.
-    pub(crate) fn unlist(&self, frame: FrameIndex) -> bool {
+    pub(crate) fn unmap(&self, frame: FrameIndex) -> bool {
         let entry = &self.entry.frame;
         let old = entry.compare_exchange(frame, NO_FRAME, Ordering::AcqRel, Ordering::Relaxed);
         assert!(old.is_ok(), "[TAB-1] frame {frame} leaves an entry that leads to {old:?}");
-        self.count_unlisted()
+        self.count_unmapped()
     }
 
-    fn count_unlisted(&self) -> bool {
-        // Release: whoever gives the memory back finds the entry empty ([TAB-5]).
-        let before = self.chunk.listed.fetch_sub(1, Ordering::AcqRel);
+    fn count_unmapped(&self) -> bool {
+        // Release: a thread that gives the memory back finds the entry empty ([TAB-5]).
+        let before = self.chunk.mapped.fetch_sub(1, Ordering::AcqRel);
         before == BACKED | 1 && self.chunk.can_go() && self.table.count_emptied()
     }
 }
@@ -151,7 +151,7 @@ pub(crate) struct PageTable {
     directory: AtomicPtr<Directory>,
     /// Entries that lead nowhere, and are never written.
     empty: AtomicPtr<Entries>,
-    owned: Mutex<Owned>,
+    owned: Mutex<TableMemory>,
     images: bool,
     /// How often the last entry of a chunk was emptied since memory was given back: at least as often as there are chunks
     /// that could. In a `Box`, as misses write it, and hits read what is around.
@@ -160,7 +160,7 @@ pub(crate) struct PageTable {
 
 /// What the pointers point to. Raw, because lookups read through them while this grows; made by
 /// `Box::into_raw` and freed by the table's drop alone ([TAB-2]). The newest directory leads to all chunks.
-struct Owned {
+struct TableMemory {
     /// Oldest first.
     directories: Vec<*mut Directory>,
     chunks: usize,
@@ -168,11 +168,11 @@ struct Owned {
     mapping: Option<(Arc<Mapping>, usize)>,
 }
 
-// SAFETY: `Owned` is the owner of its boxes, which hold only atomics; what it points to may be
+// SAFETY: `TableMemory` is the owner of its boxes, which hold only atomics; what it points to may be
 // dropped by any thread.
-unsafe impl Send for Owned {}
+unsafe impl Send for TableMemory {}
 
-impl Owned {
+impl TableMemory {
     /// Memory for the entries of a chunk, all of which lead nowhere.
     fn entries(&mut self, number: usize) -> (*mut Entries, Option<Arc<Mapping>>) {
         // The first chunk, which is all that a small file has, costs no mapping.
@@ -180,8 +180,8 @@ impl Owned {
             return (Box::into_raw(no_entries()), None);
         }
         if self.mapping.as_ref().is_none_or(|(mapping, taken)| *taken == mapping.len()) {
-            let chunks = self.chunks.clamp(MAPPED_MIN, MAPPED_MAX);
-            self.mapping = map(chunks * CHUNK_BYTES).map(|it| (Arc::new(it), 0));
+            let chunks = self.chunks.clamp(MAPPING_CHUNKS_MIN, MAPPING_CHUNKS_MAX);
+            self.mapping = map_memory(chunks * CHUNK_BYTES).map(|it| (Arc::new(it), 0));
         }
         let Some((mapping, taken)) = &mut self.mapping else {
             return (Box::into_raw(no_entries()), None);
@@ -197,7 +197,7 @@ fn no_entries() -> Box<Entries> {
     Box::new(std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) }))
 }
 
-/// Entries that lead nowhere: they are there for all tables, and for ever.
+/// Entries that lead nowhere: they are there for all tables, and forever.
 #[cfg(not(any(loom, shuttle)))]
 fn empty_entries() -> *mut Entries {
     static EMPTY: Entries = [const { Entry { frame: AtomicU32::new(NO_FRAME) } }; CHUNK_ENTRIES];
@@ -213,7 +213,7 @@ fn empty_entries() -> *mut Entries {
 /// Memory that is all ones, each four of which are [`NO_FRAME`], also when it has been given back. `None` where
 /// there is no such thing.
 #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
-fn map(bytes: usize) -> Option<Mapping> {
+fn map_memory(bytes: usize) -> Option<Mapping> {
     use std::fs::File;
     use std::io::Write as _;
     use std::sync::OnceLock;
@@ -227,7 +227,7 @@ fn map(bytes: usize) -> Option<Mapping> {
             .map_err(std::io::Error::from)
             .and_then(|file| {
                 let mut file = File::from(file);
-                file.write_all(&vec![0xff; MAPPED_MAX * CHUNK_BYTES])?;
+                file.write_all(&vec![0xff; MAPPING_CHUNKS_MAX * CHUNK_BYTES])?;
                 Ok(file)
             });
         file.inspect_err(|error| tracing::debug!(%error, "page tables keep their memory")).ok()
@@ -237,7 +237,7 @@ fn map(bytes: usize) -> Option<Mapping> {
 }
 
 #[cfg(not(all(target_os = "linux", not(any(loom, shuttle, miri)))))]
-fn map(_bytes: usize) -> Option<Mapping> {
+fn map_memory(_bytes: usize) -> Option<Mapping> {
     None
 }
 
@@ -248,7 +248,7 @@ impl PageTable {
         PageTable {
             directory: AtomicPtr::new(first),
             empty: AtomicPtr::new(empty),
-            owned: Mutex::new(Owned { directories: vec![first], chunks: 0, mapping: None }),
+            owned: Mutex::new(TableMemory { directories: vec![first], chunks: 0, mapping: None }),
             images: false,
             emptied: Box::new(AtomicU32::new(0)),
         }
@@ -323,7 +323,7 @@ impl PageTable {
             let (entries, mapping) = owned.entries(number);
             owned.chunks += 1;
             let chunk = Box::into_raw(Chunk::new(entries, mapping, self.images));
-            // In this order: whoever finds the chunk and lists in it is found by look-ups.
+            // In this order: what a thread maps in a chunk that it finds is found by look-ups.
             directory.entries[number].store(entries, Ordering::Release);
             directory.chunks[number].store(chunk, Ordering::Release);
         }
@@ -331,7 +331,7 @@ impl PageTable {
     }
 
     /// Replaces the directory by one that has a place for chunk `number`.
-    fn grow(&self, number: usize, owned: &mut MutexGuard<'_, Owned>) {
+    fn grow(&self, number: usize, owned: &mut MutexGuard<'_, TableMemory>) {
         let larger =
             Directory::new((number + 1).next_power_of_two(), self.empty.load(Ordering::Relaxed));
         let present = self.directory();
@@ -358,8 +358,8 @@ impl PageTable {
         self.emptied.load(Ordering::Relaxed) as usize >= most
     }
 
-    /// Gives the memory of up to `most` chunks back in which no block is listed. True if there may be more of them.
-    /// Look-ups need not know of it; who lists in one of those chunks waits for one system call.
+    /// Gives the memory of up to `most` chunks back in which no block is mapped. True if there may be more of them.
+    /// Look-ups need not know of it; a thread that maps a page in one of those chunks waits for one system call.
     pub(crate) fn give_back(&self, most: usize) -> bool {
         self.emptied.store(0, Ordering::Relaxed);
         let directory = self.newest();
@@ -371,22 +371,22 @@ impl PageTable {
         more
     }
 
-    /// The newest directory: a chunk that was listed in before this is in it.
+    /// The newest directory: a chunk in which a page was mapped before this is in it.
     fn newest(&self) -> &Directory {
         let _newest = lock(&self.owned);
         self.directory()
     }
 
-    /// Every listed block from `first` on, with its frame, in order; blocks listed meanwhile may
+    /// Every mapped block from `first` on, with its frame, in order; blocks mapped meanwhile may
     /// be among them.
-    pub(crate) fn listed_from(
+    pub(crate) fn mapped_from(
         &self,
         first: Block,
     ) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
-        self.listed_in(first, |_| true)
+        self.mapped_in(first, |_| true)
     }
 
-    fn listed_in<'t>(
+    fn mapped_in<'t>(
         &'t self,
         first: Block,
         which: impl Fn(&Chunk) -> bool + 't,
@@ -396,7 +396,7 @@ impl PageTable {
         (first_chunk..directory.chunks.len())
             .filter_map(move |number| Some((number, self.chunk(directory, number)?)))
             // What was given back is not touched. A count is raised before its entry is written, and is as good here.
-            .filter(move |(_, chunk)| chunk.is_listed_in() && which(chunk))
+            .filter(move |(_, chunk)| chunk.has_mapped() && which(chunk))
             .flat_map(|(number, chunk)| {
                 // Chunk numbers come from block numbers, so this is one again.
                 let base = (number << CHUNK_BITS) as Block;
@@ -422,9 +422,9 @@ impl PageTable {
         }
     }
 
-    /// Every listed block of the chunks that have unsaved pages, with its frame, in order.
-    pub(crate) fn listed_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
-        self.listed_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
+    /// Every mapped block of the chunks that have unsaved pages, with its frame, in order.
+    pub(crate) fn mapped_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
+        self.mapped_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
     }
 
     /// Whether the page has had an image in the log since the redo point of that number.
@@ -478,7 +478,7 @@ impl PageTable {
         let images = if self.images { size_of::<Mutex<Images>>() } else { 0 };
         let backed = (0..directory.chunks.len())
             .filter_map(|number| self.chunk(directory, number))
-            .filter(|chunk| chunk.mapping.is_none() || chunk.listed.load(Ordering::Relaxed) != 0)
+            .filter(|chunk| chunk.mapping.is_none() || chunk.mapped.load(Ordering::Relaxed) != 0)
             .count();
         // Directories double from the first on, so the present one counts for all before it.
         let places = 4 * directory.chunks.len();
@@ -539,8 +539,8 @@ impl Chunk {
     fn new(entries: *mut Entries, mapping: Option<Arc<Mapping>>, images: bool) -> Box<Chunk> {
         let none = || Images { redo: 0, had: [0; CHUNK_ENTRIES.div_ceil(64)] };
         let images = images.then(|| Box::new(Mutex::new(none())));
-        let [listed, unsaved] = [AtomicU32::new(0), AtomicU32::new(0)];
-        Box::new(Chunk { entries, mapping, listed, unsaved, images })
+        let [mapped, unsaved] = [AtomicU32::new(0), AtomicU32::new(0)];
+        Box::new(Chunk { entries, mapping, mapped, unsaved, images })
     }
 
     fn entries(&self) -> &Entries {
@@ -548,23 +548,23 @@ impl Chunk {
         unsafe { &*self.entries }
     }
 
-    fn is_listed_in(&self) -> bool {
-        self.listed.load(Ordering::Acquire) & !(BACKED | GOING) > 0
+    fn has_mapped(&self) -> bool {
+        self.mapped.load(Ordering::Acquire) & !(BACKED | GOING) > 0
     }
 
-    /// An entry is about to be listed: there is memory for it from now on.
-    fn count_listed(&self) {
-        let mut old = self.listed.load(Ordering::Relaxed);
+    /// A page is about to be mapped: there is memory for it from now on.
+    fn count_mapped(&self) {
+        let mut old = self.mapped.load(Ordering::Relaxed);
         loop {
             if old & GOING != 0 {
                 // For as long as a system call takes.
                 yield_now();
-                old = self.listed.load(Ordering::Relaxed);
+                old = self.mapped.load(Ordering::Relaxed);
                 continue;
             }
             // Acquire: after what was given back has gone ([TAB-5]).
             let more = (old | BACKED) + 1;
-            match self.listed.compare_exchange(old, more, Ordering::AcqRel, Ordering::Relaxed) {
+            match self.mapped.compare_exchange(old, more, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => old = now,
             }
@@ -580,13 +580,13 @@ impl Chunk {
     fn give_back(&self) -> bool {
         let (from, to) = (BACKED, GOING);
         if !self.can_go()
-            || self.listed.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_err()
+            || self.mapped.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_err()
         {
             return false;
         }
         let gone = self.wipe();
         // As before where the system would not have it.
-        self.listed.store(if gone { 0 } else { BACKED }, Ordering::Release);
+        self.mapped.store(if gone { 0 } else { BACKED }, Ordering::Release);
         gone
     }
 
@@ -634,23 +634,23 @@ mod tests {
     fn tab_2_what_a_lookup_found_stays_while_the_directory_grows() {
         let table = PageTable::new();
         let early = table.entry(5);
-        assert!(early.list(9));
+        assert!(early.map(9));
         let far = if cfg!(miri) { 20_000 } else { 3_000_000 };
         for block in [2_000, 10_000, far] {
-            assert!(table.entry(block).list(block));
+            assert!(table.entry(block).map(block));
         }
         assert_eq!(early.frame(), 9, "[TAB-2]");
         assert!(std::ptr::eq(early.entry, table.find(5)), "[TAB-2]");
-        let listed: Vec<_> = table.listed_from(0).map(|(block, _)| block).collect();
-        assert_eq!(listed, [5, 2_000, 10_000, far]);
+        let mapped: Vec<_> = table.mapped_from(0).map(|(block, _)| block).collect();
+        assert_eq!(mapped, [5, 2_000, 10_000, far]);
     }
 
     #[test]
     #[should_panic(expected = "[TAB-1]")]
     fn tab_1_a_frame_leaves_only_its_own_entry() {
         let table = PageTable::new();
-        assert!(table.entry(3).list(8));
-        table.entry(3).unlist(9);
+        assert!(table.entry(3).map(8));
+        table.entry(3).unmap(9);
     }
 
     #[test]
@@ -660,7 +660,7 @@ mod tests {
         assert_eq!(table.lookup(1_000_000), NO_FRAME);
         assert_eq!(table.memory_bytes(), empty);
         let pages = if cfg!(miri) { 1_500 } else { 100_000 };
-        (0..pages).for_each(|block| assert!(table.entry(block).list(block)));
+        (0..pages).for_each(|block| assert!(table.entry(block).map(block)));
         let bytes = table.memory_bytes() - empty;
         assert!(bytes <= 8 * pages as usize, "{bytes} bytes for {pages} pages");
     }
@@ -669,7 +669,7 @@ mod tests {
     fn an_image_counts_for_its_redo_point_and_until_its_page_is_cut_off() {
         let table = PageTable::with_images(true);
         let blocks = [0, 63, 64, 511, 512, 1300];
-        blocks.iter().for_each(|block| assert!(table.entry(*block).list(1)));
+        blocks.iter().for_each(|block| assert!(table.entry(*block).map(1)));
         assert!(!table.has_image(64, 3) && !table.has_image(9999, 3));
         blocks.iter().for_each(|block| table.note_image(*block, 3));
         assert!(blocks.iter().all(|block| table.has_image(*block, 3)));
@@ -685,7 +685,7 @@ mod tests {
         assert_eq!(had, [true, true, false, false, false, false]);
         assert!(!table.has_image(1301, 4));
         let plain = PageTable::new();
-        assert!(plain.entry(5).list(1));
+        assert!(plain.entry(5).map(1));
         plain.note_image(5, 1);
         assert!(!plain.has_image(5, 1) && plain.memory_bytes() < table.memory_bytes());
     }
@@ -696,7 +696,7 @@ mod tests {
             (0..).map_while(|it| Some(table.directory().chunks.get(it)?.load(Ordering::Acquire)));
         // SAFETY: as in `PageTable::chunk`.
         let chunks = chunks.filter_map(|it| unsafe { it.as_ref() });
-        chunks.filter(|it| it.can_go() && it.listed.load(Ordering::Acquire) != 0).count()
+        chunks.filter(|it| it.can_go() && it.mapped.load(Ordering::Acquire) != 0).count()
     }
 
     #[test]
@@ -704,11 +704,11 @@ mod tests {
     fn tab_5_what_a_scan_leaves_is_given_back_a_part_at_a_time() {
         let (table, chunks) = (PageTable::new(), if cfg!(miri) { 40 } else { 10_000 });
         let blocks = || (1..=chunks).map(|chunk| chunk << CHUNK_BITS | 7);
-        blocks().for_each(|block| assert!(table.entry(block).list(block)));
+        blocks().for_each(|block| assert!(table.entry(block).map(block)));
         assert!(!table.is_idle() && !table.give_back(usize::MAX), "all are in use");
         let full = table.memory_bytes();
         let kept = 3 << CHUNK_BITS | 7;
-        let said = blocks().filter(|block| *block != kept && table.entry(*block).unlist(*block));
+        let said = blocks().filter(|block| *block != kept && table.entry(*block).unmap(*block));
         assert!(said.count() as u32 >= chunks / 2 && table.is_idle());
         assert!(table.give_back(10) && table.is_idle(), "ten of them, and there are more");
         assert_eq!(full - table.memory_bytes(), 10 * CHUNK_BYTES);
@@ -716,10 +716,10 @@ mod tests {
         let left = table.memory_bytes();
         assert_eq!(full - left, (chunks as usize - 1) * CHUNK_BYTES, "[TAB-5]");
         assert!(left <= 128 * chunks as usize + 4 * CHUNK_BYTES, "{left}");
-        assert_eq!(table.listed_from(0).collect::<Vec<_>>(), [(kept, kept)], "[TAB-5]");
-        // And anew.
+        assert_eq!(table.mapped_from(0).collect::<Vec<_>>(), [(kept, kept)], "[TAB-5]");
+        // And again.
         assert!(blocks().all(|block| block == kept || table.lookup(block) == NO_FRAME));
-        assert!(blocks().filter(|it| *it != kept).all(|block| table.entry(block).list(block)));
+        assert!(blocks().filter(|it| *it != kept).all(|block| table.entry(block).map(block)));
         assert!(blocks().all(|block| table.lookup(block) == block));
         assert_eq!(table.memory_bytes(), full);
     }
@@ -742,18 +742,18 @@ mod tests {
                     let backed = chunks.into_iter().filter(|it| *it > 0 || MODELLED).count();
                     prop_assert_eq!(backed_chunks(&table), backed, "[TAB-5]");
                 } else if what < 2 {
-                    let listed = table.entry(block).list(step);
-                    prop_assert_eq!(listed, !model.contains_key(&block));
+                    let mapped = table.entry(block).map(step);
+                    prop_assert_eq!(mapped, !model.contains_key(&block));
                     model.entry(block).or_insert(step);
                 } else if let Some(frame) = model.remove(&block) {
-                    table.entry(block).unlist(frame);
+                    table.entry(block).unmap(frame);
                 }
                 prop_assert!(model.iter().all(|(block, frame)| table.lookup(*block) == *frame));
                 prop_assert_eq!(table.lookup(block), model.get(&block).copied().unwrap_or(NO_FRAME));
             }
-            let listed: Vec<_> = table.listed_from(from).collect();
+            let mapped: Vec<_> = table.mapped_from(from).collect();
             let expected: Vec<_> = model.range(from..).map(|(b, f)| (*b, *f)).collect();
-            prop_assert_eq!(listed, expected);
+            prop_assert_eq!(mapped, expected);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A page that a task waits for: pinned, then its load, then its latch, with a waker wherever a thread would sleep.
 //!
-//! What a task holds meanwhile is the pin and a place on the list of those who wait for the frame: whoever drops a
-//! [`Held`] gives both back ([`Cache::let_go`]). The load itself is nobody's: it goes on, and the page is there for
-//! the next who asks.
+//! What a task holds meanwhile is the pin and a place on the list of those who wait for the frame: the caller that
+//! drops a [`Held`] gives both back ([`Cache::let_go`]). The load itself is nobody's: it goes on, and the page is
+//! there for the next who asks.
 //!
-//! Concurrency: one task at a time polls; who wakes it is whoever lands the page or lets go of the latch.
+//! Concurrency: one task at a time polls; the thread that completes the read or releases the latch wakes it.
 
 use std::task::{Poll, Waker, ready};
 
@@ -74,7 +74,7 @@ impl Cache {
         Poll::Ready(match self.check_here(file, frame) {
             Ok(()) => Ok(Came::Latched),
             Err(error) => {
-                self.frames.leave(frame, mode);
+                self.frames.release(frame, mode);
                 if error.is_refreshed() { Ok(Came::LookAgain) } else { Err(error) }
             }
         })

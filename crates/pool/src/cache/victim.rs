@@ -11,13 +11,13 @@
 //!              [VIC-2] a search ends: with a frame or with an error
 //! Failure:     a victim that cannot be written stays; another one is sought among the clean pages and
 //!              those of other tablespaces, and the error is the caller's only if there is none.
-//! Rejected:    waking whoever waits for a frame at each unpin: every hit would pay for it.
+//! Rejected:    waking a thread that waits for a frame at each unpin: every hit would pay for it.
 
 use std::time::Duration;
 
 use super::frame::word::{AHEAD, DIRTY, ORPHAN, READING, VALID, WRITING, Word};
 use super::frame::{FrameIndex, Owned};
-use super::replacement::{AccessStrategy, Slot, Verdict};
+use super::replacement::{AccessStrategy, RingSlot, Verdict};
 use super::{Cache, Disk};
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -27,13 +27,13 @@ use crate::tag::PageTag;
 /// Victims looked at beyond a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
 
-/// Frames looked at for a page that is read ahead, before look-ahead stands down: a pool in which that
+/// Frames looked at for a page that is read ahead, before look-ahead backs off: a pool in which that
 /// many in a row are in use or dirty has better things to do. One round of most pools, so that pages
 /// which were all used once do not look like hot ones.
 const AHEAD_SEARCH_FRAMES: usize = 1 << 16;
 
 /// Sweeps in a row that spared everyone, before others are let run: enough for the hottest page to
-/// cool, were it left alone.
+/// cool, if it were left alone.
 const ROUNDS_MAX: u32 = 8;
 
 /// Pauses between sweeps while every frame is in use.
@@ -67,7 +67,7 @@ impl Cache {
         &self,
         disk: &D,
         strategy: &AccessStrategy,
-    ) -> Result<(Owned<'_>, Option<Slot>), Error> {
+    ) -> Result<(Owned<'_>, Option<RingSlot>), Error> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
             if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {
@@ -86,7 +86,7 @@ impl Cache {
         &self,
         disk: &D,
         strategy: &AccessStrategy,
-    ) -> Option<(Owned<'_>, Option<Slot>)> {
+    ) -> Option<(Owned<'_>, Option<RingSlot>)> {
         let slot = strategy.next_slot();
         if let Some((frame, tag)) = slot.and_then(|slot| slot.last) {
             if let Some(owned) = self.reuse(disk, frame, tag, strategy.kind()) {
@@ -165,7 +165,7 @@ impl Cache {
             }
         }
         let owned = self.frames.claim_page(frame, tag, 1)?;
-        unlist(disk, tag, frame, word.has(AHEAD));
+        unmap(disk, tag, frame, word.has(AHEAD));
         Some(owned)
     }
 
@@ -179,7 +179,7 @@ impl Cache {
         // A use of it in between would make it one that is used more often.
         let unused = self.frames.get(frame).word().has(AHEAD);
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
-        unlist(disk, tag, frame, unused);
+        unmap(disk, tag, frame, unused);
         Some(owned)
     }
 
@@ -354,13 +354,13 @@ impl Cache {
 }
 
 /// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
-fn unlist<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
-    // Whoever closes a file waits until its page table is empty.
+fn unmap<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
+    // A thread that closes a file waits until its page table is empty.
     let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
     if unused {
         file.counts.wasted();
     }
-    if file.table.entry(tag.block).unlist(frame) {
+    if file.table.entry(tag.block).unmap(frame) {
         disk.tables_are_idle();
     }
 }

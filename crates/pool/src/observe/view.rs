@@ -18,7 +18,7 @@ pub struct FrameView {
     pub name: String,
     /// The block.
     pub block: Block,
-    /// Pins, but for that of a queue that is reading the page.
+    /// Pins, except for that of a queue that is reading the page.
     pub pins: u64,
     /// Threads that have it latched shared.
     pub shared: u64,
@@ -68,7 +68,7 @@ impl fmt::Display for FrameView {
         if self.shared > 0 {
             write!(out, ", latched shared by {}", self.shared)?;
         }
-        write!(out, ", used {} times lately", self.usage)?;
+        write!(out, ", used {} times recently", self.usage)?;
         let marks = [
             (self.exclusive, "latched exclusively"),
             (self.dirty, "dirty"),

@@ -43,7 +43,8 @@ impl Budget {
         budget
     }
 
-    /// The pool has so many frames from now on. Who holds more than that allows takes no more, and keeps what it has.
+    /// The pool has so many frames from now on. A stream that holds more than that allows takes no more, and keeps
+    /// what it has.
     pub(crate) fn set_frames(&self, frames: usize) {
         let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
         self.most.store(most, Ordering::Relaxed);

@@ -3,12 +3,12 @@
 //! One page that a task waits for is another matter: what is wrong with it is told to everyone who waits.
 //!
 //! A combined read that fails says little about the pages in it: fifteen of sixteen may be sound. So no
-//! error is kept. The pages of a failed read are given up, as if nobody had tried; whoever wants one
+//! error is kept. The pages of a failed read are given up, as if nobody had tried; a thread that wants one
 //! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
 //! whose checksum is wrong.
 //!
-//! Invariants:  [LND-1] a page becomes resident only if every byte of it came in, its checksum is
-//!              right and its codec takes it   [LND-2] every page of a read that has ended is resident or not listed
+//! Invariants:  [CPL-1] a page becomes resident only if every byte of it came in, its checksum is
+//!              right and its codec takes it   [CPL-2] every page of a read that has ended is resident or not mapped
 //! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
@@ -58,7 +58,7 @@ pub(crate) struct PendingRead {
 /// Who is told what is wrong with a page that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// Whoever wants it reads it by itself, and is told then.
+    /// A thread that wants it reads it by itself, and is told then.
     Nobody,
     /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
     Everyone,
@@ -176,10 +176,10 @@ impl PendingRead {
                 continue;
             };
             pages += 1;
-            let mut listed = core.cache.resume(&self.file, block, load);
-            core.memory.take_back(listed.loading(), lease);
-            let page = core.memory.bytes_mut(listed.loading());
-            // A panic of a codec's would end the thread that carries out the queue's requests ([LND-2]).
+            let mut mapped = core.cache.resume(&self.file, block, load);
+            core.memory.take_back(mapped.loading(), lease);
+            let page = core.memory.bytes_mut(mapped.loading());
+            // A panic of a codec's would end the thread that carries out the queue's requests ([CPL-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
@@ -193,12 +193,12 @@ impl PendingRead {
                 if damaged {
                     self.file.counts.count(&core.counters, self.kind, Event::CorruptPages);
                 }
-                listed.arrive(read);
+                mapped.complete_demanded(read);
                 continue;
             }
             // Else it is dropped, and with that taken out of the page table again.
             if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
-                listed.land();
+                mapped.complete();
             }
         }
         if self.prefetched {

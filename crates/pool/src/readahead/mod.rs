@@ -4,7 +4,7 @@
 //! requests are made and taken in (`submit`, `complete`), through which descriptors (`private`), within which share
 //! of the pool (`budget`). Which requests, [`forebay_lookahead`] says.
 //!
-//! A page that is read ahead is listed in the page table as loading from the moment its read is about
+//! A page that is read ahead is mapped in the page table as loading from the moment its read is about
 //! to be submitted, so a thread that asks for it joins that read. When the read ends, the page becomes
 //! resident on whichever thread noticed; nobody needs to have waited for it.
 

@@ -1,13 +1,13 @@
 //! Prefetching: pages asked for that no stream has in hand, by name or because misses go on a sequence.
 //!
 //! Nobody waits for such a page or pins it, and nobody need drive the queue that carries it. It is taken in by
-//! whoever drives that queue next: a thread that wants one of its pages, a stream, another prefetch. Where nobody
-//! does, its frame is only lent: before a page has to go for want of a free frame, what has come in is taken
+//! the thread that drives that queue next: a thread that wants one of its pages, a stream, another prefetch. Where
+//! nobody does, its frame is only lent: before a page has to go for want of a free frame, what has come in is taken
 //! in, and is a page like any other.
 //!
-//! Invariants:  [PRE-1] a page being prefetched counts in the budget from its listing to its end
-//!              [PRE-2] frames of reads that have ended are found by whoever searches for one
-//! Failure:     a page that fails to come is not there; whoever reads it is told why.
+//! Invariants:  [PRE-1] a page being prefetched counts in the budget from when it is mapped to its end
+//!              [PRE-2] frames of reads that have ended are found by a thread that searches for one
+//! Failure:     a page that fails to come is not there; the next reader is told why.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::observe::trace::Why;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
+use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 impl Core {
@@ -29,7 +29,7 @@ impl Core {
         if !matches!(file.check_open_now(), Some(Ok(()))) {
             return 0;
         }
-        let io = file.space.carrier(CARRIER_OWN);
+        let io = file.space.queue(QUEUE_OWN);
         if self.budget.room() == 0 || io.in_flight() >= io.queue_depth() {
             self.poll();
         }
@@ -63,7 +63,7 @@ impl Core {
             file,
             strategy,
             through: None,
-            carrier: CARRIER_OWN,
+            queue: QUEUE_OWN,
             watch: None,
             trace: trace.as_ref().map(|trace| (trace, 0)),
             why,

@@ -1,16 +1,16 @@
-//! From runs of blocks to reads under way: frames found, pages listed as loading, requests submitted.
+//! From runs of blocks to reads under way: frames found, pages mapped as loading, requests submitted.
 //!
 //! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
-//! that nobody holds; but for the pages of its own ring, it writes nothing out for that. When there is
-//! none, the rest of the batch stays undone (it *stands down*), and whoever wants such a page reads it
+//! that nobody holds; except for the pages of its own ring, it writes nothing out for that. When there is
+//! none, the rest of the batch stays undone (it *backs off*), and a thread that wants such a page reads it
 //! by itself.
 //!
-//! Invariants:  [DPT-1] of one page at most one read is under way: what is listed already is read through
-//!              like any gap   [DPT-2] every page listed here is part of a request that is submitted
-//! Concurrency: others may wait for a page from its listing on, so between that and the submission of
+//! Invariants:  [SUB-1] of one page at most one read is under way: what is mapped already is read through
+//!              like any gap   [SUB-2] every page mapped here is part of a request that is submitted
+//! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
 //!              its read nobody else's code is called and no frame is waited for: those of the whole
-//!              batch are found first. What is waited for is room in a full queue, which whoever waits
-//!              drives, and with carrier 0 the batch's earlier reads.
+//!              batch are found first. What is waited for is room in a full queue, which the thread that waits
+//!              drives, and with queue 0 the batch's earlier reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::complete::{PendingRead, Piece, Told, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
-use crate::cache::replacement::{AccessStrategy, Slot};
+use crate::cache::replacement::{AccessStrategy, RingSlot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -33,7 +33,7 @@ use crate::tag::Block;
 /// Memory for pages that are read through and thrown away, in one pool, in bytes.
 const GAP_BYTES: usize = 1 << 20;
 
-/// On whose behalf pages are read ahead, and by which way.
+/// On whose behalf pages are read ahead, and how.
 pub(crate) struct Ahead<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) file: &'a Arc<FileCore>,
@@ -41,7 +41,7 @@ pub(crate) struct Ahead<'a> {
     /// Descriptors of the reader's own.
     pub(crate) through: Option<&'a Private>,
     /// The queue to use; 0: this thread reads, and has read when it returns.
-    pub(crate) carrier: u8,
+    pub(crate) queue: u8,
     pub(crate) watch: Option<&'a Arc<Watch>>,
     /// Where decisions are recorded, and the stream's number there.
     pub(crate) trace: Option<(&'a Trace, u32)>,
@@ -62,7 +62,7 @@ pub(crate) struct Submitted {
     /// Pages read though nobody wanted them, whether they are kept or not.
     pub(crate) gaps: u32,
     /// True when there was no frame for the rest.
-    pub(crate) stood_down: bool,
+    pub(crate) backed_off: bool,
 }
 
 impl Submitted {
@@ -70,7 +70,7 @@ impl Submitted {
         self.requests += run.requests;
         self.pages += run.pages;
         self.gaps += run.gaps;
-        self.stood_down |= run.stood_down;
+        self.backed_off |= run.backed_off;
     }
 }
 
@@ -88,38 +88,38 @@ struct Draft {
 
 type Prepared = (Request, PendingRead);
 
-/// Frames for a batch, found before anything is listed.
+/// Frames for a batch, found before anything is mapped.
 struct Supply<'a> {
-    frames: Vec<(Owned<'a>, Option<Slot>)>,
+    frames: Vec<(Owned<'a>, Option<RingSlot>)>,
     /// Wanted pages that have not been given one yet.
     wanted: usize,
 }
 
 impl<'a> Supply<'a> {
-    fn for_wanted(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+    fn for_wanted(&mut self) -> Option<(Owned<'a>, Option<RingSlot>)> {
         self.wanted = self.wanted.saturating_sub(1);
         self.frames.pop()
     }
 
     /// For a page that nobody wants yet: only what the wanted ones leave.
-    fn for_gap(&mut self) -> Option<(Owned<'a>, Option<Slot>)> {
+    fn for_gap(&mut self) -> Option<(Owned<'a>, Option<RingSlot>)> {
         if self.frames.len() > self.wanted { self.frames.pop() } else { None }
     }
 }
 
 impl Ahead<'_> {
-    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `listed` is called
-    /// once all pages are listed and before anything is submitted, with the time: it must not ask anybody for that.
+    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `all_mapped` is called
+    /// once all pages are mapped and before anything is submitted, with the time: it must not ask anybody for that.
     pub(crate) fn submit(
         &self,
         runs: &[Run],
         wanted: &[Block],
-        listed: impl FnOnce(Duration),
+        all_mapped: impl FnOnce(Duration),
     ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
-        let booked = !self.waits && self.carrier > 0;
-        let room = booked.then(|| self.file.space.carrier(self.carrier).book(runs.len()));
+        let booked = !self.waits && self.queue > 0;
+        let room = booked.then(|| self.file.space.queue(self.queue).book(runs.len()));
         let most = room.as_ref().map_or(usize::MAX, Booked::len);
         let mut all = Submitted::default();
         let mut prepared = Vec::with_capacity(runs.len());
@@ -131,7 +131,7 @@ impl Ahead<'_> {
                 let block = run.first + step;
                 if wanted.next_if_eq(&block).is_some() {
                     let Some(frame) = supply.for_wanted() else {
-                        submitted.stood_down = true;
+                        submitted.backed_off = true;
                         break;
                     };
                     making.take_in(block, frame, &mut submitted);
@@ -148,14 +148,14 @@ impl Ahead<'_> {
             making.close(&mut submitted);
             prepared = making.prepared;
             all.add(submitted);
-            if all.stood_down {
-                self.core.counters.count(self.strategy.kind(), Event::StoodDown);
+            if all.backed_off {
+                self.core.counters.count(self.strategy.kind(), Event::BackedOff);
                 break;
             }
         }
         let (counts, kind) = (&self.file.counts, self.strategy.kind());
         counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
-        listed(now);
+        all_mapped(now);
         self.submit_prepared(prepared, room);
         all
     }
@@ -165,28 +165,28 @@ impl Ahead<'_> {
     pub(crate) fn fetch(
         &self,
         block: Block,
-        frame: (Owned<'_>, Option<Slot>),
+        frame: (Owned<'_>, Option<RingSlot>),
         place: Booked<'_>,
         told: Told,
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
-        let Some(mut listed) = core.cache.list(file, block, owned, self.carrier) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, self.queue) else {
             return Ok(None);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
             return Ok(None);
         }
         let (segment, offset) = self.place(block)?;
-        let frame = listed.loading().frame();
+        let frame = mapped.loading().frame();
         if let Some(slot) = slot {
             self.strategy.fill_slot(slot, frame, file.tag(block));
         }
-        let lease = core.memory.lend(listed.loading());
+        let lease = core.memory.lend(mapped.loading());
         core.cache.frames.pin_again(frame);
         file.counts.count(&core.counters, kind, Event::Miss);
         file.counts.count(&core.counters, kind, Event::Reads);
-        let pending = self.pending(vec![Piece::Page(block, listed.detach())], now, told);
+        let pending = self.pending(vec![Piece::Page(block, mapped.detach())], now, told);
         let request = Request::read(&segment, offset, vec![lease]);
         self.submit_prepared(vec![(request, pending)], Some(place));
         Ok(Some(frame))
@@ -230,8 +230,8 @@ impl Ahead<'_> {
     fn abandon(&self, draft: Draft, submitted: &mut Submitted) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
-                let mut listed = self.core.cache.resume(self.file, block, load);
-                self.core.memory.take_back(listed.loading(), lease);
+                let mut mapped = self.core.cache.resume(self.file, block, load);
+                self.core.memory.take_back(mapped.loading(), lease);
                 submitted.pages -= 1;
                 self.not_prefetched();
             }
@@ -246,13 +246,13 @@ impl Ahead<'_> {
     }
 
     fn submit_prepared(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
-        if self.carrier > 0 {
+        if self.queue > 0 {
             let submit = |(request, pending): Prepared| {
                 let then: Then = Box::new(move |done| pending.complete(done));
                 (request, then)
             };
             let requests: Vec<_> = prepared.into_iter().map(submit).collect();
-            let io = self.file.space.carrier(self.carrier);
+            let io = self.file.space.queue(self.queue);
             match room {
                 Some(room) => room.submit_all_then(requests),
                 None => io.submit_all_then(requests),
@@ -261,7 +261,7 @@ impl Ahead<'_> {
                 // What the page cache had has ended within the submission: nobody is to wait for it.
                 io.poll();
             }
-            self.file.space.driver(self.carrier).submitted(io);
+            self.file.space.driver(self.queue).submitted(io);
             return;
         }
         let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
@@ -284,7 +284,7 @@ impl Ahead<'_> {
 }
 
 /// Requests that this thread carries out, one after the other. A panic of somebody's clock between two of them leaves
-/// none of their pages loading: what is left is read all the same ([DPT-2]).
+/// none of their pages loading: what is left is read anyway ([SUB-2]).
 struct Unread<'a> {
     io: &'a Io,
     prepared: std::vec::IntoIter<Prepared>,
@@ -321,30 +321,30 @@ impl Making<'_> {
     fn take_in(
         &mut self,
         block: Block,
-        frame: (Owned<'_>, Option<Slot>),
+        frame: (Owned<'_>, Option<RingSlot>),
         submitted: &mut Submitted,
     ) {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
-        let carrier = self.ahead.carrier;
+        let queue = self.ahead.queue;
         if self.ahead.prefetched && !core.budget.begin_prefetch() {
             return self.read_through(block, submitted);
         }
-        let Some(mut listed) = core.cache.list(file, block, owned, carrier) else {
-            // [DPT-1]: somebody else has it, or is reading it.
+        let Some(mut mapped) = core.cache.map(file, block, owned, queue) else {
+            // [SUB-1]: somebody else has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
-            drop(listed);
+            drop(mapped);
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         }
         if let Some(slot) = slot {
-            self.ahead.strategy.fill_slot(slot, listed.loading().frame(), file.tag(block));
+            self.ahead.strategy.fill_slot(slot, mapped.loading().frame(), file.tag(block));
         }
-        let lease = core.memory.lend(listed.loading());
-        self.draft.push(block, Piece::Page(block, listed.detach()), lease);
+        let lease = core.memory.lend(mapped.loading());
+        self.draft.push(block, Piece::Page(block, mapped.detach()), lease);
         submitted.pages += 1;
         file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
@@ -371,7 +371,7 @@ impl Making<'_> {
         }
         let ahead = self.ahead;
         if self.prepared.len() >= self.most {
-            submitted.stood_down = true;
+            submitted.backed_off = true;
             return ahead.abandon(draft, submitted);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {

@@ -3,8 +3,8 @@
 //! The sum is CRC32C over the page without its four checksum bytes, followed by the block number
 //! in four little-endian bytes. So a page that the device put in another block of the file shows,
 //! although its bytes are in order. (One that it put in the same block of another file does not:
-//! files are numbered anew in each run, and a number on disk would outlive its meaning.)
-//! Where in the page the sum stands is the engine's affair.
+//! files are numbered again in each run, and a number on disk would outlive its meaning.)
+//! Where in the page the sum stands is up to the engine.
 //!
 //! No value of the sum is special, zero neither; "no checksum" is [`Checksum::Off`], never a
 //! value. A file that was extended has pages of zeroes that nobody ever wrote and that carry no

@@ -3,7 +3,7 @@
 //! Encryption, a checksum of the engine's own, a tag that says whose page it is. There is one way in and one way
 //! out, and the built-in checksum stands on it beside the codec:
 //!
-//! | way | steps | where |
+//! | direction | steps | where |
 //! |---|---|---|
 //! | out | [`PageCodec::encode`], then the checksum is stamped | in the copy that is written; no latch is held |
 //! | in | the checksum is verified, then [`PageCodec::decode`] | in the frame, before anybody has the page |
@@ -41,7 +41,7 @@ use crate::tag::Block;
 /// be opened by one of them, if the name counts.
 pub trait PageCodec: fmt::Debug + Send + Sync {
     /// Makes of a page, in place, what is to be written to `block` of the file (its name in its tablespace). The
-    /// bytes are a copy: others may read and change the page meanwhile. Called anew for each write.
+    /// bytes are a copy: others may read and change the page meanwhile. Called again for each write.
     fn encode(&self, file: &str, block: Block, page: &mut [u8]);
 
     /// Makes of what was read from `block` of the file the page that was written there, in place.

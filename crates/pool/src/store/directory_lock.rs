@@ -4,7 +4,7 @@
 //! holds an exclusive flock on `forebay.lock` in each of its directories that it may write in. The kernel drops it
 //! with the process, however that ends, so nothing is ever stale and no process number is looked
 //! up. The file's text names the holder, for the other's error message and for nothing else: when
-//! it cannot be written (a full disk), the lock is taken all the same.
+//! it cannot be written (a full disk), the lock is taken anyway.
 //!
 //! The file stays when the lock is released. Unlinking it would be a race: one process may have
 //! opened the file just before and then locks an inode that no longer has a name, while the next
@@ -93,7 +93,7 @@ impl Drop for DirectoryLock {
     fn drop(&mut self) {
         // The lock lives as long as any copy of the descriptor, and a child that another thread
         // is just starting has one until it executes its program. So it is unlocked, not just
-        // closed. Should that fail, closing is all there is left.
+        // closed. If that fails, closing is all there is left.
         let cleared = self.file.set_len(0);
         let unlocked = flock(&self.file, FlockOperation::Unlock);
         tracing::debug!(?cleared, ?unlocked, "directory lock released");

@@ -163,8 +163,8 @@ impl Disk for Core {
         self.memory.bytes_mut(loading).fill(0);
     }
 
-    fn drive(&self, file: &FileCore, carrier: u8, done: &dyn Fn() -> bool) {
-        file.space.carrier(carrier).wait_until(done);
+    fn drive(&self, file: &FileCore, queue: u8, done: &dyn Fn() -> bool) {
+        file.space.queue(queue).wait_until(done);
     }
 
     fn write_page(
@@ -182,7 +182,7 @@ impl Disk for Core {
 
     fn short_of_frames(&self, met_dirty: bool) {
         if met_dirty {
-            self.wakeup.ring();
+            self.wakeup.wake();
         } else {
             self.wakeup.allocated();
             self.take_in_prefetched();
@@ -190,7 +190,7 @@ impl Disk for Core {
     }
 
     fn tables_are_idle(&self) {
-        self.wakeup.ring_for_tables();
+        self.wakeup.wake_for_tables();
     }
 
     fn pause(&self, pause: Duration) {

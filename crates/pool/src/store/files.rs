@@ -5,7 +5,7 @@
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
-//! Concurrency: looked up by whoever evicts or writes a page, under a lock of that file's own; changed by
+//! Concurrency: looked up by threads that evict or write a page, under a lock of that file's own; changed by
 //!              opening, closing, dropping. `places` is also the right to open: a file is opened by one thread
 //!              at a time.
 
@@ -35,7 +35,7 @@ pub(crate) struct Files {
     by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
     /// By number, of every file that was ever open; each part is twice as long as the one before, and made when
     /// its first file is opened.
-    slots: [OnceLock<Box<[Slot]>>; PARTS],
+    slots: [OnceLock<Box<[FileSlot]>>; PARTS],
     places: Mutex<Places>,
     next: AtomicU32,
 }
@@ -45,7 +45,7 @@ const PARTS: usize = 31;
 
 /// What is known of the file of one number.
 #[derive(Debug, Default)]
-struct Slot {
+struct FileSlot {
     /// The file while it is open. Not `by_id`, so that threads which evict pages of different files do not meet.
     file: RwLock<Option<Arc<FileCore>>>,
     /// The number of its tablespace. A checkpoint that sorts by tablespaces has to be told the same of a file
@@ -95,7 +95,7 @@ impl Files {
     }
 
     /// What is known of the file of that number, if that was ever given.
-    fn slot(&self, id: FileId) -> Option<&Slot> {
+    fn slot(&self, id: FileId) -> Option<&FileSlot> {
         let (part, place) = place_of(id);
         self.slots.get(part)?.get()?.get(place)
     }
@@ -103,7 +103,7 @@ impl Files {
     /// The file of that number is `file` from now on, in the tablespace of that number.
     fn set(&self, file: &Arc<FileCore>, tablespace: usize) {
         let (part, place) = place_of(file.id);
-        let make = || (0..1 << part).map(|_| Slot::default()).collect();
+        let make = || (0..1 << part).map(|_| FileSlot::default()).collect();
         let slot = &self.slots[part].get_or_init(make)[place];
         slot.tablespace.store(tablespace as u16, Ordering::Relaxed);
         *slot.file.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(file));
@@ -221,7 +221,7 @@ impl Files {
         })
     }
 
-    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens anew what
+    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens again what
     /// is still there under its name.
     pub(super) fn forget(
         &self,

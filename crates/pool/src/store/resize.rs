@@ -101,7 +101,7 @@ impl FileCore {
         self.finish_cut()
     }
 
-    /// Opens a read-only file anew, and has all its pages read again.
+    /// Opens a read-only file again, and has all its pages read again.
     pub(crate) fn refresh(&self, core: &Core) -> Result<Block, Error> {
         if !self.is_read_only() {
             return Err(Error::Setting {

@@ -10,10 +10,10 @@
 //! its queue is opened then and kept.
 //!
 //! A thread that waits for a page that was read ahead has to drive the queue that carries the read, so queues
-//! have numbers, which a frame notes while its page is on its way in: the *carrier*.
+//! have numbers, which a frame notes while its page is on its way in.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
-//!              [TBS-2] a carrier's number leads to one queue as long as the tablespace is open
+//!              [TBS-2] a queue's number leads to one queue as long as the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
 use std::path::PathBuf;
@@ -37,8 +37,8 @@ const QUEUE_DEPTH_DEFAULT: usize = 256;
 /// Threads of the `threads` backend, which block one by one: more of them are mostly in each other's way.
 const WORKERS_MAX: usize = 64;
 
-/// The carrier that is the tablespace's own queue; those of chosen backends follow.
-pub(crate) const CARRIER_OWN: u8 = 1;
+/// The number of the tablespace's own queue; those of chosen backends follow.
+pub(crate) const QUEUE_OWN: u8 = 1;
 
 /// Where files live, as a pool is told.
 #[derive(Debug, Clone)]
@@ -79,9 +79,9 @@ impl Tablespace {
         self
     }
 
-    /// For reading alone, beside whoever writes there: another process, or another pool of this one. The directory's
+    /// For reading alone, beside the writer there: another process, or another pool of this one. The directory's
     /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
-    /// nothing is repaired after a crash: that is the writer's affair.
+    /// nothing is repaired after a crash: that is for the writer to do.
     ///
     /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
     /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is
@@ -168,7 +168,7 @@ pub(crate) struct Space {
     only_queue: bool,
     page_bytes: u32,
     costs: Mutex<Costs>,
-    /// By which way streams read ahead through the page cache at the least cost.
+    /// The mode in which streams read ahead through the page cache at the least cost.
     pub(crate) winners: Winners,
     /// The kernel's readahead, in bytes, as it was when somebody asked first.
     readahead: OnceLock<Option<u64>>,
@@ -263,20 +263,20 @@ impl Space {
         if self.only_queue { self.queue.queue_depth() } else { self.queue_depth }
     }
 
-    /// The queue with that number; see [`Space::carrier_of`].
-    pub(crate) fn carrier(&self, number: u8) -> &Io {
+    /// The queue with that number; see [`Space::queue_of`].
+    pub(crate) fn queue(&self, number: u8) -> &Io {
         match number {
-            CARRIER_OWN => &self.queue,
+            QUEUE_OWN => &self.queue,
             number => {
-                let chosen = self.chosen.get(usize::from(number - CARRIER_OWN - 1));
-                chosen.and_then(OnceLock::get).expect("[TBS-2] a carrier is open")
+                let chosen = self.chosen.get(usize::from(number - QUEUE_OWN - 1));
+                chosen.and_then(OnceLock::get).expect("[TBS-2] a queue is open")
             }
         }
     }
 
     /// What drives the queue with that number for tasks.
     pub(crate) fn driver(&self, number: u8) -> &Driver {
-        &self.drivers[usize::from(number - CARRIER_OWN)]
+        &self.drivers[usize::from(number - QUEUE_OWN)]
     }
 
     /// Ends the threads that drive for tasks.
@@ -289,10 +289,10 @@ impl Space {
     ///
     /// # Errors
     /// [`Error::Io`] when that backend does not work here.
-    pub(crate) fn carrier_of(&self, prefer: Prefer) -> Result<u8, Error> {
+    pub(crate) fn queue_of(&self, prefer: Prefer) -> Result<u8, Error> {
         let kind = match prefer {
             Prefer::Only(kind) if kind != self.queue.kind() => kind,
-            _ => return Ok(CARRIER_OWN),
+            _ => return Ok(QUEUE_OWN),
         };
         if self.only_queue {
             return Err(Error::Setting {
@@ -311,7 +311,7 @@ impl Space {
             // If another thread was first, this one is closed again.
             let _ = self.chosen[place].set(io);
         }
-        Ok(CARRIER_OWN + 1 + place as u8)
+        Ok(QUEUE_OWN + 1 + place as u8)
     }
 
     /// The device, kept busy, took so long for so many requests of so many bytes in all.
@@ -344,18 +344,18 @@ impl Space {
         self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn carriers(&self) -> impl Iterator<Item = &Io> {
+    fn queues(&self) -> impl Iterator<Item = &Io> {
         std::iter::once(&self.queue).chain(self.chosen.iter().filter_map(OnceLock::get))
     }
 
     /// Takes in what has been read ahead by now.
     pub(crate) fn poll(&self) {
-        self.carriers().filter(|io| io.in_flight() > 0).for_each(Io::poll);
+        self.queues().filter(|io| io.in_flight() > 0).for_each(Io::poll);
     }
 
     /// Waits for everything that is being read ahead or written.
     pub(crate) fn drain(&self) {
-        self.carriers().for_each(Io::drain);
+        self.queues().for_each(Io::drain);
     }
 
     /// Lets others have the directory.
@@ -414,7 +414,7 @@ fn queues(
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
-        // Who submits here waits at once: a hint would only be one system call more.
+        // A thread that submits here waits at once: a hint would only be one system call more.
         advise: false,
         ..IoOptions::default()
     })?;

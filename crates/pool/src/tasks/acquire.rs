@@ -1,11 +1,11 @@
-//! A page as a task asks for it: what [`Cache::enter`](crate::cache::Cache::enter) is to a thread.
+//! A page as a task asks for it: what [`Cache::acquire`](crate::cache::Cache::acquire) is to a thread.
 //!
 //! The first look is a plain hit. Whatever then stands in the way is waited for with a waker: the load of the page,
 //! begun here if nobody else has, goes through the tablespace's queue; a latch; a frame; a place in the queue; the
 //! end of a close. A task never reads or writes by itself, and never sleeps.
 //!
 //! Invariants:  [ACQ-1] dropped at any point, it leaves no pin, no latch and no place on a list behind; a load that it
-//!              began goes on, and the page lands as anybody's
+//!              began goes on, and the page becomes resident as anybody's
 //! Concurrency: one task at a time polls. Between polls it holds a pin at most, and never a latch or a lock.
 //! Failure:     an error of the load is that of everyone who waits for it, threads included.
 
@@ -28,7 +28,7 @@ use crate::observe::stats::{Event, Wait};
 use crate::readahead::{Ahead, Private, Told};
 use crate::store::disk::TORN_PAUSES;
 use crate::store::file::FileCore;
-use crate::store::tablespace::CARRIER_OWN;
+use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 /// Looks in a row at an entry that leads nowhere, before other tasks are let run.
@@ -119,7 +119,7 @@ impl<'f> Acquire<'f> {
             self.rest();
             return Poll::Ready(Ok(hold.frame));
         }
-        let found = self.look(how, waker);
+        let found = self.try_acquire(how, waker);
         match found {
             Ok(None) => Poll::Pending,
             Ok(Some(frame)) => {
@@ -134,7 +134,7 @@ impl<'f> Acquire<'f> {
     }
 
     /// As [`Acquire::poll`]; `None` when the waker is to be waited for.
-    fn look(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
+    fn try_acquire(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         let strategy = how.strategy;
         for _ in 0..LOOKS_MAX {
@@ -165,7 +165,7 @@ impl<'f> Acquire<'f> {
                     Poll::Ready(frame) => self.hold(frame, frame.is_some()),
                 }
             } else if core.cache.frames.pin(frame, file.tag(block), touch(strategy)) {
-                // Not what was in the way a moment ago: see `enter_slowly`.
+                // Not what was in the way a moment ago: see `acquire_slowly`.
                 if core.cache.frames.get(frame).word().has(VALID) {
                     core.counters.hit(strategy.kind());
                 } else {
@@ -198,9 +198,9 @@ impl<'f> Acquire<'f> {
                 (false, 1..) => Wait::Read,
                 (false, 0) => Wait::InFlightRead,
             };
-            // After the waker is in its place: what lands from here on wakes it.
-            let carrier = core.cache.frames.get(frame).word().carrier();
-            self.attend(carrier)?;
+            // After the waker is in its place: what completes from here on wakes it.
+            let queue = core.cache.frames.get(frame).word().queue();
+            self.attend(queue)?;
             self.stall(wait);
             return Ok(Poll::Pending);
         };
@@ -213,15 +213,15 @@ impl<'f> Acquire<'f> {
     }
 
     /// Has somebody drive the queue that carries what is waited for; 0: nobody need.
-    fn attend(&mut self, carrier: u8) -> Result<(), Error> {
-        if self.attended.as_ref().is_some_and(|(known, _)| *known == carrier) {
+    fn attend(&mut self, queue: u8) -> Result<(), Error> {
+        if self.attended.as_ref().is_some_and(|(known, _)| *known == queue) {
             return Ok(());
         }
         self.attended = None;
-        if carrier > 0 {
+        if queue > 0 {
             let space = &self.file.space;
-            let attended = space.driver(carrier).attend(space.carrier(carrier))?;
-            self.attended = Some((carrier, attended));
+            let attended = space.driver(queue).attend(space.queue(queue))?;
+            self.attended = Some((queue, attended));
         }
         Ok(())
     }
@@ -230,10 +230,10 @@ impl<'f> Acquire<'f> {
     fn begin(&mut self, how: How<'_>, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         if std::mem::take(&mut self.detects) {
-            // Before the page itself is listed, as for threads.
+            // Before the page itself is mapped, as for threads.
             core.follow(file, block, how.strategy);
         }
-        let io = file.space.carrier(CARRIER_OWN);
+        let io = file.space.queue(QUEUE_OWN);
         if io.in_flight() >= io.queue_depth() {
             return self.wait_for_room(io, waker);
         }
@@ -270,7 +270,7 @@ impl<'f> Acquire<'f> {
             file,
             strategy: how.strategy,
             through: how.through,
-            carrier: CARRIER_OWN,
+            queue: QUEUE_OWN,
             watch: None,
             trace: None,
             why: None,

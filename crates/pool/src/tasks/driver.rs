@@ -4,8 +4,9 @@
 //! as there is something in flight and some task waits for the queue. What a thread has submitted beside it, it takes
 //! in as well.
 //!
-//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: who begins to wait says so
-//!              before the driver looks what is in flight, and who submits has done so before looking whether tasks wait
+//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: a task that begins to
+//!              wait says so before the driver looks what is in flight, and a thread that submits has done so before
+//!              looking whether tasks wait
 //! Concurrency: any thread; the driver's own holds no lock of the pool's while it waits.
 
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Driver {
     pub(crate) fn attend(&self, io: &Io) -> Result<Attended<'_>, Error> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let attended = Attended(self);
-        self.ring(io)?;
+        self.wake(io)?;
         Ok(attended)
     }
 
@@ -50,17 +51,17 @@ impl Driver {
     pub(crate) fn submitted(&self, io: &Io) {
         if self.waiting.load(Ordering::SeqCst) > 0
             && io.in_flight() > 0
-            && let Err(error) = self.ring(io)
+            && let Err(error) = self.wake(io)
         {
             tracing::error!(%error, "tasks that wait for a queue may wait for ever");
         }
     }
 
-    fn ring(&self, io: &Io) -> Result<(), Error> {
+    fn wake(&self, io: &Io) -> Result<(), Error> {
         if !self.threads || io.kind() == Kind::Threads {
             return Ok(());
         }
-        self.helper.ring(|| {
+        self.helper.wake(|| {
             let (io, waiting) = (io.clone(), Arc::clone(&self.waiting));
             move |helper: &Helper| {
                 io.wait_until(&|| {

@@ -1,6 +1,6 @@
 //! A thread of the pool's own that is started when there is work for the first time, and sleeps while there is none.
 //!
-//! Concurrency: a ring is not lost: the thread takes it before it works, so one that comes meanwhile has it work again.
+//! Concurrency: a wake is not lost: the thread takes it before it works, so one that comes meanwhile has it work again.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +16,8 @@ const AFTER_A_PANIC: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
-    rung: AtomicBool,
+    /// It was woken, and has not noticed yet.
+    pending: AtomicBool,
     stopped: AtomicBool,
     /// Who is to be woken. Set under the lock of `thread`.
     started: OnceLock<Thread>,
@@ -24,19 +25,19 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// There is work. `work` makes what the thread does whenever it is rung, if it is to be started.
+    /// There is work. `work` makes what the thread does whenever it is woken, if it is to be started.
     ///
     /// # Errors
     /// [`Error::Setting`] when the system gives no thread.
-    pub(crate) fn ring<W>(self: &Arc<Self>, work: impl FnOnce() -> W) -> Result<(), Error>
+    pub(crate) fn wake<W>(self: &Arc<Self>, work: impl FnOnce() -> W) -> Result<(), Error>
     where
         W: FnMut(&Helper) + Send + 'static,
     {
-        self.ring_by(work, |run| thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run))
+        self.wake_by(work, |run| thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run))
     }
 
-    /// As [`Helper::ring`], with what starts a thread.
-    fn ring_by<W>(
+    /// As [`Helper::wake`], with what starts a thread.
+    fn wake_by<W>(
         self: &Arc<Self>,
         work: impl FnOnce() -> W,
         spawn: impl FnOnce(Box<dyn FnOnce() + Send>) -> io::Result<JoinHandle<()>>,
@@ -44,7 +45,7 @@ impl Helper {
     where
         W: FnMut(&Helper) + Send + 'static,
     {
-        let is_first = !self.rung.swap(true, Ordering::SeqCst);
+        let is_first = !self.pending.swap(true, Ordering::SeqCst);
         if let Some(thread) = self.started.get() {
             if is_first {
                 thread.unpark();
@@ -62,9 +63,9 @@ impl Helper {
                     // By a log or a clock of the user's. The tasks find out by themselves.
                     if catch_unwind(AssertUnwindSafe(|| work(&me))).is_err() {
                         tracing::error!("a panic in a thread that works for tasks; it goes on");
-                        // It may have been half-way through, and nobody else may ring for those who wait.
+                        // It may have been half-way through, and nobody else may wake it for those who wait.
                         thread::sleep(AFTER_A_PANIC);
-                        me.rung.store(true, Ordering::SeqCst);
+                        me.pending.store(true, Ordering::SeqCst);
                     }
                 }
             };
@@ -82,9 +83,9 @@ impl Helper {
         Ok(())
     }
 
-    /// Sleeps until it is rung. False when it is for stopping.
+    /// Sleeps until it is woken. False when it is for stopping.
     fn wait(&self) -> bool {
-        while !self.rung.swap(false, Ordering::SeqCst) {
+        while !self.pending.swap(false, Ordering::SeqCst) {
             thread::park();
         }
         !self.is_stopped()
@@ -98,7 +99,7 @@ impl Helper {
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread().take() else { return };
-        self.rung.store(true, Ordering::SeqCst);
+        self.pending.store(true, Ordering::SeqCst);
         thread.thread().unpark();
         if thread.thread().id() != thread::current().id() && thread.join().is_err() {
             tracing::error!("a thread that worked for tasks panicked");
@@ -117,16 +118,16 @@ mod tests {
 
     use super::*;
 
-    /// Another thread rings while one is being started, and relies on that.
+    /// Another thread wakes it while one is being started, and relies on that.
     #[test]
-    fn who_rings_while_no_thread_can_be_started_is_served_or_told() {
+    fn who_wakes_it_while_no_thread_can_be_started_is_served_or_told() {
         let helper = Arc::new(Helper::default());
         let (send, done) = mpsc::channel();
         let work = move || move |_: &Helper| assert!(send.send(()).is_ok());
         let mut second = None;
-        let first = helper.ring_by(work.clone(), |_| {
+        let first = helper.wake_by(work.clone(), |_| {
             let helper = Arc::clone(&helper);
-            second = Some(thread::spawn(move || helper.ring(work)));
+            second = Some(thread::spawn(move || helper.wake(work)));
             // For as long as the system takes to say no.
             thread::sleep(Duration::from_millis(50));
             Err(io::ErrorKind::WouldBlock.into())

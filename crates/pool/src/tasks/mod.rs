@@ -1,9 +1,9 @@
-//! Tasks: whoever waits for a page without a thread to sleep on.
+//! Tasks: what waits for a page without a thread to sleep on.
 //!
-//! A task that waits leaves a waker and returns. Three things wake it: whoever lands the page or lets go of its latch,
-//! by the frame's list (`cache::frame::parking`); a *driver* (`driver`), which takes in what the queue has ended while
-//! no thread waits for it; and the thread that looks after what nobody announces (`retry`): a frame that comes free, a
-//! place in a full queue, the end of a close.
+//! A task that waits leaves a waker and returns. Three things wake it: the thread that completes the read or releases
+//! the latch, by the frame's list (`cache::frame::parking`); a *driver* (`driver`), which takes in what the queue has
+//! ended while no thread waits for it; and the thread that looks after what nobody announces (`retry`): a frame that
+//! comes free, a place in a full queue, the end of a close.
 //!
 //! Both threads are started by the first task that needs one, sleep without a timeout while no task waits, and end
 //! with the pool. See docs/adr/0021-futures.md for who drives, and why.

@@ -30,7 +30,7 @@ pub(crate) struct Retries {
 
 #[derive(Debug, Default)]
 struct List {
-    /// Oldest first; who is woken goes, and comes back at the end.
+    /// Oldest first; one that is woken goes, and comes back at the end.
     tasks: VecDeque<Task>,
     numbered: u64,
     /// What kept the last look from finding any frame.
@@ -54,7 +54,7 @@ pub(super) enum Needs {
     },
     /// A place in this queue.
     Room(Io),
-    /// Whatever it is, it is looked for anew each time.
+    /// Whatever it is, it is looked for again each time.
     Time,
 }
 
@@ -105,7 +105,7 @@ impl Retries {
         };
         drop(list);
         drop(before);
-        if self.threads { self.helper.ring(work) } else { Ok(()) }
+        if self.threads { self.helper.wake(work) } else { Ok(()) }
     }
 
     /// The task waits no more.
@@ -134,8 +134,8 @@ impl Retries {
         self.list().failed.clone()
     }
 
-    /// Wakes as many of those who wait for a frame as there are `frames`, and whoever's time is up, or all of them if
-    /// there is an error to tell; as many of those who wait for room as there is; and whoever waits for anything else.
+    /// Wakes as many of those who wait for a frame as there are `frames`, and those whose time is up, or all of them if
+    /// there is an error to tell; as many of those who wait for room as there is; and those who wait for anything else.
     /// True if there was a frame or room for any.
     pub(super) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
         let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());

@@ -94,7 +94,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn wbf_1_a_dropped_buffer_wakes_whoever_waits_for_one() {
+    fn wbf_1_a_dropped_buffer_wakes_a_thread_that_waits_for_one() {
         let buffers = WriteBuffers::new(1, 4096).unwrap();
         let one = buffers.try_take().unwrap();
         assert!(buffers.try_take().is_none());

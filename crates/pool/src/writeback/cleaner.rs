@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use super::write::{Copy, Copying};
+use super::write::{Copying, PageCopy};
 use crate::cache::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
 use crate::cache::frame::{FrameIndex, Frames};
 use crate::core::Core;
@@ -74,8 +74,8 @@ impl Cleaner {
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.core.wakeup.stop.store(true, Ordering::Release);
-        // Rung anew even if it was rung already: the thread may have taken that one.
-        self.core.wakeup.rung.store(true, Ordering::Release);
+        // Woken again even if it was woken already: the thread may have taken that one.
+        self.core.wakeup.pending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -128,7 +128,7 @@ impl Round {
 fn give_back_tables(core: &Core) {
     let idle = core.files.all().into_iter().filter(|file| file.table.is_idle());
     if idle.filter(|file| file.table.give_back(CHUNKS_MAX)).count() > 0 {
-        core.wakeup.ring_for_tables();
+        core.wakeup.wake_for_tables();
     }
 }
 
@@ -199,7 +199,7 @@ fn write(
     let Some(file) = core.files.get(file) else { return Ok(()) };
     let at_once = (core.buffers.count() / 2).max(1);
     for pages in pages.chunks(at_once) {
-        let mut copies: Vec<Copy<'_>> = Vec::new();
+        let mut copies: Vec<PageCopy<'_>> = Vec::new();
         for &(tag, frame) in pages {
             if !core.cache.frames.pin(frame, tag, Touch::Not) {
                 continue;

@@ -22,4 +22,4 @@ mod write;
 pub(crate) use buffers::WriteBuffers;
 pub(crate) use cleaner::Cleaner;
 pub(crate) use wakeup::Wakeup;
-pub(crate) use write::{Copy, Copying};
+pub(crate) use write::{Copying, PageCopy};

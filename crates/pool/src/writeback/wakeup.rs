@@ -11,7 +11,8 @@ pub(crate) struct Wakeup {
     pub(super) allocations: AtomicU64,
     /// Wake the cleaner when that many have been taken.
     pub(super) wake_at: AtomicU64,
-    pub(super) rung: AtomicBool,
+    /// It was woken, and has not noticed yet.
+    pub(super) pending: AtomicBool,
     /// Page tables have idle memory.
     pub(super) tables: AtomicBool,
     pub(super) stop: AtomicBool,
@@ -23,7 +24,7 @@ impl Wakeup {
         Wakeup {
             allocations: AtomicU64::new(0),
             wake_at: AtomicU64::new(u64::MAX),
-            rung: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
             tables: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             thread: OnceLock::new(),
@@ -34,13 +35,13 @@ impl Wakeup {
     pub(crate) fn allocated(&self) {
         let count = self.allocations.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= self.wake_at.load(Ordering::Relaxed) {
-            self.ring();
+            self.wake();
         }
     }
 
     /// A sweep met a dirty victim.
-    pub(crate) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel)
+    pub(crate) fn wake(&self) {
+        if !self.pending.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
         {
             thread.unpark();
@@ -48,15 +49,15 @@ impl Wakeup {
     }
 
     /// Page tables have idle memory.
-    pub(crate) fn ring_for_tables(&self) {
+    pub(crate) fn wake_for_tables(&self) {
         if !self.tables.swap(true, Ordering::AcqRel) {
-            self.ring();
+            self.wake();
         }
     }
 
-    /// Sleeps until it is rung. False when it is for stopping.
+    /// Sleeps until it is woken. False when it is for stopping.
     pub(super) fn wait(&self) -> bool {
-        while !self.rung.swap(false, Ordering::AcqRel) {
+        while !self.pending.swap(false, Ordering::AcqRel) {
             thread::park();
         }
         !self.stop.load(Ordering::Acquire)

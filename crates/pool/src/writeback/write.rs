@@ -26,7 +26,7 @@ use crate::tag::{Block, Lsn, PageTag};
 ///
 /// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
 /// when the log or a codec panics.
-pub(crate) struct Copy<'c> {
+pub(crate) struct PageCopy<'c> {
     core: &'c Core,
     file: Arc<FileCore>,
     written: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Copy<'c> {
 
 /// What came of trying to copy a page.
 pub(crate) enum Copying<'c> {
-    Copied(Copy<'c>),
+    Copied(PageCopy<'c>),
     /// It is clean, or gone: there is nothing to write.
     Clean,
     /// Somebody holds the latch, or writes it already, or there is no buffer.
@@ -101,7 +101,7 @@ impl Core {
         let redo = self.redo.now();
         self.memory.copy_out(frame, 0, buffer.bytes_mut());
         let copied = self.cache.frames.copied(frame);
-        Copying::Copied(Copy {
+        Copying::Copied(PageCopy {
             core: self,
             file: Arc::clone(file),
             written: false,
@@ -153,17 +153,17 @@ impl Core {
     /// # Errors
     /// The first one. The pages that could not be written stay dirty; the others are written.
     pub(crate) fn flush_file(&self, file: &Arc<FileCore>) -> Result<u64, Error> {
-        let mut batch: Vec<Copy<'_>> = Vec::new();
+        let mut batch: Vec<PageCopy<'_>> = Vec::new();
         let batch_most = (self.buffers.count() / 2).max(1);
         let (mut pages, mut first_error) = (0, None);
-        let mut write = |batch: &mut Vec<Copy<'_>>| {
+        let mut write = |batch: &mut Vec<PageCopy<'_>>| {
             pages += batch.len() as u64;
             let result = self.write_copies(file, std::mem::take(batch), StrategyKind::Normal);
             if let Err(error) = result {
                 first_error.get_or_insert(error);
             }
         };
-        for (block, frame) in file.table.listed_beside_unsaved() {
+        for (block, frame) in file.table.mapped_beside_unsaved() {
             let tag = PageTag { file: file.id, block };
             let word = self.cache.frames.get(frame).word();
             if !word.has(DIRTY | WRITING) || !self.cache.frames.pin(frame, tag, Touch::Not) {
@@ -208,7 +208,7 @@ impl Core {
     pub(crate) fn write_copies(
         &self,
         file: &FileCore,
-        mut copies: Vec<Copy<'_>>,
+        mut copies: Vec<PageCopy<'_>>,
         kind: StrategyKind,
     ) -> Result<(), Error> {
         let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
@@ -237,7 +237,7 @@ impl Core {
     fn runs(
         &self,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
         first_error: &mut Option<Error>,
     ) -> Vec<(Request, usize)> {
         let mut runs = Vec::new();
@@ -251,7 +251,7 @@ impl Core {
                 .take(most)
                 .take_while(|&(at, block)| copies[at].block == block)
                 .count();
-            let leases = copies[start..start + run].iter_mut().map(Copy::lend);
+            let leases = copies[start..start + run].iter_mut().map(PageCopy::lend);
             let leases = leases.collect();
             match file.place(first) {
                 Ok((segment, offset)) => {
@@ -271,7 +271,7 @@ impl Core {
     fn end_run(
         &self,
         file: &FileCore,
-        mut run: Vec<Copy<'_>>,
+        mut run: Vec<PageCopy<'_>>,
         ticket: Ticket,
         kind: StrategyKind,
     ) -> Result<(), Error> {
@@ -291,8 +291,8 @@ impl Core {
     }
 
     /// [OUT-1]
-    fn flush_log(&self, copies: &[Copy<'_>]) -> Result<(), Error> {
-        self.flush_log_to(copies.iter().map(Copy::lsn).max().unwrap_or(Lsn::NONE))
+    fn flush_log(&self, copies: &[PageCopy<'_>]) -> Result<(), Error> {
+        self.flush_log_to(copies.iter().map(PageCopy::lsn).max().unwrap_or(Lsn::NONE))
     }
 
     /// Makes the log durable up to `newest`, if it is not.
@@ -312,7 +312,7 @@ impl Core {
     }
 }
 
-impl Copy<'_> {
+impl PageCopy<'_> {
     /// How far the log has to be durable before the copy may be written.
     pub(crate) fn lsn(&self) -> Lsn {
         self.copied.lsn
@@ -336,7 +336,7 @@ impl Copy<'_> {
         self.buffer.bytes()
     }
 
-    /// The copy's memory, for a transfer; to be given back by [`Copy::settle`].
+    /// The copy's memory, for a transfer; to be given back by [`PageCopy::settle`].
     pub(crate) fn lend(&mut self) -> Lease {
         self.buffer.lend()
     }
@@ -358,7 +358,7 @@ impl Copy<'_> {
     }
 }
 
-impl Drop for Copy<'_> {
+impl Drop for PageCopy<'_> {
     fn drop(&mut self) {
         if self.written {
             // Before the page counts as saved: a thread that finds it so has to find the file in want of a sync.

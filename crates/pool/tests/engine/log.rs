@@ -71,12 +71,12 @@ impl Log {
         disk.make_directory(directory)?;
         let file = disk.file(&directory.join("log"))?;
         let control = Control::open(disk, &directory.join("control"))?;
-        // Every time: who made the files may have been interrupted before this.
+        // Every time: the process that made the files may have been interrupted before this.
         disk.sync_directory(directory)?;
         let redo = control.redo();
         let from = redo.unwrap_or(Lsn::NONE).0;
         let bytes = disk.read(&file, from)?;
-        // Without a redo point nothing was ever promised: the log begins anew.
+        // Without a redo point nothing was ever promised: the log begins again.
         let records = redo.map_or(Vec::new(), |_| read(&bytes, from));
         let end = records.last().map_or(from, |(lsn, _)| lsn.0);
         let len = file.len()?;

@@ -1,7 +1,7 @@
 //! The oracle: what was promised, and whether what is found keeps it.
 //!
 //! It knows nothing of pages, logs and recovery. It hears of each operation twice: before it is begun, and when
-//! it was acknowledged. Each time is stamped by whoever drives the test, so that the oracle can be asked what
+//! it was acknowledged. Each time is stamped by the thread that drives the test, so that the oracle can be asked what
 //! was promised at any moment of a run, such as that of a power cut.
 //!
 //! What is found has to be exactly the state that the acknowledged operations lead to, in the order of their

@@ -91,7 +91,7 @@ fn begin(meta: &PagedFile, log: &Log) -> Result<(), Error> {
     Ok(log.set_redo(Lsn::NONE)?)
 }
 
-/// What the whole log says, for whoever repeats a part of it.
+/// What the whole log says, for the one that repeats a part of it.
 struct Redo<'a> {
     pool: &'a BufferPool,
     meta: &'a PagedFile,

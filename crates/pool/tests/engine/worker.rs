@@ -10,7 +10,7 @@ use super::Engine;
 use super::error::Error;
 use super::op::{COUNTERS, Change, Entry, FileName, Op};
 
-/// Whoever hears what is promised.
+/// The listener to what is promised.
 pub(crate) trait Witness: Sync {
     fn intended(&self, entry: &Entry);
     fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn);

@@ -105,7 +105,7 @@ fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
     }
 }
 
-/// The others would go on for ever.
+/// The others would go on forever.
 fn or_die(result: Result<(), Error>) {
     if let Err(error) = result {
         eprintln!("kill: the writer fails by itself: {error}");

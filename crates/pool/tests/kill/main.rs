@@ -4,7 +4,7 @@
 //! that is too small. It tells through a pipe what each worker is about to do and what was acknowledged. The
 //! parent kills it, with SIGKILL, at a moment that follows from a seed: in the middle of its work, or of its
 //! recovery from the last time. Then the parent recovers, and asks the oracle. What is in the kernel's page cache
-//! survives; what a power cut does is another suite's affair.
+//! survives; what a power cut does is another suite's subject.
 //!
 //! Environment: `FOREBAY_KILL_ROUNDS` is how often a writer is killed in all (40 without), `FOREBAY_KILL_SEED`
 //! with which choices; skips are appended to the file that `FOREBAY_SKIPS` names.

@@ -38,7 +38,7 @@ impl Teller {
         let mut bytes = (message.len() as u16).to_le_bytes().to_vec();
         bytes.extend(message);
         let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes);
-        told.expect("whoever started this process listens until it is dead");
+        told.expect("the process that started this one listens until it is dead");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Backups: images of one piece, of what is in memory as well, with a log that tells of all that is in them.
+//! Backups: images of one piece, of what is in memory as well, with a log that has all that is in them.
 
 use std::error::Error as StdError;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ fn the_cleaner_writes_ahead_of_those_who_need_frames() {
         let before = pool.stats();
         for turn in 0..6000 {
             write(&file, random.u32(..1024), turn);
-            // Whoever changes pages does something else as well.
+            // A thread that changes pages does something else as well.
             if turn % 16 == 0 {
                 thread::sleep(Duration::from_micros(200));
             }

@@ -1,5 +1,5 @@
-//! Pages that are not what was written: told with their place and sums, and given to whoever
-//! wants to save what can be saved.
+//! Pages that are not what was written: told with their place and sums, and given to callers who
+//! want to save what can be saved.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -65,7 +65,7 @@ fn a_flipped_bit_is_told_with_both_sums_and_the_page_can_be_salvaged() {
     let told = damage.unwrap();
     let is_that = matches!(told, Error::Corrupt { block: 2, expected: e, found: f, .. } if (e, f) == (expected, found));
     assert!(is_that, "{told}");
-    // The neighbours are well, and it is itself once it has been written anew.
+    // The neighbours are well, and it is itself once it has been written again.
     assert_eq!((read(&file, 1), read(&file, 3)), (31, 33));
     drop(file.init(2).unwrap());
     write(&file, 2, 5);

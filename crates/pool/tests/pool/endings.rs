@@ -1,4 +1,4 @@
-//! Who ends a pool, and when: the last of its handles, wherever that is kept and whoever drops it.
+//! Who ends a pool, and when: the last of its handles, wherever that is kept and whichever thread drops it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};

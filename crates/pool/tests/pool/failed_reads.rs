@@ -120,7 +120,7 @@ fn panic_at_each_look(
     let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
     let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let pool = pool.build().unwrap();
-    // Who records looks at the clock as well.
+    // The trace looks at the clock as well.
     let _trace = pool.start_trace(100).unwrap();
     let mut file = numbered(&pool, "table", 40, 50);
     for calls in 1.. {
@@ -149,10 +149,10 @@ fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
 }
 
 #[test]
-fn dpt_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
+fn sub_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
     let all = |file: &PagedFile| (0..40).map(|block| read(file, block)).sum::<u64>();
     let stream = |file: &PagedFile| assert_eq!(file.stream(0..40).count(), 40);
-    panic_at_each_look("[DPT-2]", stream, all, (50..90).sum());
+    panic_at_each_look("[SUB-2]", stream, all, (50..90).sum());
 }
 
 #[test]

@@ -206,7 +206,7 @@ fn other_executors_will_do() {
         let left = Cell::new(tasks.len());
         let mut pool = LocalPool::new();
         let all = RefCell::new(tasks);
-        // It spawns what lives for ever; so all of them are polled by one of its tasks.
+        // It spawns what lives forever; so all of them are polled by one of its tasks.
         pool.run_until(std::future::poll_fn(|context| {
             all.borrow_mut().retain_mut(|task| {
                 let ended = task.as_mut().poll(context).is_ready();
@@ -277,7 +277,7 @@ fn acq_1_futures_dropped_anywhere_leave_nothing_behind() {
         });
         // The cleaner may have one for a moment.
         wait_until("pins", || pool.view().iter().all(|frame| frame.pins == 0)); // [ACQ-1]
-        // As many as there are: none is lost, and none latched for ever.
+        // As many as there are: none is lost, and none latched forever.
         let pins: Vec<_> = (0..12).map(|block| file.write(block).unwrap()).collect();
         drop(pins);
         pool.close().unwrap();
@@ -452,11 +452,11 @@ fn lod_2_a_read_that_fails_is_told_to_every_task_and_thread_that_waits() {
     std::fs::write(file.path(), bytes).unwrap();
     assert!(matches!(block_on(file.read_async(1)), Err(Error::Corrupt { block: 1, .. })));
     assert_eq!(number_in(&block_on(file.read_async(0)).unwrap()), 10);
-    assert_eq!(pool.stats().strategy(forebay::StrategyKind::Normal).corrupt_pages, 1, "[LND-1]");
+    assert_eq!(pool.stats().strategy(forebay::StrategyKind::Normal).corrupt_pages, 1, "[CPL-1]");
     assert_eq!(pool.stats().frames_pinned, 0);
 }
 
-/// What the first of them waits for is another stream's read, of which it is told by whoever lands it.
+/// What the first of them waits for is another stream's read, of which the thread that completes it tells.
 #[test]
 fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
     let site = Site::new();

@@ -24,7 +24,7 @@ const BLOCKS_MAX: u32 = 40;
 enum Step {
     Read(u32),
     Copy(u32),
-    Look(u32),
+    Optimistic(u32),
     Salvage(u32),
     /// In the order of the list, or any; blocks may come twice.
     Many(Vec<u32>, bool),
@@ -68,7 +68,7 @@ fn simple_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         14 => block().prop_map(Step::Read),
         4 => block().prop_map(Step::Copy),
-        2 => block().prop_map(Step::Look),
+        2 => block().prop_map(Step::Optimistic),
         1 => block().prop_map(Step::Salvage),
         4 => (prop::collection::vec(block(), 0..30), any::<bool>())
             .prop_map(|(blocks, any)| Step::Many(blocks, any)),
@@ -239,9 +239,9 @@ impl Trial {
                     assert_eq!(number_in(&page), self.expected(at, *block));
                 }
             }
-            Step::Look(block) => {
+            Step::Optimistic(block) => {
                 let mut page = vec![0; PAGE];
-                let asked = file.optimistic(*block).map(|look| look.read(0, &mut page));
+                let asked = file.optimistic(*block).map(|guard| guard.read(0, &mut page));
                 if self.had(at, *block, asked) == Some(true) {
                     assert_eq!(number_in(&page), self.expected(at, *block));
                 }

@@ -8,98 +8,98 @@ use forebay::{Error, Optimistic};
 use crate::site::{Ends, PAGE, Site, number_in, numbered, set, write};
 
 #[test]
-fn a_look_is_valid_until_somebody_has_the_page_exclusively() {
+fn an_optimistic_guard_is_valid_until_somebody_has_the_page_exclusively() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 1, 4);
-    let look = file.optimistic(0).unwrap();
+    let guard = file.optimistic(0).unwrap();
     let mut bytes = [0; 8];
-    assert!(look.read(8, &mut bytes) && look.still_valid());
-    assert_eq!((u64::from_le_bytes(bytes), look.block()), (4, 0));
-    assert_eq!(look.load(8).map(u64::from_le_bytes), Some(4));
+    assert!(guard.read(8, &mut bytes) && guard.still_valid());
+    assert_eq!((u64::from_le_bytes(bytes), guard.block()), (4, 0));
+    assert_eq!(guard.load(8).map(u64::from_le_bytes), Some(4));
     assert_eq!(
-        look.load(PAGE - 2).map(u16::from_le_bytes),
+        guard.load(PAGE - 2).map(u16::from_le_bytes),
         Some(0),
         "the highest two bytes of a 4"
     );
-    assert_eq!((look.load::<8>(PAGE - 7), look.load::<1>(usize::MAX)), (None, None));
-    assert_eq!(look.inspect(|page| page.load(16).map(u32::from_le_bytes)), Some(Some(4)));
+    assert_eq!((guard.load::<8>(PAGE - 7), guard.load::<1>(usize::MAX)), (None, None));
+    assert_eq!(guard.inspect(|page| page.load(16).map(u32::from_le_bytes)), Some(Some(4)));
     drop((file.read(0).unwrap(), file.pin(0).unwrap()));
-    assert!(look.still_valid(), "nobody changed anything");
+    assert!(guard.still_valid(), "nobody changed anything");
     let page = file.write(0).unwrap();
-    assert!(!look.still_valid());
+    assert!(!guard.still_valid());
     drop(page);
-    assert!(!look.read(8, &mut bytes), "[OPT-1]");
+    assert!(!guard.read(8, &mut bytes), "[OPT-1]");
     assert_eq!(bytes, [0; 8], "[OPT-1]");
-    assert_eq!(look.inspect(|_| ()), None, "[OPT-1]");
+    assert_eq!(guard.inspect(|_| ()), None, "[OPT-1]");
     assert!(file.optimistic(0).unwrap().read(8, &mut bytes));
     assert_eq!(pool.stats().pool.optimistic_retries, 2);
     assert_eq!(pool.stats().frames_pinned, 0);
 }
 
 #[test]
-fn a_look_at_a_page_that_left_its_frame_is_not_valid() {
+fn a_guard_of_a_page_that_left_its_frame_is_not_valid() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 40, 0);
-    let look = file.optimistic(3).unwrap();
+    let guard = file.optimistic(3).unwrap();
     (8..40).for_each(|block| drop(file.read(block).unwrap()));
     assert!(!file.is_resident(3));
-    assert!(!look.read(0, &mut [1; PAGE]), "[OPT-1]");
-    let look = file.optimistic(39).unwrap();
+    assert!(!guard.read(0, &mut [1; PAGE]), "[OPT-1]");
+    let guard = file.optimistic(39).unwrap();
     file.truncate(39).unwrap();
-    assert!(!look.still_valid(), "[OPT-1]");
+    assert!(!guard.still_valid(), "[OPT-1]");
     assert!(matches!(file.optimistic(39), Err(Error::PastEnd { .. })));
 }
 
 #[test]
-fn a_look_waits_for_whoever_changes_the_page() {
+fn an_optimistic_read_waits_for_a_thread_that_changes_the_page() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 1, 4);
     let mut page = file.write(0).unwrap();
     thread::scope(|scope| {
-        let looker = scope.spawn(|| {
+        let reader = scope.spawn(|| {
             let mut bytes = [0; 8];
             file.copy(0, 8, &mut bytes).unwrap();
             u64::from_le_bytes(bytes)
         });
-        crate::site::wait_until("the looker", || pool.view()[0].pins == 2);
+        crate::site::wait_until("the reader", || pool.view()[0].pins == 2);
         set(&mut page, 5);
         drop(page);
-        assert_eq!(looker.join().unwrap(), 5);
+        assert_eq!(reader.join().unwrap(), 5);
     });
 }
 
-/// Whoever only looks is not starved by those who change the page: in the end they wait for the look.
+/// An optimistic reader is not starved by those who change the page: in the end they wait for it.
 #[test]
 fn what_keeps_changing_is_inspected_under_the_latch() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 2, 0);
-    let mut looks = 0;
+    let mut tries = 0;
     let found = file.inspect(0, |page| {
-        looks += 1;
+        tries += 1;
         let before = page.load(8).map(u64::from_le_bytes);
         match file.try_write(0).unwrap() {
-            Some(mut page) => set(&mut page, looks),
-            None => assert_eq!(pool.view()[0].shared, 1, "somebody else than the look has it"),
+            Some(mut page) => set(&mut page, tries),
+            None => assert_eq!(pool.view()[0].shared, 1, "somebody else than the reader has it"),
         }
         before
     });
-    assert_eq!((found.unwrap(), looks), (Some(4), 5), "[OPT-1]");
+    assert_eq!((found.unwrap(), tries), (Some(4), 5), "[OPT-1]");
     assert_eq!(pool.stats().frames_pinned, 0);
 
     // Not even a latch keeps a page in its file.
-    let mut looks = 0;
+    let mut tries = 0;
     let cut = file.inspect(1, |_| {
-        looks += 1;
+        tries += 1;
         if file.try_write(1).unwrap().is_none() {
             file.truncate(1).unwrap();
         }
     });
-    assert!(matches!(cut, Err(Error::PastEnd { block: 1, .. })), "{cut:?} after {looks} looks");
-    assert_eq!(looks, 5, "[OPT-1]");
+    assert!(matches!(cut, Err(Error::PastEnd { block: 1, .. })), "{cut:?} after {tries} tries");
+    assert_eq!(tries, 5, "[OPT-1]");
 }
 
 #[test]
@@ -144,10 +144,10 @@ fn no_copy_is_torn_and_none_is_older_than_what_was_known() {
                         };
                         assert!(file.inspect(0, words).unwrap());
                     } else {
-                        // Two reads of one look, made into one page.
-                        let look = file.optimistic(0).unwrap();
+                        // Two reads of one guard, made into one page.
+                        let guard = file.optimistic(0).unwrap();
                         let (head, tail) = bytes.split_at_mut(PAGE / 2);
-                        if !(look.read(0, head) && look.read(PAGE / 2, tail)) {
+                        if !(guard.read(0, head) && guard.read(PAGE / 2, tail)) {
                             continue;
                         }
                     }

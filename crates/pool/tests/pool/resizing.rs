@@ -17,7 +17,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 #[test]
-fn a_dropped_file_is_gone_for_whoever_asks_and_stays_for_whoever_has_it() {
+fn a_dropped_file_is_gone_for_who_asks_and_stays_for_who_has_it() {
     let site = Site::new();
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 4, 0);
@@ -78,7 +78,7 @@ fn truncated_pages_are_gone_from_memory_and_are_never_written() {
 }
 
 #[test]
-fn a_change_made_to_a_truncated_page_by_whoever_has_it_goes_nowhere() {
+fn a_change_made_to_a_truncated_page_by_who_has_it_goes_nowhere() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(16);
     let file = numbered(&pool, "table", 4, 0);
@@ -228,7 +228,7 @@ fn a_file_that_is_dropped_and_made_anew_under_load_gives_typed_errors_only() {
 }
 
 #[test]
-fn whoever_opens_a_file_that_is_being_dropped_gets_a_new_one_or_none() {
+fn opening_a_file_that_is_being_dropped_gives_a_new_one_or_none() {
     let site = Site::new();
     let pool = site.pool(16);
     let done = AtomicBool::new(false);

@@ -177,6 +177,6 @@ fn two_threads_on_one_scan_share_its_ring() {
         }
     });
     let resident = (0..400).filter(|&block| file.is_resident(block)).count();
-    // A slot that a thread finds empty, while the other one has its frame, is filled anew.
+    // A slot that a thread finds empty, while the other one has its frame, is filled again.
     assert!(resident <= 3 * scan.ring_frames().unwrap(), "[RNG-1] {resident}");
 }

@@ -90,7 +90,7 @@ fn one_directory_is_for_one_pool_at_a_time() {
     assert!(matches!(site.builder(8).build(), Err(Error::InUse { .. })));
     assert_eq!(read(&file, 0), 3);
     drop(file);
-    // Whoever closes a pool need not look for the handles that are left.
+    // A caller that closes a pool need not look for the handles that are left.
     let pool = site.pool(8);
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     pool.close().unwrap();

@@ -189,12 +189,12 @@ struct Watch(String);
 
 impl Watch {
     fn start(name: String, patience: Duration) -> Watch {
-        WATCHDOG.call_once(|| drop(thread::spawn(Watch::look)));
+        WATCHDOG.call_once(|| drop(thread::spawn(Watch::run)));
         running().insert(name.clone(), Instant::now() + patience);
         Watch(name)
     }
 
-    fn look() {
+    fn run() {
         loop {
             thread::sleep(Duration::from_secs(1));
             let late =

@@ -2,7 +2,7 @@
 //!
 //! Every page carries its own tag, a version and a checksum of the test's own. *Kept* files are
 //! never cut: under the latch a page has exactly the version that was last written to it, and so it
-//! has at the end in a new pool. *Changing* files are cut, extended, dropped and made anew: a page
+//! has at the end in a new pool. *Changing* files are cut, extended, dropped and made again: a page
 //! of theirs is its own or all zero, and none is from before the last time it was cut away.
 //!
 //! `FOREBAY_SOAK_SECONDS` says for how long (2 without), `FOREBAY_SEED` with which choices.
@@ -171,7 +171,7 @@ impl Soak {
                 2 => file.flush_file().map(drop),
                 3 => self.change(number, &file, block, ring),
                 4 => self.copy(number, &file, block),
-                _ => self.look(number, &file, block, ring),
+                _ => self.read_one(number, &file, block, ring),
             };
             self.counts[what].fetch_add(1, Ordering::Relaxed);
             if let Err(error) = done {
@@ -181,7 +181,7 @@ impl Soak {
         }
     }
 
-    fn look(
+    fn read_one(
         &self,
         number: usize,
         file: &PagedFile,
@@ -242,9 +242,9 @@ impl Soak {
         let _one = self.resizing.lock().unwrap();
         file.drop_file()?;
         self.raise(number, 0);
-        let anew = self.pool.open_file(&name(number), &options(number).create_new(true)).unwrap();
-        anew.extend(BLOCKS)?;
-        *self.files[number].write().unwrap() = anew;
+        let fresh = self.pool.open_file(&name(number), &options(number).create_new(true)).unwrap();
+        fresh.extend(BLOCKS)?;
+        *self.files[number].write().unwrap() = fresh;
         Ok(())
     }
 }

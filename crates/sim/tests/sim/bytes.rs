@@ -168,7 +168,7 @@ fn a_write_that_takes_effect_while_a_sync_runs_is_not_covered_by_it() {
         let sometimes_lost = rig.crashes().iter().any(|image| heads(image).is_empty());
         lost += u32::from(effective && sometimes_lost);
         write.wait().result.unwrap();
-        // Whoever syncs after the write has ended is safe.
+        // A sync after the write has ended is safe.
         file.sync_data().unwrap();
         assert!(rig.crashes().iter().all(|image| heads(image) == b"x"), "[CRS-1]");
     }

@@ -147,7 +147,7 @@ impl Installation {
         let Extension { sources, build } = extension;
         let stamp = build.join("built");
         let built = fs::metadata(&stamp).and_then(|it| it.modified()).ok();
-        // PGXS follows no headers: what may be stale is built anew.
+        // PGXS follows no headers: what may be stale is built again.
         if built.is_none() || newest(sources)? > built {
             let _ = fs::remove_dir_all(build);
             fs::create_dir_all(build).map_err(Error::file(build))?;

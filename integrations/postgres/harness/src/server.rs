@@ -47,7 +47,7 @@ const BASE: Settings<'_> = &[
 pub enum Disk {
     /// As they are here.
     Real,
-    /// A read that was not hinted takes this many microseconds at least, but for one stretch in five; needs `cc`.
+    /// A read that was not hinted takes this many microseconds at least, except for one stretch in five; needs `cc`.
     Slow(u32),
     /// The same without such a stretch, for what compares runs.
     Steady(u32),

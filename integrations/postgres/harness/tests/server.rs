@@ -79,7 +79,7 @@ fn it_is_installed_used_and_dropped(case: &Case) -> Result<(), String> {
     let mut session = connect(&server, PRELOADED)?;
     let objects = "select count(*) from pg_depend where refclassid = 'pg_extension'::regclass and deptype = 'e' \
                    and refobjid = (select oid from pg_extension where extname = 'forebay')";
-    // Trusted: whoever may create in the database may create it.
+    // Trusted: a user who may create in the database may create it.
     must(&mut session, "create role owner login; grant create on database postgres to owner")?;
     let mut owner = server.connect_as("owner", "postgres", &[]).map_err(text)?;
     must(&mut owner, "create extension forebay")?;

@@ -46,8 +46,8 @@ pub(super) struct Cursor {
     /// `table` is where its rows lead to, if they do.
     pub(super) tree: Tree,
     pub(super) link: Link,
-    /// The way to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up to it
-    /// lie one after the other in the file.
+    /// The path to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up
+    /// to it lie one after the other in the file.
     pub(super) path: Path,
     pub(super) leaf: u32,
     in_order: u32,
@@ -231,7 +231,7 @@ impl Cursor {
             if self.astray <= ASTRAY_MAX {
                 return Fit::Again;
             }
-            self.lose_way();
+            self.forget_direction();
             return Fit::First;
         }
         // Several rows of a leaf may be in one leaf of the table: those near each other are meant. Both are in order, so
@@ -265,7 +265,7 @@ impl Cursor {
     }
 
     /// It is somewhere else in its rows than was thought.
-    fn lose_way(&mut self) {
+    fn forget_direction(&mut self) {
         if self.forward == Some(false) {
             self.rows.reverse();
         }
@@ -450,7 +450,7 @@ impl Cursor {
     }
 
     /// SQLite has read the first overflow page of a row of this key that was not known, of a tree whose rows this one reads.
-    /// Returns whether the way to its leaf is wanted, to go on from there.
+    /// Returns whether the path to its leaf is wanted, to go on from there.
     pub(super) fn long_row_came(
         &mut self,
         root: u32,

@@ -1,7 +1,7 @@
 //! Rows that go on in overflow pages, as far as SQLite reads those.
 //!
 //! A leaf's cell names the first overflow page of its row and tells how many there are; each names the next. Whether
-//! SQLite reads them is the query's affair: all of a row's, the first few, or none. So two rows in turn tell, and of the
+//! SQLite reads them depends on the query: all of a row's, the first few, or none. So two rows in turn tell, and of the
 //! rows to come as many pages are asked for. Which page is the next is known once the one before is there. Until then
 //! it may be guessed, where pages were found to follow each other in the file: the longer that went on, the more of
 //! them. Worked example: rows of 40 pages that follow each other; after the first three, 117 links, four pages of
@@ -12,7 +12,7 @@
 //!
 //! Invariants:  [OVF-1] rows are looked into while SQLite has fewer than the given number of their pages before it
 //!              [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] where more than one page in `CAME_FOR_EACH` was not
-//!              wanted, but for the first few, none is asked for
+//!              wanted, except for the first few, none is asked for
 //! Concurrency: one owner.
 //! Failure:     a link that leads nowhere ends its row.
 //! Source:      sqlite.org/fileformat2.html, 1.6.

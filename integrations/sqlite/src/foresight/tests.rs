@@ -130,19 +130,19 @@ fn walk(file: &File, page: u32, into: &mut Vec<(u32, Vec<i64>)>) {
     }
 }
 
-/// The way down to a row: the pages that a look-up reads.
+/// The path down to a row: the pages that a look-up reads.
 fn down(file: &File, root: u32, row: i64) -> Vec<u32> {
     let geometry = Geometry::read(&file.bytes).unwrap();
-    let mut way = vec![root];
+    let mut path = vec![root];
     loop {
-        let number = way[way.len() - 1];
+        let number = path[path.len() - 1];
         let page = Page::read(file.page(number), number, geometry).unwrap();
         if page.kind() == Kind::TableLeaf {
             assert!((0..page.cells()).any(|at| page.rowid(at) == Some(row)), "row {row}");
-            return way;
+            return path;
         }
         let slot = (0..page.cells()).position(|at| page.rowid(at).unwrap() >= row);
-        way.push(page.child(slot.unwrap_or(page.cells())).unwrap());
+        path.push(page.child(slot.unwrap_or(page.cells())).unwrap());
     }
 }
 
@@ -422,13 +422,13 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
     }
 }
 
-/// The way down an index, or a table without rowids, to an entry whose first column is this; with what it leads to. SQLite
-/// looks for the first of such, so it goes down to a leaf though an interior page has one.
+/// The path down an index, or a table without rowids, to an entry whose first column is this; with what it leads to.
+/// SQLite looks for the first of such, so it goes down to a leaf though an interior page has one.
 fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
     let geometry = Geometry::read(&file.bytes).unwrap();
-    let (mut way, mut found) = (vec![root], None);
+    let (mut path, mut found) = (vec![root], None);
     loop {
-        let number = way[way.len() - 1];
+        let number = path[path.len() - 1];
         let page = Page::read(file.page(number), number, geometry).unwrap();
         let first = |at| page.record(at).unwrap().first_integer().unwrap();
         let slot = (0..page.cells()).position(|at| first(at) >= key).unwrap_or(page.cells());
@@ -436,8 +436,8 @@ fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
             found = page.record(slot).unwrap().last_integer().or(found);
         }
         match page.child(slot) {
-            Some(child) => way.push(child),
-            None => return (way, found.unwrap_or(0)),
+            Some(child) => path.push(child),
+            None => return (path, found.unwrap_or(0)),
         }
     }
 }
@@ -474,9 +474,9 @@ fn a_join_through_another_tables_index_is_foreseen_to_its_rows() {
     let Some(mut file) = made else { return };
     joined(&mut file, 2, |file, row| {
         let key = (row * 104_729 % 20_000 + 1) * 7919 % 20_011 * 3;
-        let (mut way, rowid) = down_index(file, 4, key);
-        way.extend(down(file, 3, rowid));
-        way
+        let (mut path, rowid) = down_index(file, 4, key);
+        path.extend(down(file, 3, rowid));
+        path
     });
 }
 
@@ -495,9 +495,9 @@ fn a_join_of_three_tables_is_foreseen_to_the_last() {
     let Some(mut file) = made else { return };
     joined(&mut file, 2, |file, row| {
         let middle = row * 7919 % 20_000 + 1;
-        let mut way = down(file, 3, middle);
-        way.extend(down(file, 4, middle * 104_729 % 20_000 + 1));
-        way
+        let mut path = down(file, 3, middle);
+        path.extend(down(file, 4, middle * 104_729 % 20_000 + 1));
+        path
     });
 }
 

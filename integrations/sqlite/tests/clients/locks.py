@@ -59,7 +59,7 @@ for mode in 'delete', 'wal':
         assert others('insert into t(k) values (-2)') == (locked if mode == 'delete' else let_in), mode
         reading.close()
         assert others('insert into t(k) values (-2)') == let_in
-# Whoever has all of it lets nobody read.
+# A client that has all of it lets nobody read.
 assert db.execute('pragma journal_mode=delete').fetchone() == ('delete',)
 db.execute('begin exclusive')
 connect().close()

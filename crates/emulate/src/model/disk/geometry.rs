@@ -6,7 +6,7 @@
 //! first, as on real disks. The rate falls in steps, zone by zone.
 //!
 //! All of that is kept in one number. The *run* of a sector is the time at which a head that began with
-//! sector 0 and read on for ever would arrive at it, with all revolutions and skews. Its angle is its
+//! sector 0 and read on forever would arrive at it, with all revolutions and skews. Its angle is its
 //! run modulo one revolution; the time from one sector to another in one stream is the
 //! difference of their runs; and where a stream has got to is found by going back from a run to a sector.
 //!

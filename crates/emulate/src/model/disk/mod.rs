@@ -72,7 +72,7 @@ pub(crate) struct Disk {
     outbox: Outbox,
 }
 
-/// Parameters in the units that are reckoned with.
+/// Parameters in the units that are calculated with.
 #[derive(Debug)]
 struct Settings {
     size_bytes: u64,

@@ -121,7 +121,7 @@ fn memory_that_may_not_be_locked_is_noted_and_works(bench: &Bench) -> Outcome {
 }
 
 fn no_memlock(bench: &Bench) -> Outcome {
-    // Who has this capability has no limit.
+    // A process with this capability has no limit.
     let mut rights = capabilities(None).unwrap();
     rights.effective.remove(CapabilitySet::IPC_LOCK);
     rights.permitted.remove(CapabilitySet::IPC_LOCK);

@@ -80,7 +80,7 @@ pub(super) fn beside<T>(
                 scope.spawn(move || read(pool, file, blocks, first, every, stop))
             })
             .collect();
-        // Also when the work panics: the scope would wait for the readers for ever.
+        // Also when the work panics: the scope would wait for the readers forever.
         let ends = Stopper(&stop);
         let result = work();
         drop(ends);

@@ -13,15 +13,15 @@
 //! Invariants:  [CKP-1] in a round every cell of a pattern writes the same pages, in shuffled order
 //!              of cells, from an emptied page cache
 //!              [CKP-2] a cell that was measured had its pages on the disk at the end: some are read back
-//! Failure:     a page that comes back as another one ends the run; a cell that this system has not the
-//!              means for, or no time, is unmeasured and says why.
+//! Failure:     a page that comes back as another one ends the run; a cell that this system does not
+//!              support, or has no time for, is unmeasured and says why.
 //! Source:      document 001.
 
 mod conclusion;
 mod dirty;
 mod foreground;
-mod means;
 mod record;
+mod resources;
 mod section;
 mod settings;
 mod site;
@@ -38,8 +38,8 @@ pub use settings::Settings;
 use super::tally::{Missing, one_round, shuffled};
 use super::{Bench, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES, by_name};
 use crate::workfile::Naming;
-use means::Means;
 use record::Tally;
+use resources::Resources;
 use site::Site;
 
 /// The name of this experiment in records.
@@ -81,7 +81,7 @@ impl Cell {
         format!("{} pages, {}", self.dirty, self.cache)
     }
 
-    fn way_of_writing(&self) -> String {
+    fn write_mode(&self) -> String {
         let combine = if self.combine { "coalesced" } else { "one by one" };
         let pace = match (self.is_timed(), self.paced) {
             (false, _) => "",
@@ -93,7 +93,7 @@ impl Cell {
 
     fn label(&self) -> String {
         let beside = if self.foreground { ", beside readers" } else { "" };
-        format!("{}, {}{beside}", self.pages(), self.way_of_writing())
+        format!("{}, {}{beside}", self.pages(), self.write_mode())
     }
 
     /// Whether it is one synchronous write after another, which the others of its pattern and cache mode
@@ -119,21 +119,21 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        let means = Means::probe(self, bench)?;
-        Ok(Box::new(move |bench, progress| run(self, bench, means, progress)))
+        let resources = Resources::probe(self, bench)?;
+        Ok(Box::new(move |bench, progress| run(self, bench, resources, progress)))
     }
 }
 
 fn run(
     settings: &Settings,
     bench: &Bench<'_>,
-    mut means: Means,
+    mut resources: Resources,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Outcome> {
-    means.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))?;
+    resources.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))?;
     let mut tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
     for tally in &mut tallies {
-        tally.failure = means.missing(tally.cell).map(str::to_owned);
+        tally.failure = resources.missing(tally.cell).map(str::to_owned);
     }
     let begun = Instant::now();
     let mut random = fastrand::Rng::with_seed(settings.common.seed);
@@ -153,14 +153,14 @@ fn run(
                 return Err(Missing(why.to_owned()).into());
             }
             let set = &sets[&tally.cell.dirty];
-            Site::new(settings, bench, &means, tally)?.measure(set, &mut random)
+            Site::new(settings, bench, &resources, tally)?.measure(set, &mut random)
         })?;
         round += 1;
     }
     let record = |tally: &Tally| tally.record_beside(record::baseline(&tallies, &tally.cell));
     let records = tallies.iter().map(record).collect();
     let section = section::draw(settings, &tallies);
-    let backends = means.first.backends;
+    let backends = resources.first.backends;
     Ok(Outcome { records, backends, section, ..conclusion::draw(settings, &tallies) })
 }
 

@@ -43,7 +43,8 @@ pub(super) struct Round {
     /// writes.
     pub(super) tablespace_seconds: Vec<f64>,
     /// Of a paced checkpoint: by how much of its interval it ended too late.
-    slip: Option<f64>,
+    #[serde(rename = "slip")]
+    lag: Option<f64>,
     #[serde(flatten)]
     pub(super) readers: Option<Readers>,
 }
@@ -126,7 +127,7 @@ impl Round {
                 .map(|device| device.write_bytes as f64 / device.writes as f64),
             sync_seconds: report.sync.as_secs_f64(),
             tablespace_seconds: ends.collect(),
-            slip: cell.paced.then(|| report.lag.div_duration_f64(settings.interval)),
+            lag: cell.paced.then(|| report.lag.div_duration_f64(settings.interval)),
             readers,
         }
     }
@@ -184,7 +185,7 @@ pub(super) mod tests {
             bytes_per_request: None,
             sync_seconds: 0.0,
             tablespace_seconds: vec![seconds],
-            slip: None,
+            lag: None,
             readers: interval_us_p99
                 .map(|p99| Readers { foreground_interval_us_p99: Some(p99), ..Readers::default() }),
         }

@@ -24,7 +24,7 @@ pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> Section {
 
 /// The way of writing, with its remarks.
 fn name(tally: &Tally) -> TableCell {
-    TableCell::new(tally.cell.way_of_writing()).noted(&tally.notes())
+    TableCell::new(tally.cell.write_mode()).noted(&tally.notes())
 }
 
 fn figure(tally: &Tally, value: impl Fn(&Round) -> Option<f64>) -> TableCell {

@@ -23,7 +23,7 @@ const DIRTY_MIN: u32 = 64;
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Each measurement changes so many pages of a working file in a new pool, writes them \
-                  out by one checkpoint, and syncs. Who has arrival, combine off and backend sync \
+                  out by one checkpoint, and syncs. A cell of arrival, combine off and backend sync \
                   writes them as most engines did: one page after the other, in the order of frames. \
                   Every cell of one pattern and cache mode is compared with that.\n\
                   Readers: threads that read random pages at a steady rate, whatever the disk does. Cells \
@@ -79,7 +79,7 @@ pub struct Settings {
     /// the best that works here]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_backend)]
     pub(super) backends: Vec<Kind>,
-    /// Writes in flight in each tablespace, but for sync
+    /// Writes in flight in each tablespace, except for sync
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(super) depth: u32,
@@ -170,13 +170,13 @@ impl Settings {
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let (paced, foreground) = (false, false);
-        let mut ways = Vec::new();
+        let mut modes = Vec::new();
         for &elevator in &self.elevators {
-            ways.extend(self.combines.iter().map(|&combine| (elevator, combine)));
+            modes.extend(self.combines.iter().map(|&combine| (elevator, combine)));
         }
         for &dirty in &self.patterns {
             for &cache in &self.caches {
-                for &(elevator, combine) in &ways {
+                for &(elevator, combine) in &modes {
                     for &backend in self.backends.iter().filter(|kind| kind.serves(cache)) {
                         let cell =
                             Cell { dirty, elevator, combine, cache, backend, paced, foreground };
@@ -200,7 +200,7 @@ impl Settings {
         unique(&cells)
     }
 
-    /// Whether it writes in the best way that was asked for.
+    /// Whether it writes in the best mode that was asked for.
     pub(super) fn is_best(&self, cell: &Cell) -> bool {
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
         self.elevators.iter().max() == Some(&cell.elevator)
@@ -208,7 +208,7 @@ impl Settings {
             && serving == Some(&cell.backend)
     }
 
-    /// Whether it is to be measured before others, should time be short: the slowest way, which others
+    /// Whether it is to be measured before others, if time is short: the slowest mode, which others
     /// are compared with, and the best.
     pub(super) fn is_essential(&self, cell: &Cell) -> bool {
         cell.is_baseline() || self.is_best(cell)

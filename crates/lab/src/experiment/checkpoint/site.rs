@@ -1,8 +1,8 @@
 //! Site: a pool with the files of one cell, its pages changed and written out.
 //!
 //! Every measurement has a pool of its own, as large as what is dirty in it and somewhat larger, so that
-//! nothing leaves before the checkpoint; nobody cleans. Pages are made anew rather than read, since what
-//! was in them does not matter: all of a page is random, but for the start, which says which page it is
+//! nothing leaves before the checkpoint; nobody cleans. Pages are made rather than read, since what
+//! was in them does not matter: all of a page is random, except for the start, which says which page it is
 //! and from when.
 //!
 //! A cell with readers or pacing lasts an interval: first, with readers, a calm time, in which they show what
@@ -27,7 +27,7 @@ use forebay_io::{CacheMode, Kind, Prefer};
 use super::dirty::Place;
 use super::foreground::{self, Demand};
 use super::record::{Readers, Round, Tally};
-use super::{Dirty, Means, Order, PAGE_BYTES, Settings};
+use super::{Dirty, Order, PAGE_BYTES, Resources, Settings};
 use crate::experiment::Bench;
 use crate::experiment::tally::emptied;
 use crate::facts::DeviceCounters;
@@ -51,7 +51,7 @@ const PAGES_CHECKED: usize = 64;
 pub(super) struct Site<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
-    means: &'a Means,
+    resources: &'a Resources,
     row: &'a mut Tally,
     pool: BufferPool,
     files: Vec<PagedFile>,
@@ -78,11 +78,11 @@ impl<'a> Site<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         bench: &'a Bench<'a>,
-        means: &'a Means,
+        resources: &'a Resources,
         row: &'a mut Tally,
     ) -> anyhow::Result<Site<'a>> {
         let cell = row.cell;
-        let second = means.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
+        let second = resources.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
         let workfiles: Vec<&Workfile> = std::iter::once(bench.workfile).chain(second).collect();
         let mut builder = BufferPool::builder()
             .frames(u64::from(settings.dirty_pages()) + SPARE_FRAMES)
@@ -106,7 +106,7 @@ impl<'a> Site<'a> {
         Ok(Site {
             settings,
             bench,
-            means,
+            resources,
             row,
             pool,
             files,
@@ -193,7 +193,7 @@ impl<'a> Site<'a> {
             Order::Balanced => options.elevator(Elevator::Balanced),
         };
         let options = options.combine(cell.combine).depth(depth);
-        let counters = || self.means.counters(self.bench, cell.dirty);
+        let counters = || self.resources.counters(self.bench, cell.dirty);
         let before = counters();
         let begun = Instant::now();
         let report = std::thread::scope(|scope| {
@@ -316,9 +316,9 @@ mod tests {
     fn exactly_the_pages_of_the_set_are_dirty_and_written() {
         let ground = Ground::new();
         let bench = ground.bench();
-        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let resources = Resources::probe(&ground.settings, &bench).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         assert_eq!(site.pool.stats().frames_dirty, 4, "[SIT-1]");
         let taken = site.write(CheckpointOptions::now()).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_writing_is_the_one_that_the_cell_names() {
+    fn each_write_mode_is_the_one_that_the_cell_names() {
         for (elevator, combine, requests) in [
             (Order::Arrival, true, 4),
             (Order::Sorted, true, 3),
@@ -339,10 +339,10 @@ mod tests {
         ] {
             let ground = Ground::new();
             let bench = ground.bench();
-            let means = Means::probe(&ground.settings, &bench).unwrap();
+            let resources = Resources::probe(&ground.settings, &bench).unwrap();
             let mut row = row();
             (row.cell.elevator, row.cell.combine) = (elevator, combine);
-            let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
+            let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
             let report = site.changed_and_written(&SET).unwrap().report;
             assert_eq!((report.requests, report.elevator), (requests, &*elevator.to_string()));
             let round = site.measure(&SET, &mut fastrand::Rng::with_seed(1)).unwrap();
@@ -354,9 +354,9 @@ mod tests {
     fn a_page_that_did_not_reach_the_disk_is_found_out() {
         let ground = Ground::new();
         let bench = ground.bench();
-        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let resources = Resources::probe(&ground.settings, &bench).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         site.write(CheckpointOptions::now()).unwrap();
         let file = std::fs::OpenOptions::new().write(true).open(ground.workfile.path()).unwrap();
@@ -371,10 +371,10 @@ mod tests {
     fn a_site_that_ends_early_writes_nothing_more() {
         let ground = Ground::new();
         let bench = ground.bench();
-        let means = Means::probe(&ground.settings, &bench).unwrap();
+        let resources = Resources::probe(&ground.settings, &bench).unwrap();
         let file = std::fs::File::open(ground.workfile.path()).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &means, &mut row).unwrap();
+        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         drop(site);
         for (_, block) in SET {

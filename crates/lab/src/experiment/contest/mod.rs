@@ -4,7 +4,7 @@
 //! readahead. In each round a row gets new plans, and all its entrants read these one after the other,
 //! in shuffled order; the rows are shuffled too. So a disk that gets slower meanwhile favours nobody,
 //! and a row is compared within seconds. An entrant reads until its time is up: plan after plan, each
-//! from a state of the caches made anew. Worked example: `bitmap-10 cold direct` has 819 ascending blocks
+//! from a fresh state of the caches. Worked example: `bitmap-10 cold direct` has 819 ascending blocks
 //! in a plan; in a cell of 250 ms `async` reads twenty plans of round 2, `os` the first three of them.
 //!
 //! Every row is read in the first rounds; then only those go on whose outcome is still open
@@ -18,8 +18,8 @@
 //!              [CON-2] the page cache is filled for all rows that want it full together, once in a
 //!              round
 //!              [CON-3] a measurement lasts its time, unless the plans are so small that it takes too many
-//! Failure:     a block that is not the one asked for ends the run; a row that this system has not the
-//!              means for is unmeasured and says why.
+//! Failure:     a block that is not the one asked for ends the run; a row that this system does not
+//!              support is unmeasured and says why.
 
 mod cache_state;
 mod entrant;
@@ -76,7 +76,7 @@ pub(super) struct Rules {
     pub(super) rounds: u32,
     /// How long a measurement lasts.
     pub(super) cell_time: Duration,
-    /// Most plans of a measurement: before each one the state of the caches is made anew.
+    /// Most plans of a measurement: before each one the state of the caches is restored.
     pub(super) plans_max: usize,
     /// Until then open rows get more rounds. `None`: so many rounds and no more.
     pub(super) time_max: Option<Duration>,
@@ -104,7 +104,7 @@ pub(super) fn readahead_guard(
     }
 }
 
-/// Holds a contest, but for entrants who cannot be measured. `progress` is told each measurement before it
+/// Holds a contest, except for entrants who cannot be measured. `progress` is told each measurement before it
 /// begins.
 ///
 /// # Errors
@@ -200,7 +200,7 @@ fn measure(
             CacheState::PageCache => {
                 tally.remarks.extend(cache_state::fill_page_cache(bench.workfile)?);
             }
-            // Where the data come from before the watch is started is all the same.
+            // Where the data come from before the watch is started does not matter.
             CacheState::Pool => {}
             CacheState::Quarter => drop(emptied(bench.workfile)?),
         }

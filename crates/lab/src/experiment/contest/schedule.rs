@@ -3,7 +3,7 @@
 //! Every row gets the first rounds, for which there is twice the time that a run should take, as fewer decide
 //! next to nothing. Then only those rows go on that are open, and time goes where it decides.
 //! A row is judged after so many rounds as all have, then after twice, four times, eight times as many:
-//! whoever looks after each single round sees a difference sooner or later where there is none. Worked
+//! a reader who looks after each single round sees a difference sooner or later where there is none. Worked
 //! example: of six rows with five rounds two are open; they get five more each, one is decided by its ten
 //! rounds, and the other goes on to twenty.
 //!

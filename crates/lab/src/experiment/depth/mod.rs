@@ -7,11 +7,11 @@
 //! What is measured: blocks come to the reader in the order of its list. While one is in hand,
 //! `depth` of the next ones are in flight; depth 0 requests a block only when it is needed. In each
 //! round every cell reads the same blocks, from an emptied page cache, and in an order of cells that is
-//! shuffled anew, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
+//! reshuffled, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
 //! whose knee is undecided after the first rounds get more while there is time.
 //!
 //! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start
-//!              [DPT-2] round n of a cell is beside round n of every other: who leaves does not come back
+//!              [DPT-2] round n of a cell is beside round n of every other: one that leaves does not come back
 
 mod cell;
 mod conclusion;
@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use forebay_io::{CacheMode, File, IoOptions, Kind, OpenOptions, Prefer};
 
-use super::means::{self, Means};
+use super::modes::{self, Modes};
 use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
 use super::window::{Window, queue};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
@@ -66,9 +66,9 @@ impl Experiment for Settings {
         let cells = self.cells();
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
-        let means = Means::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
-        means::check(cells.iter().map(|cell| means.missing(cell.backend, cell.cache)))?;
-        Ok(Box::new(move |bench, progress| self.run(bench, means, progress)))
+        let modes = Modes::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
+        modes::check(cells.iter().map(|cell| modes.missing(cell.backend, cell.cache)))?;
+        Ok(Box::new(move |bench, progress| self.run(bench, modes, progress)))
     }
 }
 
@@ -82,7 +82,7 @@ impl Settings {
             let (io, _) = queue(&options(kind, cache, depth, None), depth, workfile.block_bytes)?;
             Ok(io)
         };
-        let deep = means::note(kind, open(deepest));
+        let deep = modes::note(kind, open(deepest));
         if deep.available || open(1).is_err() {
             return deep;
         }
@@ -93,14 +93,14 @@ impl Settings {
     fn run(
         &self,
         bench: &Bench<'_>,
-        means: Means,
+        modes: Modes,
         progress: &mut dyn FnMut(&str),
     ) -> anyhow::Result<Outcome> {
         let row = |cell: Cell| Row {
-            failure: means.missing(cell.backend, cell.cache).map(str::to_owned),
+            failure: modes.missing(cell.backend, cell.cache).map(str::to_owned),
             ..Row::new(cell)
         };
-        let cells = self.surveyed(|kind| means.works(kind));
+        let cells = self.surveyed(|kind| modes.works(kind));
         let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
         let clock = Instant::now();
         let mut random = fastrand::Rng::with_seed(self.common.seed);
@@ -123,7 +123,7 @@ impl Settings {
         let lines = Line::all(&rows);
         Ok(Outcome {
             records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
-            backends: means.backends,
+            backends: modes.backends,
             section: view::section(&rows, &lines),
             ..conclusion::draw(self, &lines, &rows)
         })

@@ -6,7 +6,7 @@
 //! each read the page cache says what the kernel has read beyond it. Two streams that take turns show what
 //! it can tell apart through one descriptor, and through two.
 //!
-//! Each cell is repeated, every time from an emptied page cache and (but for the beginning, of which there is
+//! Each cell is repeated, every time from an emptied page cache and (except for the beginning, of which there is
 //! one) in another part of the file. `reads_until_ahead` is null where most repetitions saw nothing read
 //! ahead; `windows_bytes` has what came with each read that brought anything, from the one on at which it
 //! began. Its figures are those of the most common repetition, and it is told how many agree.

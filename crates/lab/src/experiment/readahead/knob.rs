@@ -1,4 +1,4 @@
-//! The knob: by which means a readahead is set, and what the settings are.
+//! The knob: how a readahead is set, and what the settings are.
 //!
 //! Root sets it where everybody's is set, at the device. Others can still choose between
 //! three by advice on a descriptor: none (RANDOM), the device's (NORMAL) and twice that (SEQUENTIAL). A
@@ -115,12 +115,12 @@ pub(super) struct Knob {
     pub(super) file: Option<PathBuf>,
     /// What the device's is, in bytes.
     pub(super) found_bytes: Option<u64>,
-    /// Why it is not varied by the device although nobody asked for another way.
+    /// Why it is not varied by the device although nobody asked for another.
     pub(super) why_not_device: Option<String>,
 }
 
 impl Knob {
-    /// Looks at `directory`, without changing anything. `asked`: the way the user wants; `values`: whether
+    /// Looks at `directory`, without changing anything. `asked`: what the user wants; `values`: whether
     /// the user named values, which takes the device.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
         let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
-        // Whoever writes a number to it ends it with a line feed.
+        // A program that writes a number to it ends it with a line feed.
         fs::write(&file, "128").unwrap();
         let turned = knob.take().unwrap();
         set(&turned, Readahead::descriptor(Told::Random, None)).unwrap();

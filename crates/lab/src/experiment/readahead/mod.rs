@@ -11,7 +11,7 @@
 //! - *activation*: after how many reads the kernel begins to read ahead, seen in the page cache.
 //! - *mixture*: streams with random readers beside them, and who loses what.
 //!
-//! Failure:     a cell that this system has not the means for is unmeasured and says why; a block that is
+//! Failure:     a cell that this system does not support is unmeasured and says why; a block that is
 //!              not the one asked for ends the run.
 //! Source:      document 002.
 

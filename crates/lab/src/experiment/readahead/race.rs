@@ -23,11 +23,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who takes part.
 pub(super) trait Runner: Send {
-    /// Reads until its share is read or [`Lane::moved`] says that the race is over.
+    /// Reads until its share is read or [`ReadCounter::moved`] says that the race is over.
     ///
     /// # Errors
     /// A read that failed, or gave something else than what was asked for.
-    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()>;
+    fn run(&mut self, counter: &ReadCounter<'_>) -> anyhow::Result<()>;
 }
 
 /// What came of a race.
@@ -48,12 +48,12 @@ impl Finish {
 
 /// Where a runner says what it has done.
 #[derive(Debug)]
-pub(super) struct Lane<'a> {
+pub(super) struct ReadCounter<'a> {
     track: &'a Track,
     number: usize,
 }
 
-impl Lane<'_> {
+impl ReadCounter<'_> {
     /// Counts `amount` more; true while the race goes on.
     pub(super) fn moved(&self, amount: u64) -> bool {
         if self.is_settled() {
@@ -139,7 +139,7 @@ pub(super) fn hold<R: Runner>(
     let run = |(number, runner): (usize, &mut R)| {
         track.gate.wait();
         track.gate.wait();
-        let ran = runner.run(&Lane { track: &track, number });
+        let ran = runner.run(&ReadCounter { track: &track, number });
         track.finish();
         ran
     };
@@ -170,10 +170,10 @@ mod tests {
     }
 
     impl Runner for Walker {
-        fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
+        fn run(&mut self, counter: &ReadCounter<'_>) -> anyhow::Result<()> {
             for _ in 0..self.times {
                 std::thread::sleep(self.pause);
-                if !lane.moved(1) {
+                if !counter.moved(1) {
                     return Ok(());
                 }
             }

@@ -15,7 +15,7 @@ use hdrhistogram::Histogram;
 
 use super::files::{BLOCK_BYTES, Share};
 use super::knob::Readahead;
-use super::race::{Lane, Runner};
+use super::race::{ReadCounter, Runner};
 use crate::experiment::contest::read_exactly;
 use crate::experiment::window::{Window, queue};
 use crate::measure::wait_histogram;
@@ -66,17 +66,17 @@ impl<'a> Plain<'a> {
 }
 
 impl Runner for Plain<'_> {
-    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
+    fn run(&mut self, counter: &ReadCounter<'_>) -> anyhow::Result<()> {
         let Share { workfile, range } = &self.share;
         while !self.offsets.is_empty() {
             for &at in &self.offsets {
                 let len = (range.end - at).min(self.memory.len() as u64);
                 let moment = Instant::now();
                 read(&self.file, workfile, at, &mut self.memory[..len as usize])?;
-                if self.again && lane.is_settled() {
+                if self.again && counter.is_settled() {
                     self.wait_ns.saturating_record(moment.elapsed().as_nanos() as u64);
                 }
-                if !lane.moved(len) {
+                if !counter.moved(len) {
                     return Ok(());
                 }
             }
@@ -145,12 +145,12 @@ impl<'a> Direct<'a> {
 }
 
 impl Runner for Direct<'_> {
-    fn run(&mut self, lane: &Lane<'_>) -> anyhow::Result<()> {
+    fn run(&mut self, counter: &ReadCounter<'_>) -> anyhow::Result<()> {
         let Share { workfile, range } = &self.share;
         let offsets = range.clone().step_by(DIRECT_REQUEST_BYTES as usize);
-        self.window.read(offsets.take_while(|_| !lane.is_over()), |offset, bytes, _| {
+        self.window.read(offsets.take_while(|_| !counter.is_over()), |offset, bytes, _| {
             check(workfile, offset, bytes)?;
-            lane.moved(bytes.len() as u64);
+            counter.moved(bytes.len() as u64);
             Ok(())
         })
     }
@@ -209,7 +209,7 @@ mod tests {
             let finish = hold(&mut readers, AT_ONCE, Duration::from_millis(500)).unwrap();
             assert!(finish.total() > PASS, "a second pass: {finish:?}");
             assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
-            // Of the last pass alone, but for what was read when counting was over already.
+            // Of the last pass alone, except for what was read when counting was over already.
             let resident = readers[0].file.residency(0..PASS).unwrap();
             let bytes = resident.pages_resident * resident.page_bytes;
             let last = finish.total() % PASS;

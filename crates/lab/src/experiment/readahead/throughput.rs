@@ -8,7 +8,7 @@
 //! fastest did.
 //!
 //! Invariants:  [THR-1] all cells of a row that can be measured have the same rounds
-//! Failure:     a cell that this system has not the means for is not tried again and says why.
+//! Failure:     a cell that this system does not support is not tried again and says why.
 
 use std::time::{Duration, Instant};
 

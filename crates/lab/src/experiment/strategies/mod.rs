@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::contest::{self, Standing, hold, readahead_guard};
-use super::means::{self, Means};
+use super::modes::{self, Modes};
 use super::tally::Row;
 use super::{Bench, CacheState, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
 use crate::report::{BackendNote, Record};
@@ -55,22 +55,22 @@ impl Experiment for Settings {
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         let guard = readahead_guard(bench.storage, &self.device_readahead)?;
         let ground = self.ground();
-        let mut means = Means::probe(&ground, bench.workfile, &self.caches, Vec::new())?;
-        means::check(self.rows().iter().map(|row| means.missing(None, row.cache)))?;
+        let mut modes = Modes::probe(&ground, bench.workfile, &self.caches, Vec::new())?;
+        modes::check(self.rows().iter().map(|row| modes.missing(None, row.cache)))?;
         for &cache in &self.caches {
-            if means.missing(None, cache).is_none() {
-                means.backends.push(contest::backend(bench.workfile, cache)?);
+            if modes.missing(None, cache).is_none() {
+                modes.backends.push(contest::backend(bench.workfile, cache)?);
             }
         }
-        means.backends.dedup_by(|a, b| a.backend == b.backend);
+        modes.backends.dedup_by(|a, b| a.backend == b.backend);
         Ok(Box::new(move |bench, progress| {
-            let standing = |row: contest::Row| match means.missing(None, row.cache) {
+            let standing = |row: contest::Row| match modes.missing(None, row.cache) {
                 Some(why) => Standing::unmeasured(row, why),
                 None => Standing::new(row),
             };
             let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
             hold(bench, &self.rules(), &mut standings, guard, progress)?;
-            Ok(self.outcome(&standings, means.backends))
+            Ok(self.outcome(&standings, modes.backends))
         }))
     }
 }

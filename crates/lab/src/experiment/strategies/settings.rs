@@ -30,7 +30,7 @@ const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "Each row (pattern, state of the caches, cache mode) is read by every strategy: \
-                  the same blocks, in shuffled order, each time from that state made anew. The best \
+                  the same blocks, in shuffled order, each time from that state again. The best \
                   of a row has ratio 1. Rows in which it is open whether adaptive is as fast as the best \
                   of the others get more rounds, while there is time.\n\
                   States: cold (a new pool, the page cache emptied), page-cache (a new pool, the file \

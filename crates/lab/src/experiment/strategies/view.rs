@@ -21,7 +21,7 @@ pub(super) fn section(standings: &[Standing]) -> Section {
     }
 }
 
-/// What a row is measured under, but for its pattern.
+/// What a row is measured under, except for its pattern.
 fn group(standing: &Standing) -> String {
     let readahead = standing.device_readahead_bytes.map(shown_size);
     let readahead = readahead.unwrap_or_else(|| "unknown".to_owned());

@@ -4,10 +4,10 @@
 //! writer makes. Measured are writes of three sizes, each with its sync, appended and in place of what was
 //! written before, by every method that Linux has for it, with one writer and with several.
 //!
-//! All cells of a round are measured shortly after each other, in an order that is shuffled anew; those that
+//! All cells of a round are measured shortly after each other, in an order that is reshuffled; those that
 //! PostgreSQL can choose from get more rounds while it is undecided which is the best and there is time.
 //!
-//! Invariants:  [SYN-1] round n of a cell is beside round n of every other: who leaves does not come back
+//! Invariants:  [SYN-1] round n of a cell is beside round n of every other: one that leaves does not come back
 
 mod cell;
 mod conclusion;
@@ -103,7 +103,7 @@ impl Settings {
                 let part = |number| Part::new(workfile, number * each..(number + 1) * each, cell);
                 (0..writers).map(part).collect::<anyhow::Result<Vec<Part>>>()?
             }
-            // One part for all: who comes next appends.
+            // One part for all: the next to come appends.
             Place::Appended => {
                 let (directory, naming) = (&self.common.dir, Naming::Nameless);
                 let empty = Workfile::create(directory, 0, 8192, self.common.seed, naming)?;

@@ -61,7 +61,7 @@ impl Undo {
         act: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(Undo, T)> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Registered before the lock is taken: whoever cleans up holds all cleanups meanwhile.
+        // Registered before the lock is taken: the thread that cleans up holds all cleanups meanwhile.
         let undo = Undo { number, _cleanup: Cleanup::new(move || drop(undo_noted(number))) };
         let mut own = own_before_the_end();
         let ledger = match &mut *own {
@@ -167,7 +167,7 @@ fn strike(own: &mut Option<Ledger>, number: u64) {
 /// # Errors
 /// It is there already, or what the system said.
 pub fn make_directory(path: &Path, contents: bool) -> anyhow::Result<Undo> {
-    // Whoever undoes it may be in another directory.
+    // The process that undoes it may be in another directory.
     let change = Change::Directory { path: std::path::absolute(path)?, contents };
     let (undo, ()) = Undo::doing(change, || {
         use std::os::unix::fs::DirBuilderExt;
@@ -176,7 +176,7 @@ pub fn make_directory(path: &Path, contents: bool) -> anyhow::Result<Undo> {
     Ok(undo)
 }
 
-/// Makes a mount point beside the ledger: whoever may use the mount, only this user gets to it.
+/// Makes a mount point beside the ledger: others may be allowed to use the mount, only this user gets to it.
 ///
 /// # Errors
 /// It cannot be made.

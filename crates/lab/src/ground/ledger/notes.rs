@@ -10,7 +10,7 @@
 //!  "change":{"what":"readahead","file":"/sys/…","found_kib":8192,"set_kib":[0]}}]}
 //! ```
 //!
-//! It is locked by its process, and the kernel drops that lock however the process ends: whoever gets the
+//! It is locked by its process, and the kernel drops that lock however the process ends: a process that gets the
 //! lock knows that it is nobody's any more.
 //!
 //! Invariants:  [CHG-1] a line that was not written to its end says nothing
@@ -139,7 +139,7 @@ impl Notes {
         Ok(Some((notes, end as u64 + 1)))
     }
 
-    /// True when the machine was started anew since: of what was changed only files are left.
+    /// True when the machine was started again since: of what was changed only files are left.
     pub(super) fn are_of_another_boot(&self) -> bool {
         let now = boot();
         self.boot.is_some() && now.is_some() && self.boot != now

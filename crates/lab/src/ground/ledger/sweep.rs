@@ -84,7 +84,7 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
             Change::Directory { path, .. } => {
                 points.iter().any(|point| path != point && path.starts_with(point))
             }
-            // [SWP-3]: the numbers by which a loop device is known begin anew at each boot.
+            // [SWP-3]: the numbers by which a loop device is known begin again at each boot.
             _ => dead[at].notes.are_of_another_boot(),
         };
         let verdict = if goes_by_itself { Verdict::Nothing } else { undo(&change) };

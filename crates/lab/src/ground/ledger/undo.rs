@@ -212,7 +212,7 @@ fn trace_instance(name: &str) -> anyhow::Result<Verdict> {
     if !name.starts_with(OWN_PREFIXES[1]) || name.contains('/') {
         return Ok(Verdict::NotOurs(format!("{name} is not a name that a run gives")));
     }
-    // Whoever has read from it may be about to close it.
+    // A process that has read from it may be about to close it.
     let tracefs = Tracefs::open()?;
     let is_removed = patiently(|| tracefs.remove(name), |_| true)?;
     Ok(if is_removed {

@@ -1,7 +1,7 @@
 //! Pins and latched pages: kept in the frame, shared to read, exclusive to change.
 //!
 //! A pin says nothing about the contents. It is for going back to a page soon (the inner nodes on a tree's path)
-//! without looking it up anew, and without keeping others from changing it.
+//! without looking it up again, and without keeping others from changing it.
 //!
 //! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
 //!              [GRD-2] a page that was changed is dirty when its guard is gone
@@ -48,8 +48,8 @@ pub struct PageRef<'p, H: Borrow<PagedFile> = &'p PagedFile> {
 /// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do,
 /// and `H` is as there.
 ///
-/// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty all the
-/// same when the guard goes, but the pool then knows of no log record to wait for. That holds for a
+/// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty anyway
+/// when the guard goes, but the pool then knows of no log record to wait for. That holds for a
 /// panic with the guard in hand, too: the pool undoes nothing.
 pub struct PageMut<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<u8>,
@@ -141,7 +141,7 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
 
     /// Returns the exclusive latch, waiting for the other readers if need be, and whether the page is
     /// unchanged since: others may come first while this waits, so if it is false, look again. (Two readers that both
-    /// insisted on keeping their latch until they have the exclusive one would wait for each other for ever.)
+    /// insisted on keeping their latch until they have the exclusive one would wait for each other forever.)
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
@@ -174,7 +174,7 @@ impl<H: Borrow<PagedFile>> Drop for PageRef<'_, H> {
     #[inline]
     fn drop(&mut self) {
         let holder = &self.holder;
-        self.held.leave_shared(|| &holder.borrow().core().cache.frames);
+        self.held.release_shared(|| &holder.borrow().core().cache.frames);
     }
 }
 
@@ -291,7 +291,7 @@ impl<H: Borrow<PagedFile>> DerefMut for PageMut<'_, H> {
 impl<H: Borrow<PagedFile>> Drop for PageMut<'_, H> {
     fn drop(&mut self) {
         self.settle();
-        self.holder.borrow().core().cache.frames.leave_exclusive(self.frame);
+        self.holder.borrow().core().cache.frames.release_exclusive(self.frame);
     }
 }
 

@@ -5,12 +5,12 @@
 //! its page has left it (`cache::shrink` sees to that), and when all of them are, the pool has that many fewer.
 //! Until then it may turn back, and hands the retired ones out again.
 //!
-//! Whoever takes a frame off the free list says so in its descriptor, looks whether it is still handed out, and retires it
-//! if not. So one that is found on the list after the bound was lowered is as good as retired, and the list stays
-//! where it is: no miss finds it empty because the pool shrinks. One who looked a moment too early uses the frame
-//! for a page, which the one that shrinks finds there when it comes round again.
+//! A thread that takes a frame off the free list says so in its descriptor, looks whether it is still handed out, and
+//! retires it if not. So one that is found on the list after the bound was lowered is as good as retired, and the
+//! list stays where it is: no miss finds it empty because the pool shrinks. One who looked a moment too early uses
+//! the frame for a page, which the one that shrinks finds there when it comes round again.
 //!
-//! Invariants:  [EXT-1] `usable <= len <= most`; every page is in a frame below `len`, whoever goes through all
+//! Invariants:  [EXT-1] `usable <= len <= most`; every page is in a frame below `len`; a thread that goes through all
 //!              frames for dirty pages goes through those
 //!              [EXT-2] from `len` on, a frame is retired, or on the free list, or in the hands of one who is about to retire
 //!              it; it holds no page until it is handed out again
@@ -112,7 +112,7 @@ impl Frames {
         let (len, usable) = (self.len(), self.usable());
         assert!(count < len && usable == len, "[EXT-1] to {count} of {usable} of {len}");
         self.extent.usable.store(count as u64, Ordering::Release);
-        // Paired with the one in `take_free`: who does not see this bound has been seen with the frame.
+        // Paired with the one in `take_free`: a thread that does not see this bound has been seen with the frame.
         fence(Ordering::SeqCst);
         Shrinking { frames: self }
     }

@@ -18,7 +18,7 @@ pub(super) const TAKEN: u64 = 1 << 32;
 pub(super) struct FreeList {
     /// The frame on top, or [`NO_FRAME`]; above it, in the upper half, the count of changes.
     top: AtomicU64,
-    /// For whoever only wants to know.
+    /// For callers that only want to know.
     count: std::sync::atomic::AtomicUsize,
 }
 
@@ -74,7 +74,7 @@ impl FreeList {
         loop {
             let top = now as FrameIndex;
             let changed = ((now >> 32) + 1) << 32 | u64::from(next(top)?);
-            // Release: whoever takes a frame sees what the last owner did to it.
+            // Release: a thread that takes a frame sees what the last owner did to it.
             match self.top.compare_exchange_weak(now, changed, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => return Some(top),

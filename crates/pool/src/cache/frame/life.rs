@@ -5,7 +5,7 @@
 //!
 //! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
 //! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
-//! lead to a frame that has just lost its page, and whoever follows it finds out by the entry, looked at once
+//! lead to a frame that has just lost its page, and a thread that follows it finds out by the entry, looked at once
 //! more, or by the tag.
 
 use super::word::{
@@ -46,7 +46,7 @@ pub(crate) struct Discarded {
     pub(crate) dirty: bool,
 }
 
-/// A frame that the page table leads to and whose page is on its way in. Whoever has this fills
+/// A frame that the page table leads to and whose page is on its way in. The thread that has this fills
 /// the frame, and ends it by `finish` or `fail`; until then nobody else touches the bytes.
 #[must_use]
 pub(crate) struct Loading<'a> {
@@ -55,7 +55,7 @@ pub(crate) struct Loading<'a> {
     /// The bytes are lent to a transfer.
     pub(super) leased: bool,
     /// The queue that carries the read; 0 when the thread that has this does.
-    carrier: u8,
+    queue: u8,
 }
 
 /// A [`Loading`] on its way through a queue, apart from its pool. Goes back by [`Frames::resume`]: the
@@ -65,7 +65,7 @@ pub(crate) struct Loading<'a> {
 pub(crate) struct Detached {
     frame: FrameIndex,
     leased: bool,
-    carrier: u8,
+    queue: u8,
 }
 
 impl Frames {
@@ -133,7 +133,7 @@ impl Frames {
     }
 
     /// Throws the page `tag` in `frame` away, dirty or not, after waiting for its I/O. Those who
-    /// have it pinned keep it to the end. `unlist` takes the entry out of the page table. `drive` is
+    /// have it pinned keep it to the end. `unmap` takes the entry out of the page table. `drive` is
     /// called while the page is on its way in by a queue, which somebody has to drive.
     ///
     /// Gives whether others had it pinned, and whether it was dirty; `None` when the page was not here
@@ -142,7 +142,7 @@ impl Frames {
         &self,
         frame: FrameIndex,
         tag: PageTag,
-        unlist: impl FnOnce(),
+        unmap: impl FnOnce(),
         drive: impl Fn(FrameIndex),
     ) -> Option<Discarded> {
         if !self.pin(frame, tag, Touch::Not) {
@@ -150,14 +150,14 @@ impl Frames {
         }
         let it = self.get(frame);
         let discarded = loop {
-            if it.word().carrier() > 0 {
+            if it.word().queue() > 0 {
                 drive(frame);
             }
             self.wait(frame, 0, |word| word.has(READING | WRITING));
             let orphaned = it.change(Word::orphaned);
             match orphaned {
                 Ok(old) => {
-                    unlist();
+                    unmap();
                     break Some(Discarded { pinned: old.pins() > 1, dirty: old.has(DIRTY) });
                 }
                 // The load failed, and took its entry with it.
@@ -202,7 +202,7 @@ impl Frames {
     pub(super) fn free_orphan(&self, frame: FrameIndex) {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
-        // Nobody can pin an orphan, so the word is this thread's alone, but for SLEEPERS, which a
+        // Nobody can pin an orphan, so the word is this thread's alone, except for SLEEPERS, which a
         // thread that waits has a pin for. The version moves before the frame can be
         // another page's ([OPT-1]).
         it.begin_change();
@@ -237,7 +237,7 @@ impl Frames {
         begun.is_ok()
     }
 
-    /// The copy has been made: what changes from here on makes the page dirty anew. The caller
+    /// The copy has been made: what changes from here on makes the page dirty again. The caller
     /// has it latched shared. What the copy has is for its write to save, or to give back.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
@@ -275,7 +275,7 @@ impl Frames {
         it.tag()
     }
 
-    /// The checkpoint has no business with the pinned page any more: it is clean.
+    /// The checkpoint no longer waits for the pinned page: it is clean.
     pub(crate) fn unmark_due(&self, frame: FrameIndex) {
         self.get(frame).word.fetch_and(!CHECKPOINT, Ordering::AcqRel);
     }
@@ -305,8 +305,8 @@ impl Frames {
     /// Goes on with a load that was on its way through a queue.
     #[expect(clippy::needless_pass_by_value, reason = "a load is gone on with once")]
     pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
-        let Detached { frame, leased, carrier } = load;
-        Loading { frames: self, frame, leased, carrier }
+        let Detached { frame, leased, queue } = load;
+        Loading { frames: self, frame, leased, queue }
     }
 
     /// One use less, as the clock hand passes.
@@ -320,15 +320,15 @@ impl Frames {
 }
 
 impl<'a> Owned<'a> {
-    /// Names the page that is to come in and, if `list` can make the page table lead here, leaves
-    /// the frame pinned and loading. `None` when another thread's load was listed first.
+    /// Names the page that is to come in and, if `map` can make the page table lead here, leaves
+    /// the frame pinned and loading. `None` when another thread's load was mapped first.
     ///
-    /// `carrier`: the queue that will carry the read, for whoever wants to wait; 0 for this thread.
+    /// `queue`: the queue that will carry the read, for threads that want to wait; 0 for this thread.
     pub(crate) fn load(
         self,
         tag: PageTag,
-        carrier: u8,
-        list: impl FnOnce(FrameIndex) -> bool,
+        queue: u8,
+        map: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
         // The version moved in whichever thread emptied the frame. An optimistic reader who meets
@@ -337,23 +337,23 @@ impl<'a> Owned<'a> {
         // As the page before was, mostly.
         it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
-        let old = Word(it.word.swap(Word::loading(carrier).0, Ordering::AcqRel));
+        let old = Word(it.word.swap(Word::loading(queue).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
-        if list(self.frame) {
+        if map(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
-            return Some(Loading { frames, frame, leased: false, carrier });
+            return Some(Loading { frames, frame, leased: false, queue });
         }
-        self.call_off(carrier);
+        self.call_off(queue);
         None
     }
 
-    /// Another thread was first. One with an old entry for the same page may have come here all
-    /// the same and wait; it is sent to look again.
-    fn call_off(self, carrier: u8) {
+    /// Another thread was first. One with an old entry for the same page may have come here
+    /// nevertheless and wait; it is sent to look again.
+    fn call_off(self, queue: u8) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
-        let loading = Word::loading(carrier).0;
+        let loading = Word::loading(queue).0;
         let undone =
             it.word.compare_exchange(loading, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
         if undone.is_err() {
@@ -387,7 +387,7 @@ impl Loading<'_> {
 
     /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
     /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
-    pub(crate) fn land(self, demanded: bool) {
+    pub(crate) fn complete(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
         it.end_change();
@@ -412,7 +412,7 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The load comes to nothing that concerns whoever waits, and the page table no longer leads here: they
+    /// The load comes to nothing that concerns those who wait, and the page table no longer leads here: they
     /// are sent to look again, and read for themselves. A frame whose bytes are still lent, as the loading
     /// thread panics, is lost to the pool: a transfer may yet write to them.
     pub(crate) fn abandon(self) {
@@ -424,7 +424,7 @@ impl Loading<'_> {
 
     /// Takes the load apart from its pool, to go through a queue.
     pub(crate) fn detach(self) -> Detached {
-        Detached { frame: self.frame, leased: self.leased, carrier: self.carrier }
+        Detached { frame: self.frame, leased: self.leased, queue: self.queue }
     }
 
     /// The page did not come in, and the page table no longer leads here. Those who wait are given

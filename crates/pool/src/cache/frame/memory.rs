@@ -3,7 +3,7 @@
 //! The only place that turns a frame number into bytes. Who may touch them, and when, is said by the
 //! state word; the types that prove it are the guards and [`Loading`].
 //!
-//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, but for optimistic
+//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, except for optimistic
 //!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
 //!              [MEM-5] a page begins at a multiple of 4096, the least size of a page
 //! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use forebay_io::{Keeper, Lease, Mapping};
+use forebay_io::{Lease, Lender, Mapping};
 
 use super::life::Loading;
 use super::{Frame, FrameIndex, Frames};
@@ -117,13 +117,13 @@ impl FrameMemory {
     pub(crate) fn lend(self: &Arc<Self>, loading: &mut Loading<'_>) -> Lease {
         assert!(!loading.leased, "[MEM-3] a page was lent twice");
         loading.leased = true;
-        let keeper = Arc::clone(self) as Arc<dyn Keeper>;
-        // SAFETY: the mapping is initialised and lives as long as the keeper. A `Loading` is the
+        let lender = Arc::clone(self) as Arc<dyn Lender>;
+        // SAFETY: the mapping is initialised and lives as long as the lender. A `Loading` is the
         // only one of its frame, and while `leased` is set nobody else refers to the bytes: guards are
         // refused by the word, and `bytes_mut` by the flag ([MEM-3]). Optimistic readers may copy them, as
         // a lease allows: through `copy_racing`, and the version, which moved when the frame was
         // emptied, has them throw it away ([MEM-4]).
-        unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, keeper) }
+        unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, lender) }
     }
 
     /// Takes the page of a load back from a transfer that has ended.
@@ -252,7 +252,7 @@ impl Descriptors {
 ///
 /// A hit on a cold page misses the address translation cache once for the page. Descriptors on small
 /// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 struct Words {
     /// The first of them, in `_mapping`.
     start: NonNull<AtomicU64>,
@@ -261,13 +261,13 @@ struct Words {
 }
 
 // SAFETY: `start` is the address of atomics that `_mapping` keeps.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 unsafe impl Send for Words {}
 // SAFETY: as above.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 unsafe impl Sync for Words {}
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl Words {
     fn new(count: usize) -> Result<Words, Error> {
         let mapping = Mapping::new(count * size_of::<AtomicU64>())?;
@@ -280,7 +280,7 @@ impl Words {
     }
 }
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 impl std::ops::Deref for Words {
     type Target = [sync::AtomicU64];
 
@@ -292,11 +292,11 @@ impl std::ops::Deref for Words {
     }
 }
 
-/// As the other one, in memory that loom watches.
-#[cfg(loom)]
+/// As the other one, in memory that loom or shuttle watches.
+#[cfg(any(loom, shuttle))]
 struct Words(Box<[sync::AtomicU64]>);
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl Words {
     #[expect(clippy::unnecessary_wraps, reason = "the other one has a use for it")]
     fn new(count: usize) -> Result<Words, Error> {
@@ -304,7 +304,7 @@ impl Words {
     }
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 impl std::ops::Deref for Words {
     type Target = [sync::AtomicU64];
 
@@ -313,7 +313,7 @@ impl std::ops::Deref for Words {
     }
 }
 
-impl Keeper for FrameMemory {
+impl Lender for FrameMemory {
     unsafe fn release(&self, _start: NonNull<u8>) {
         // The frame stays in the hands of its `Loading`, which learns of the end by the answer.
     }

@@ -72,18 +72,18 @@ pub(crate) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// As [`Frames::leave_shared`]; `frames` is only looked for if there is somebody to tell.
+    /// As [`Frames::release_shared`]; `frames` is only looked for if there is somebody to tell.
     #[inline]
-    pub(crate) fn leave_shared(self, frames: impl FnOnce() -> &'a Frames) {
-        self.release(PIN + SHARED, frames);
+    pub(crate) fn release_shared(self, frames: impl FnOnce() -> &'a Frames) {
+        self.release_bits(PIN + SHARED, frames);
     }
 
     #[inline]
-    fn release(self, held: u64, frames: impl FnOnce() -> &'a Frames) {
+    fn release_bits(self, held: u64, frames: impl FnOnce() -> &'a Frames) {
         let old = Word(self.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
-            frames().released_in_company(self.frame, old, held);
+            frames().released_beside_others(self.frame, old, held);
         }
     }
 }
@@ -190,14 +190,14 @@ impl<'a> Frame<'a> {
     }
 
     /// [FRM-5]. After the word was changed, as `Frames::touch` clears the bit before it changes the word: of the
-    /// two, the later one to change the word has the last say. A bit too many costs a look at the word; whoever
+    /// two, the later one to change the word has the last say. A bit too many costs a read of the word; a thread that
     /// has the frame exclusively may overwrite it (`next_version`), and has counted a use.
     #[cold]
     fn cool(self) {
         self.version.fetch_or(COLD, Ordering::AcqRel);
     }
 
-    /// From here on optimistic readers look away. The caller has the frame exclusively.
+    /// From here on optimistic readers find nothing. The caller has the frame exclusively.
     fn begin_change(self) {
         let version = self.next_version(Ordering::Relaxed);
         assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
@@ -321,26 +321,26 @@ impl Frames {
     }
 
     /// Pins the page that an entry of the page table leads to `frame` for, with the latch in `mode`, in one
-    /// atomic step; `listed` says whether it still does. `None` when something is in the way, or there is no
-    /// such frame; nothing is held then, and [`Frames::enter`] may have success.
+    /// atomic step; `mapped` says whether it still does. `None` when something is in the way, or there is no
+    /// such frame; nothing is held then, and [`Frames::acquire`] may have success.
     ///
     /// This is the whole of a hit, so what happens rarely is elsewhere.
     #[inline(always)]
-    pub(crate) fn enter_listed(
+    pub(crate) fn acquire_mapped(
         &self,
         frame: FrameIndex,
         mode: Mode,
         touch: Touch,
-        listed: impl FnOnce() -> bool,
+        mapped: impl FnOnce() -> bool,
     ) -> Option<Hold<'_>> {
         let word = self.frames.word(frame)?;
         let now = guess(word);
-        let next = Word(now).entered_again(mode, touch)?;
+        let next = Word(now).acquired_again(mode, touch)?;
         word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // Only now that it is pinned does the frame keep its page ([FRM-1]). Had it been given to another
         // one since the entry was read, the word, which says that this one has come in, would show the
         // entry as it was left by the one before ([TAB-4]).
-        if !listed() {
+        if !mapped() {
             self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
             return None;
         }
@@ -352,7 +352,7 @@ impl Frames {
 
     /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
     /// something is in the way, or there is no such frame; nothing is held then.
-    pub(crate) fn enter(
+    pub(crate) fn acquire(
         &self,
         frame: FrameIndex,
         tag: PageTag,
@@ -360,7 +360,7 @@ impl Frames {
         touch: Touch,
     ) -> Option<Hold<'_>> {
         let it = self.find(frame)?;
-        let old = it.change(|word| word.entered(mode, touch)).ok()?;
+        let old = it.change(|word| word.acquired(mode, touch)).ok()?;
         if !it.holds(tag) {
             self.back_out(frame, PIN + latch_held(mode), old, touch);
             return None;
@@ -392,10 +392,10 @@ impl Frames {
     fn back_out(&self, frame: FrameIndex, held: u64, old: Word, touch: Touch) {
         // Cannot be refused.
         let _ = self.get(frame).change(|word| Some(word.unused(old, touch)));
-        self.release(frame, held);
+        self.release_bits(frame, held);
     }
 
-    /// What would keep [`Frames::enter`] from it now.
+    /// What would keep [`Frames::acquire`] from it now.
     pub(crate) fn obstacle(&self, frame: FrameIndex, tag: PageTag) -> Obstacle {
         let it = self.get(frame);
         if it.holds(tag) { it.word().obstacle() } else { Obstacle::NotHere }
@@ -457,8 +457,8 @@ impl Frames {
         }
     }
 
-    /// The shared latch, with sleep. Whoever waits exclusively goes first, once: behind all of them,
-    /// one after the other, a reader might stand for ever.
+    /// The shared latch, with sleep. A thread that waits exclusively goes first, once: behind all of them,
+    /// one after the other, a reader might stand forever.
     fn latch_shared(&self, frame: FrameIndex) {
         let it = self.get(frame);
         for _ in 0..SPINS {
@@ -480,7 +480,7 @@ impl Frames {
 
     /// As [`Frames::wait_loaded`], for a read that a queue carries: `drive` helps that queue along
     /// until the condition it is given is met.
-    pub(crate) fn wait_carried(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
+    pub(crate) fn wait_queued(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
         let it = self.get(frame);
         while it.word().has(READING) {
             self.rest_while_reading(frame, || drive(&|| !it.word().has(READING)));
@@ -562,13 +562,13 @@ impl Frames {
 
     /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
     #[inline]
-    fn release(&self, frame: FrameIndex, held: u64) {
-        self.held(frame).release(held, || self);
+    fn release_bits(&self, frame: FrameIndex, held: u64) {
+        self.held(frame).release_bits(held, || self);
     }
 
     #[cold]
     #[inline(never)]
-    fn released_in_company(&self, frame: FrameIndex, old: Word, held: u64) {
+    fn released_beside_others(&self, frame: FrameIndex, old: Word, held: u64) {
         if old.wakes_after(held) {
             self.parking.wake(frame, self.get(frame).word);
         }
@@ -579,27 +579,27 @@ impl Frames {
 
     #[inline]
     pub(crate) fn unpin(&self, frame: FrameIndex) {
-        self.release(frame, PIN);
+        self.release_bits(frame, PIN);
     }
 
     /// Lets go of a pin and the shared latch.
-    pub(crate) fn leave_shared(&self, frame: FrameIndex) {
-        self.held(frame).leave_shared(|| self);
+    pub(crate) fn release_shared(&self, frame: FrameIndex) {
+        self.held(frame).release_shared(|| self);
     }
 
     /// Lets go of a pin and the exclusive latch.
     #[inline]
-    pub(crate) fn leave_exclusive(&self, frame: FrameIndex) {
+    pub(crate) fn release_exclusive(&self, frame: FrameIndex) {
         self.get(frame).end_change();
-        self.release(frame, PIN + EXCLUSIVE);
+        self.release_bits(frame, PIN + EXCLUSIVE);
     }
 
     /// Lets go of a pin and the latch in `mode`.
-    pub(crate) fn leave(&self, frame: FrameIndex, mode: Mode) {
+    pub(crate) fn release(&self, frame: FrameIndex, mode: Mode) {
         match mode {
             Mode::Pin => self.unpin(frame),
-            Mode::Shared => self.leave_shared(frame),
-            Mode::Exclusive => self.leave_exclusive(frame),
+            Mode::Shared => self.release_shared(frame),
+            Mode::Exclusive => self.release_exclusive(frame),
         }
     }
 

@@ -9,7 +9,7 @@
 //! woken is ever polled again, so what it announced in the word is taken back as it is woken.
 //!
 //! Invariants:  [PRK-1] no wake is lost: SLEEPERS is set only in a word that still bars the way, and the thread or
-//!              task is on the list before the stripe is let go; whoever changes such a word
+//!              task is on the list before the stripe is let go; a thread that changes such a word
 //!              sees the bit, takes the stripe, and wakes everyone on the list
 //!              [PRK-2] what a task announced is in the word only as long as it is on the list
 //! Concurrency: a stripe's lock is held for a few instructions, never across a sleep, and no waker is

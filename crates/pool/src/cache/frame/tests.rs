@@ -32,7 +32,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
     let frames = Frames::new(2).unwrap();
     assert_eq!((frames.len(), frames.free_count()), (2, 2));
     assert_eq!(frames.get(0).tag(), None);
-    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_none());
+    assert!(frames.acquire(0, tag(3), Mode::Pin, Touch::Count).is_none());
     assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);
     assert!(!frames.pin(0, tag(3), Touch::Not));
     assert!(frames.claim(0, USAGE_MAX).is_none());
@@ -43,17 +43,17 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
 #[test]
 fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
     let frames = Frames::new(1).unwrap();
-    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().land(false);
+    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().complete(false);
     let before = frames.get(0).word();
     assert!(before.has(AHEAD));
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
-        assert!(frames.enter(0, tag(4), mode, Touch::Count).is_none());
+        assert!(frames.acquire(0, tag(4), mode, Touch::Count).is_none());
         assert_eq!(frames.get(0).word(), before, "{mode:?}");
     }
     assert!(!frames.pin(0, tag(4), Touch::Count));
     assert_eq!(frames.get(0).word(), before);
     assert_eq!(frames.ahead_outcomes(), (0, 0));
-    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Pin, Touch::Count).is_some());
     assert_eq!(frames.ahead_outcomes(), (1, 0), "it was read ahead and is used now");
 }
 
@@ -100,7 +100,7 @@ fn a_load_makes_a_page_resident_with_the_latch_as_asked() {
     {
         let frames = Frames::new(1).unwrap();
         let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
-        assert!(frames.enter(0, tag(3), mode, Touch::Not).is_none());
+        assert!(frames.acquire(0, tag(3), mode, Touch::Not).is_none());
         assert_eq!(frames.obstacle(0, tag(3)), Obstacle::Reading);
         loading.finish(mode, 2);
         let (word, version) = (frames.get(0).word(), frames.get(0).version());
@@ -109,8 +109,8 @@ fn a_load_makes_a_page_resident_with_the_latch_as_asked() {
         assert_eq!(version.is_multiple_of(2), !exclusive, "[FRM-2]");
         match mode {
             Mode::Pin => frames.unpin(0),
-            Mode::Shared => frames.leave_shared(0),
-            Mode::Exclusive => frames.leave_exclusive(0),
+            Mode::Shared => frames.release_shared(0),
+            Mode::Exclusive => frames.release_exclusive(0),
         }
         assert!(frames.get(0).word().is_unlatched());
         assert!(frames.get(0).version().is_multiple_of(2), "[FRM-2]");
@@ -122,7 +122,7 @@ fn frm_1_another_page_s_frame_is_let_go_at_once() {
     let frames = with_a_page(1);
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
         let version = frames.get(0).version();
-        assert!(frames.enter(0, tag(4), mode, Touch::Not).is_none());
+        assert!(frames.acquire(0, tag(4), mode, Touch::Not).is_none());
         assert_eq!(frames.obstacle(0, tag(4)), Obstacle::NotHere);
         let word = frames.get(0).word();
         assert!(word.pins() == 0 && word.is_unlatched(), "[FRM-1] {word:?}");
@@ -145,7 +145,7 @@ fn frm_1_a_pinned_frame_is_not_claimed() {
     let version = frames.get(0).version();
     let (owned, page) = frames.claim(0, USAGE_MAX).unwrap();
     assert_eq!((page, frames.get(0).tag()), (tag(3), None));
-    assert_eq!(frames.get(0).version(), version + 1, "[FRM-2] looks at the old page are over");
+    assert_eq!(frames.get(0).version(), version + 1, "[FRM-2] guards of the old page are over");
     drop(owned);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
 }
@@ -162,7 +162,7 @@ fn a_page_is_claimed_by_its_tag_only() {
 #[test]
 fn uses_count_against_a_claim_until_they_have_aged() {
     let frames = with_a_page(1);
-    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Count).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Pin, Touch::Count).is_some());
     frames.unpin(0);
     assert!(frames.claim(0, 0).is_none());
     frames.age(0);
@@ -177,18 +177,18 @@ fn uses_count_against_a_claim_until_they_have_aged() {
 fn frm_4_a_dirty_page_is_claimed_only_after_it_was_written() {
     let frames = with_a_page(1);
     assert!(!frames.begin_write(0), "a clean page is not written");
-    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     assert!(frames.mark_dirty(0, Lsn(7)));
     assert!(!frames.mark_dirty(0, Lsn(5)), "dirty before");
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
     assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4]");
 
-    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Shared, Touch::Not).is_some());
     assert!(frames.begin_write(0));
     assert!(!frames.begin_write(0), "one write at a time");
     let copied = Copied { lsn: Lsn(7), due: false };
     assert_eq!(frames.copied(0), copied, "the newest change, not the last");
-    frames.leave_shared(0);
+    frames.release_shared(0);
     assert!(frames.claim(0, USAGE_MAX).is_none(), "[FRM-4] the write is under way");
     frames.end_write(0, None);
     assert!(frames.claim(0, USAGE_MAX).is_some());
@@ -199,7 +199,7 @@ fn frm_4_a_dirty_page_is_claimed_only_after_it_was_written() {
 fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
     for failed in [false, true] {
         let frames = with_a_page(1);
-        assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+        assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
         frames.mark_dirty(0, Lsn(7));
         frames.downgrade(0);
         assert!(frames.begin_write(0));
@@ -209,7 +209,7 @@ fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
             assert!(frames.try_latch(0, Mode::Exclusive));
             assert!(!frames.mark_dirty(0, Lsn(8)), "on its way out: it was not saved before");
             frames.pin_again(0);
-            frames.leave_exclusive(0);
+            frames.release_exclusive(0);
         }
         assert!(!frames.end_write(0, failed.then_some(copied)), "[FRM-4] it is not saved");
         frames.unpin(0);
@@ -265,20 +265,20 @@ fn a_visitor_of_a_load_that_lost_the_race_is_sent_to_look_again() {
 fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
     let frames = with_a_page(1);
     assert_eq!(frames.discard(0, tag(4), || unreachable!("another page's entry"), |_| {}), None);
-    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     frames.mark_dirty(0, Lsn(9));
-    let mut unlisted = 0;
+    let mut unmapped = 0;
     assert_eq!(
-        frames.discard(0, tag(3), || unlisted += 1, |_| {}),
+        frames.discard(0, tag(3), || unmapped += 1, |_| {}),
         Some(Discarded { pinned: true, dirty: true })
     );
-    assert_eq!(unlisted, 1);
+    assert_eq!(unmapped, 1);
     assert!(frames.get(0).holds(tag(3)), "[FRM-1] it is pinned");
-    assert!(frames.enter(0, tag(3), Mode::Pin, Touch::Not).is_none());
+    assert!(frames.acquire(0, tag(3), Mode::Pin, Touch::Not).is_none());
     assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);
     assert!(!frames.mark_dirty(0, Lsn(10)) && !frames.begin_write(0), "[RSZ-1]");
     assert_eq!(frames.free_count(), 0);
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
     assert_eq!((frames.get(0).tag(), frames.get(0).lsn()), (None, Lsn::NONE));
 }
@@ -287,7 +287,7 @@ fn a_discarded_page_stays_with_who_has_it_and_is_never_written() {
 fn a_checkpoint_is_content_with_a_copy_made_after_its_look_and_written_well() {
     for (early, failed) in [(true, false), (false, true), (false, false)] {
         let frames = with_a_page(1);
-        assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+        assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
         frames.mark_dirty(0, Lsn(7));
         frames.downgrade(0);
         if !early {
@@ -302,13 +302,13 @@ fn a_checkpoint_is_content_with_a_copy_made_after_its_look_and_written_well() {
         frames.end_write(0, failed.then_some(copied));
         let due = frames.get(0).word().has(CHECKPOINT);
         assert_eq!(due, early || failed, "[CKP-1] a copy from before: {early}, failed: {failed}");
-        frames.leave_shared(0);
+        frames.release_shared(0);
     }
     let frames = with_a_page(1);
     assert_eq!(frames.mark_due(0), None, "a clean page");
-    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     assert_eq!(frames.mark_due(0), Some(tag(3)), "[CKP-1] a change may be logged and not marked");
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
     assert!(frames.claim(0, USAGE_MAX).is_some(), "it was not changed: it may go");
 }
 
@@ -318,13 +318,13 @@ fn what_was_seen_is_over_when_the_page_changes_or_leaves() {
     let see = || frames.see(0).unwrap().settled();
     let seen = see().unwrap();
     assert!(seen.is_still());
-    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Not).is_some());
     assert!(!seen.is_still() && see().is_none(), "[FRM-2] it may be changing");
     frames.downgrade(0);
     let seen = see().unwrap();
     assert!(seen.is_still(), "[FRM-2] readers change nothing");
     assert!(frames.try_upgrade(0));
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
     assert!(!seen.is_still(), "[FRM-2]");
     let seen = see().unwrap();
     assert!(frames.pin(0, tag(3), Touch::Not));
@@ -344,9 +344,9 @@ fn frm_5_a_page_is_cold_while_its_next_use_has_to_be_counted() {
     frames.age(0);
     assert!(!usual() && usage() == 0, "[FRM-5]");
     assert!(seen.is_still(), "its bytes are as they were");
-    assert!(frames.enter(0, tag(3), Mode::Exclusive, Touch::Count).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Exclusive, Touch::Count).is_some());
     assert!(frames.see(0).unwrap().settled().is_none(), "cold or not, it may be changing");
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
     frames.touch(0);
     assert!(usual() && usage() == 1);
 }
@@ -354,13 +354,13 @@ fn frm_5_a_page_is_cold_while_its_next_use_has_to_be_counted() {
 #[test]
 fn an_upgrade_needs_to_be_the_only_reader() {
     let frames = with_a_page(1);
-    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
-    assert!(frames.enter(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Shared, Touch::Not).is_some());
+    assert!(frames.acquire(0, tag(3), Mode::Shared, Touch::Not).is_some());
     assert!(!frames.try_upgrade(0));
-    frames.leave_shared(0);
+    frames.release_shared(0);
     assert!(frames.try_upgrade(0));
     assert!(!frames.try_latch(0, Mode::Shared));
-    frames.leave_exclusive(0);
+    frames.release_exclusive(0);
 }
 
 #[test]
@@ -371,16 +371,16 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
         (Mode::Exclusive, Mode::Exclusive),
         (Mode::Shared, Mode::Exclusive),
     ] {
-        assert!(frames.enter(0, tag(3), held, Touch::Not).is_some());
+        assert!(frames.acquire(0, tag(3), held, Touch::Not).is_some());
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
                 assert!(frames.pin(0, tag(3), Touch::Not));
                 frames.latch(0, wanted);
                 let pins = frames.get(0).word().pins();
                 if wanted == Mode::Shared {
-                    frames.leave_shared(0);
+                    frames.release_shared(0);
                 } else {
-                    frames.leave_exclusive(0);
+                    frames.release_exclusive(0);
                 }
                 pins
             });
@@ -388,9 +388,9 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
                 std::thread::yield_now();
             }
             if held == Mode::Shared {
-                frames.leave_shared(0);
+                frames.release_shared(0);
             } else {
-                frames.leave_exclusive(0);
+                frames.release_exclusive(0);
             }
             assert_eq!(waiter.join().unwrap(), 1, "[PRK-1]");
         });
@@ -410,7 +410,7 @@ fn ext_1_frames_that_are_about_to_go_are_gone_through_until_they_are_gone() {
     let third =
         frames.take_free().into_iter().chain(frames.take_free()).chain(frames.take_free()).last();
     third.unwrap().load(tag(1), 0, |_| true).unwrap().finish(Mode::Exclusive, 0);
-    frames.leave_exclusive(2);
+    frames.release_exclusive(2);
     let version = frames.claim(2, USAGE_MAX).map(|_| frames.get(2).version()).unwrap();
     assert!(version > 1);
     let shrinking = frames.begin_shrink(1);

@@ -2,7 +2,7 @@
 //!
 //! | bits | | |
 //! |---|---|---|
-//! | 0..3 | usage | how often it was asked for lately, 0 to 5 |
+//! | 0..3 | usage | how often it was asked for recently, 0 to 5 |
 //! | 3..23 | pins | holds that keep the page in its frame |
 //! | 23..43 | shared | threads that hold the latch shared |
 //! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
@@ -13,7 +13,7 @@
 //! | 48 | WRITING | a copy of the page is on its way out |
 //! | 49 | AHEAD | the page was read ahead, and nobody has asked for it since |
 //! | 50 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
-//! | 51..54 | carrier | while READING: the queue that carries the read, or 0 when the loading thread does |
+//! | 51..54 | queue | while READING: the queue that carries the read, or 0 when the loading thread does |
 //! | 62 | SLEEPERS | a thread sleeps on this frame and is to be woken |
 //! | 63 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
 //!
@@ -52,8 +52,8 @@ pub(crate) const READING: u64 = 1 << 47;
 pub(crate) const WRITING: u64 = 1 << 48;
 pub(crate) const AHEAD: u64 = 1 << 49;
 pub(crate) const CHECKPOINT: u64 = 1 << 50;
-const CARRIER_SHIFT: u32 = 51;
-const CARRIER: u64 = 7 << CARRIER_SHIFT;
+const QUEUE_SHIFT: u32 = 51;
+const QUEUE: u64 = 7 << QUEUE_SHIFT;
 pub(crate) const SLEEPERS: u64 = 1 << 62;
 pub(crate) const ORPHAN: u64 = 1 << 63;
 
@@ -117,7 +117,7 @@ impl Word {
 
     /// Pins but the one that a queue has as long as it carries the read of the page.
     pub(crate) fn holders(self) -> u64 {
-        self.pins() - u64::from(self.carrier() > 0)
+        self.pins() - u64::from(self.queue() > 0)
     }
 
     pub(crate) fn shared(self) -> u64 {
@@ -129,27 +129,27 @@ impl Word {
         self.0 & USAGE
     }
 
-    /// True of a page whose next use has to be counted, whoever it is.
+    /// True of a page whose next use has to be counted.
     #[inline]
     pub(crate) fn is_cold(self) -> bool {
         self.has(VALID) && (self.usage() == 0 || self.has(AHEAD))
     }
 
     /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
-    pub(crate) fn carrier(self) -> u8 {
-        ((self.0 & CARRIER) >> CARRIER_SHIFT) as u8
+    pub(crate) fn queue(self) -> u8 {
+        ((self.0 & QUEUE) >> QUEUE_SHIFT) as u8
     }
 
-    /// The word of a frame whose page is on its way in, by the queue `carrier`.
-    pub(crate) fn loading(carrier: u8) -> Word {
-        let carrier = u64::from(carrier) << CARRIER_SHIFT;
-        assert!(carrier & !CARRIER == 0, "[WRD-2] no queue has such a number");
-        Word(EXCLUSIVE | READING | PIN | carrier)
+    /// The word of a frame whose page is on its way in, by queue `queue`.
+    pub(crate) fn loading(queue: u8) -> Word {
+        let queue = u64::from(queue) << QUEUE_SHIFT;
+        assert!(queue & !QUEUE == 0, "[WRD-2] no queue has such a number");
+        Word(EXCLUSIVE | READING | PIN | queue)
     }
 
     /// A load that ends, well or not: what READING meant is over.
     pub(crate) fn loaded(self) -> Word {
-        Word(self.0 & !(READING | EXCLUSIVE | CARRIER))
+        Word(self.0 & !(READING | EXCLUSIVE | QUEUE))
     }
 
     /// True when nobody holds the latch.
@@ -169,7 +169,7 @@ impl Word {
         u64::from(self.usage() < most) * USE
     }
 
-    /// As if the use that [`Word::entered`] or [`Word::pinned`] made of the page, when its word was `old`,
+    /// As if the use that [`Word::acquired`] or [`Word::pinned`] made of the page, when its word was `old`,
     /// had not been.
     pub(crate) fn unused(self, old: Word, touch: Touch) -> Word {
         let used = old.used(touch).min(self.usage());
@@ -179,27 +179,27 @@ impl Word {
     /// One more pin, with the latch in `mode`; of a page found in the page table. `None` when
     /// something is in the way.
     #[inline]
-    pub(crate) fn entered(self, mode: Mode, touch: Touch) -> Option<Word> {
-        Word(self.0 & !AHEAD).entered_again(mode, touch)
+    pub(crate) fn acquired(self, mode: Mode, touch: Touch) -> Option<Word> {
+        Word(self.0 & !AHEAD).acquired_again(mode, touch)
     }
 
-    /// As [`Word::entered`], and `None` as well for a page that was read ahead: for the short way, which
+    /// As [`Word::acquired`], and `None` as well for a page that was read ahead: for the short path, which
     /// checks all that may be in the way with one comparison.
     #[inline]
-    pub(crate) fn entered_again(self, mode: Mode, touch: Touch) -> Option<Word> {
+    pub(crate) fn acquired_again(self, mode: Mode, touch: Touch) -> Option<Word> {
         let (bars, latch) = match mode {
             Mode::Pin => (0, 0),
             Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
             Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
-        // Whoever takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
+        // A thread that takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
         let here = mode != Mode::Pin || self.has(VALID);
         let free = here && self.0 & (ORPHAN | AHEAD | FULL | bars) == 0;
         free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
     }
 
     /// Handed to a reader who has the page pinned: latched shared, and asked for. `None` as for
-    /// [`Word::entered`].
+    /// [`Word::acquired`].
     #[inline]
     pub(crate) fn delivered(self, touch: Touch) -> Option<Word> {
         let bars = VALID | ORPHAN | EXCLUSIVE | EXCLUSIVE_WAITS | (FULL & SHAREDS);
@@ -207,7 +207,7 @@ impl Word {
         free.then(|| Word((self.0 & !AHEAD) + SHARED + self.used(touch)))
     }
 
-    /// What kept [`Word::entered`] from it.
+    /// What kept [`Word::acquired`] from it.
     pub(crate) fn obstacle(self) -> Obstacle {
         self.check_room();
         if self.has(ORPHAN) {
@@ -245,12 +245,12 @@ impl Word {
         };
         self.check_room();
         let granted = self.0 & bars == 0;
-        // Whoever still waits for it exclusively is woken with the others and says so again.
+        // A thread that still waits for it exclusively is woken with the others and says so again.
         let cleared = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
         granted.then_some(Word((self.0 & !cleared) + latch))
     }
 
-    /// The shared latch for a short look, past whoever waits for it exclusively: whoever flushes may
+    /// The shared latch for a short time, ahead of threads that wait for it exclusively: a thread that flushes may
     /// hold the page shared already, and would wait for one who waits for it.
     pub(crate) fn latched_passing(self) -> Option<Word> {
         self.check_room();
@@ -269,13 +269,13 @@ impl Word {
     }
 
     /// Taken away from its page, to be used for another one. Only for a clean page that nobody
-    /// holds and that was used at most `usage_most` times lately.
+    /// holds and that was used at most `usage_most` times recently.
     pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
         let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD | CHECKPOINT) == VALID;
         (free && self.usage() <= usage_most).then_some(OWNED)
     }
 
-    /// No longer its file's page: whoever has it pinned keeps it, and it is never written. Not while
+    /// No longer its file's page: a thread that has it pinned keeps it, and it is never written. Not while
     /// it is on its way in or out.
     pub(crate) fn orphaned(self) -> Option<Word> {
         let settled = self.has(VALID) && !self.has(READING | WRITING | ORPHAN);
@@ -287,7 +287,7 @@ impl Word {
         self.has(DIRTY | WRITING)
     }
 
-    /// To be written by a checkpoint that begins now. Whoever has the page exclusively may have logged a
+    /// To be written by a checkpoint that begins now. A thread that has the page exclusively may have logged a
     /// change that is not marked yet, so such a page counts as dirty. `None` for a page that is clean.
     pub(crate) fn due(self) -> Option<Word> {
         let here = self.has(VALID) && !self.has(ORPHAN);
@@ -354,20 +354,20 @@ mod tests {
 
     #[test]
     fn one_step_pins_latches_and_counts_the_use() {
-        let word = RESIDENT.entered(Mode::Shared, Touch::Count).unwrap();
+        let word = RESIDENT.acquired(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (1, 1, 1));
-        let word = word.entered(Mode::Shared, Touch::Count).unwrap();
+        let word = word.acquired(Mode::Shared, Touch::Count).unwrap();
         assert_eq!((word.pins(), word.shared(), word.usage()), (2, 2, 2));
-        assert_eq!(word.entered(Mode::Exclusive, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Exclusive, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Latched);
-        assert!(word.entered(Mode::Pin, Touch::Count).is_some());
+        assert!(word.acquired(Mode::Pin, Touch::Count).is_some());
     }
 
     #[test]
     fn wrd_1_exclusive_excludes_everyone_else() {
-        let word = RESIDENT.entered(Mode::Exclusive, Touch::Count).unwrap();
+        let word = RESIDENT.acquired(Mode::Exclusive, Touch::Count).unwrap();
         for mode in [Mode::Shared, Mode::Exclusive] {
-            assert_eq!(word.entered(mode, Touch::Count), None);
+            assert_eq!(word.acquired(mode, Touch::Count), None);
             assert_eq!(word.latched(mode), None);
         }
         assert_eq!(word.checked(), word);
@@ -382,7 +382,7 @@ mod tests {
             assert!(!word.has(VALID));
             assert_eq!(word.checked(), word);
             for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
-                assert_eq!(word.entered(mode, Touch::Count), None, "[WRD-3] {word:?}");
+                assert_eq!(word.acquired(mode, Touch::Count), None, "[WRD-3] {word:?}");
             }
         }
     }
@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn a_waiting_writer_keeps_new_readers_out() {
         let word = Word(VALID | PIN | SHARED | EXCLUSIVE_WAITS);
-        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Shared, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Latched);
         assert_eq!(word.latched(Mode::Shared), None);
         let free = Word(word.0 - SHARED);
@@ -427,7 +427,7 @@ mod tests {
     fn use_counts_to_its_limit_and_ages_to_zero() {
         let mut word = RESIDENT;
         for _ in 0..10 {
-            word = word.entered(Mode::Pin, Touch::Count).unwrap();
+            word = word.acquired(Mode::Pin, Touch::Count).unwrap();
         }
         assert_eq!(word.usage(), USAGE_MAX);
         for _ in 0..10 {
@@ -435,7 +435,7 @@ mod tests {
         }
         assert_eq!((word.usage(), word.pins()), (0, 10));
         for _ in 0..3 {
-            word = word.entered(Mode::Pin, Touch::Once).unwrap();
+            word = word.acquired(Mode::Pin, Touch::Once).unwrap();
         }
         assert_eq!(word.usage(), 1);
     }
@@ -444,14 +444,14 @@ mod tests {
     #[should_panic(expected = "[WRD-2]")]
     fn wrd_2_too_many_pins_are_refused_before_they_overflow() {
         let full = Word(VALID + (COUNT_MAX + 1) * PIN);
-        assert_eq!(full.entered(Mode::Pin, Touch::Count), None);
+        assert_eq!(full.acquired(Mode::Pin, Touch::Count), None);
         full.obstacle();
     }
 
     #[test]
     fn a_page_on_its_way_in_can_be_pinned_and_not_latched() {
         let word = Word(READING | EXCLUSIVE | PIN);
-        assert_eq!(word.entered(Mode::Shared, Touch::Count), None);
+        assert_eq!(word.acquired(Mode::Shared, Touch::Count), None);
         assert_eq!(word.obstacle(), Obstacle::Reading);
         assert_eq!(word.pinned(Touch::Once).unwrap().pins(), 2);
         assert_eq!(OWNED.pinned(Touch::Once), None);

@@ -15,7 +15,7 @@ use crate::cache::table::PageTable;
 fn with(frames: usize, resident: &[u32]) -> Arc<Model> {
     let pool = Model::new(frames, 2);
     for &block in resident {
-        assert_eq!(pool.enter(block, Mode::Pin).unwrap(), block);
+        assert_eq!(pool.acquire(block, Mode::Pin).unwrap(), block);
         pool.frames().unpin(block);
     }
     pool
@@ -43,23 +43,23 @@ fn loom_tab_5_a_page_that_comes_in_meanwhile_keeps_its_entry() {
 fn loom_tab_5_two_in_a_chunk_that_goes_find_their_entries() {
     check(3, || {
         let table = Arc::new(PageTable::new());
-        assert!(table.entry(0).list(7));
+        assert!(table.entry(0).map(7));
         let of = |job: fn(&PageTable)| {
             let table = Arc::clone(&table);
             thread::spawn(move || job(&table))
         };
         let leaves = of(|table| {
-            table.entry(0).unlist(7);
+            table.entry(0).unmap(7);
             assert_eq!(table.lookup(0), NO_FRAME);
         });
         let comes = of(|table| {
-            assert!(table.entry(1).list(8));
+            assert!(table.entry(1).map(8));
             assert_eq!(table.lookup(1), 8, "[TAB-5] an entry was wiped out");
         });
         table.give_back(usize::MAX);
         leaves.join().unwrap();
         comes.join().unwrap();
-        assert_eq!(table.listed_from(0).collect::<Vec<_>>(), [(1, 8)], "[TAB-5]");
+        assert_eq!(table.mapped_from(0).collect::<Vec<_>>(), [(1, 8)], "[TAB-5]");
     });
 }
 
@@ -77,18 +77,18 @@ fn loom_tab_5_memory_goes_after_the_last_page() {
     });
 }
 
-/// Whoever hits or looks gets the page or nothing: never another one's.
+/// A hit, or an optimistic read, gives the page or nothing: never another one's.
 #[test]
-fn loom_tab_5_a_hit_and_a_look_beside_memory_that_goes() {
+fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
     check(3, || {
         let pool = with(1, &[0]);
         let one = run(&pool, |pool| {
-            let seen = pool.look(0).and_then(|look| pool.read_by(look));
+            let seen = pool.optimistic(0).and_then(|seen| pool.read_by(seen));
             assert!(seen.is_none_or(|seen| seen == 10), "[OPT-1] {seen:?}");
             let strategy = &AccessStrategy::NORMAL;
             if let Some(held) = pool.cache.hit(&pool.file, 0, Mode::Shared, strategy) {
                 assert_eq!(pool.read(held.frame), 10, "[TAB-4]");
-                pool.frames().leave_shared(held.frame);
+                pool.frames().release_shared(held.frame);
             }
         });
         if pool.evict(0) {
@@ -104,7 +104,7 @@ fn loom_tab_5_a_hit_and_a_look_beside_memory_that_goes() {
 
 /// The count stands for the entries where they are gone through: see `loom_rsz_1`.
 #[test]
-fn loom_rsz_1_a_page_listed_in_a_chunk_that_was_given_back_does_not_outlive_a_truncation() {
+fn loom_rsz_1_a_page_mapped_in_a_chunk_that_was_given_back_does_not_outlive_a_truncation() {
     check(4, || {
         let pool = with(1, &[0]);
         assert!(pool.evict(0));

@@ -40,7 +40,7 @@ pub(super) fn run<R: 'static>(
 /// A pool with block 0 in frame 0, held by nobody.
 pub(super) fn with_block_0(frames: usize, blocks: u64) -> Arc<Model> {
     let pool = Model::new(frames, blocks);
-    assert_eq!(pool.enter(0, Mode::Pin).unwrap(), 0);
+    assert_eq!(pool.acquire(0, Mode::Pin).unwrap(), 0);
     pool.frames().unpin(0);
     pool
 }
@@ -50,7 +50,7 @@ fn add_one_by_latch(pool: &Model) {
     pool.latch_pinned(0, Mode::Exclusive);
     assert!(!pool.frames().get(0).version().is_multiple_of(2), "[FRM-2] held exclusively");
     pool.add(0, 1);
-    pool.frames().leave_exclusive(0);
+    pool.frames().release_exclusive(0);
 }
 
 #[test]
@@ -99,11 +99,11 @@ fn loom_prk_1_readers_and_a_writer_wake_each_other() {
 fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         let writer = run(&pool, add_one_by_latch);
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         assert_eq!(pool.read(0), 10);
-        pool.frames().leave_shared(0);
+        pool.frames().release_shared(0);
         writer.join().unwrap();
         reader.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 11);
@@ -117,7 +117,7 @@ fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
     check(4, || {
         let pool = Model::new(2, 1);
         let visitor = run(&pool, |pool| pool.value(0).unwrap());
-        let frame = pool.enter(0, Mode::Pin).unwrap();
+        let frame = pool.acquire(0, Mode::Pin).unwrap();
         assert_eq!(visitor.join().unwrap(), 10, "[PRK-1]");
         pool.frames().unpin(frame);
         pool.assert_settled();
@@ -128,12 +128,12 @@ fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
 fn loom_prk_1_a_downgrade_wakes_readers() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Exclusive).unwrap();
+        pool.acquire(0, Mode::Exclusive).unwrap();
         let reader = run(&pool, |pool| pool.value(0).unwrap());
         pool.add(0, 1);
         pool.frames().downgrade(0);
         assert_eq!(reader.join().unwrap(), 11, "[PRK-1]");
-        pool.frames().leave_shared(0);
+        pool.frames().release_shared(0);
         pool.assert_settled();
     });
 }
@@ -143,7 +143,7 @@ fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
     check(4, || {
         let pool = with_block_0(1, 1);
         pool.change(0, 1).unwrap();
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         assert!(pool.frames().begin_write(0));
         let truncation = run(&pool, |pool| pool.truncate(0));
         pool.frames().copied(0);
@@ -156,7 +156,7 @@ fn loom_prk_1_the_end_of_a_write_wakes_a_truncation() {
 }
 
 fn add_one_by_upgrade(pool: &Model) {
-    pool.enter(0, Mode::Shared).unwrap();
+    pool.acquire(0, Mode::Shared).unwrap();
     let seen = pool.read(0);
     let version = pool.frames().get(0).version();
     if pool.frames().try_upgrade(0) {
@@ -170,7 +170,7 @@ fn add_one_by_upgrade(pool: &Model) {
     pool.add(0, 1);
     pool.frames().downgrade(0);
     assert!(pool.read(0) > seen);
-    pool.frames().leave_shared(0);
+    pool.frames().release_shared(0);
 }
 
 #[test]
@@ -197,10 +197,10 @@ fn loom_frm_1_a_pinned_frame_keeps_its_page() {
                 }
             });
             let frame = pool.lookup(0);
-            if pool.frames().enter(frame, tag(0), mode, Touch::Count).is_some() {
+            if pool.frames().acquire(frame, tag(0), mode, Touch::Count).is_some() {
                 assert_eq!(pool.read(frame), 10, "[FRM-1] another page in a pinned frame");
                 assert!(pool.frames().get(frame).holds(tag(0)), "[FRM-1]");
-                pool.frames().leave(frame, mode);
+                pool.frames().release(frame, mode);
             }
             other.join().unwrap();
             pool.assert_settled();
@@ -253,8 +253,8 @@ fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
     });
 }
 
-/// The frame of a failed load goes to another page at once. Whoever follows the entry that led to it, and compares
-/// nothing else, would take that page for its own.
+/// The frame of a failed load goes to another page at once. A thread that follows the entry that led to it, and
+/// compares nothing else, would take that page for its own.
 #[test]
 fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     for ahead in [false, true] {
@@ -278,8 +278,8 @@ fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     }
 }
 
-/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is listed by then or
-/// is not: its entry is not the one to go.
+/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is mapped by then
+/// or is not: its entry is not the one to go.
 #[test]
 fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
     check(3, || {
@@ -298,7 +298,7 @@ fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
 }
 
 /// One thread comes with an entry that was true a moment ago and waits for a load that is then
-/// called off, because a third thread's was listed first.
+/// called off, because a third thread's was mapped first.
 #[test]
 fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
     check(2, || {
@@ -321,10 +321,10 @@ fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
 fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
     check(3, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Exclusive).unwrap();
+        pool.acquire(0, Mode::Exclusive).unwrap();
         pool.spoil(0);
         let visitor = run(&pool, |pool| pool.value(0));
-        pool.frames().leave_exclusive(0);
+        pool.frames().release_exclusive(0);
         if pool.evict(0) {
             let error = pool.value(0).unwrap_err();
             assert!(matches!(error, Error::Corrupt { .. }), "[LOD-2] {error}");
@@ -374,7 +374,7 @@ fn loom_lnd_2_a_page_that_lands_on_another_thread_wakes_who_waits() {
     });
 }
 
-/// Whoever comes first lands it for the other, too.
+/// The first to come completes it for the other, too.
 #[test]
 fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     check(3, || {
@@ -388,7 +388,7 @@ fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     });
 }
 
-/// Listed, and not submitted yet: who comes then waits for both.
+/// Mapped, and not submitted yet: a thread that comes then waits for both.
 #[test]
 fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     check(3, || {
@@ -402,7 +402,7 @@ fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     });
 }
 
-/// Its error is nobody's: who waited reads by itself, and is told what is wrong then.
+/// Its error is nobody's: a thread that waited reads by itself, and is told what is wrong then.
 #[test]
 fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     check(3, || {
@@ -411,7 +411,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
         assert!(pool.prefetch(0));
         let lander = run(&pool, |pool| pool.end_request());
         let error = pool.value(0).unwrap_err();
-        assert!(matches!(error, Error::Corrupt { .. }), "[LND-1] {error}");
+        assert!(matches!(error, Error::Corrupt { .. }), "[CPL-1] {error}");
         lander.join().unwrap();
         assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "told of another's read");
         assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
@@ -419,7 +419,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     });
 }
 
-/// The waker is registered while the load lands: it is woken, or finds the page here.
+/// The waker is registered while the load completes: it is woken, or finds the page here.
 #[test]
 fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
     for readable in [true, false] {
@@ -476,14 +476,14 @@ fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
     for dropped in [true, false] {
         check(3, move || {
             let pool = with_block_0(1, 1);
-            pool.enter(0, Mode::Shared).unwrap();
+            pool.acquire(0, Mode::Shared).unwrap();
             let (mut held, waker) = (None, waker());
             assert!(pool.poll_value(0, Mode::Exclusive, &mut held, &waker).is_pending());
             let reader = run(&pool, |pool| pool.value(0).unwrap());
             if dropped {
                 held.take().into_iter().for_each(|held| pool.cache.let_go(held));
             }
-            pool.frames().leave_shared(0);
+            pool.frames().release_shared(0);
             assert_eq!(reader.join().unwrap(), 10, "[PRK-2]");
             held.into_iter().for_each(|held| pool.cache.let_go(held));
             pool.assert_settled();
@@ -514,12 +514,12 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
         pool.change(0, 1).unwrap();
         let evictor = run(&pool, |pool| pool.evict(0));
         let user = run(&pool, |pool| {
-            pool.enter(0, Mode::Exclusive).unwrap();
+            pool.acquire(0, Mode::Exclusive).unwrap();
             pool.add(0, 1);
             pool.mark_dirty(0, 0, Lsn(3));
-            pool.frames().leave_exclusive(0);
+            pool.frames().release_exclusive(0);
         });
-        pool.enter(0, Mode::Shared).unwrap();
+        pool.acquire(0, Mode::Shared).unwrap();
         assert!(pool.frames().begin_write(0));
         let lsn = pool.frames().copied(0);
         pool.frames().unlatch_shared(0);
@@ -531,13 +531,13 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
     });
 }
 
-/// Looks at block 0 as somebody whose entry may be old by then, and reads it twice by one look.
-fn look_twice(pool: &Model, allowed: &[u64]) {
-    let Some(look) = pool.look(0) else { return };
-    let Some(one) = pool.read_by(look) else { return };
+/// Reads block 0 optimistically, as somebody whose entry may be old by then, and twice by one guard.
+fn read_twice(pool: &Model, allowed: &[u64]) {
+    let Some(seen) = pool.optimistic(0) else { return };
+    let Some(one) = pool.read_by(seen) else { return };
     assert!(allowed.contains(&one), "[OPT-1] {one} is not what the page ever said");
-    if let Some(two) = pool.read_by(look) {
-        assert_eq!(one, two, "[OPT-1] one look, two states");
+    if let Some(two) = pool.read_by(seen) {
+        assert_eq!(one, two, "[OPT-1] one guard, two states");
     }
 }
 
@@ -547,14 +547,14 @@ fn loom_opt_1_an_optimistic_reader_sees_one_state_while_a_writer_works() {
         let pool = with_block_0(1, 1);
         let writer = run(&pool, |pool| {
             for _ in 0..2 {
-                pool.enter(0, Mode::Exclusive).unwrap();
+                pool.acquire(0, Mode::Exclusive).unwrap();
                 pool.add(0, 1);
-                pool.frames().leave_exclusive(0);
+                pool.frames().release_exclusive(0);
             }
         });
-        look_twice(&pool, &[10, 11, 12]);
+        read_twice(&pool, &[10, 11, 12]);
         writer.join().unwrap();
-        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(12));
+        assert_eq!(pool.read_by(pool.optimistic(0).unwrap()), Some(12));
     });
 }
 
@@ -569,7 +569,7 @@ fn loom_opt_1_an_optimistic_reader_never_takes_another_page_for_its_own() {
             // As if somebody had written it meanwhile.
             assert_eq!(pool.value(0).unwrap(), 10);
         });
-        look_twice(&pool, &[10]);
+        read_twice(&pool, &[10]);
         other.join().unwrap();
     });
 }
@@ -581,8 +581,8 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
         pool.spoil(0);
         let other = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
         let waiter = run(&pool, |pool| drop(pool.value(0).unwrap_err()));
-        if let Some(look) = pool.look(0) {
-            assert_ne!(pool.read_by(look), Some(BAD), "[OPT-1] a page that failed its check");
+        if let Some(seen) = pool.optimistic(0) {
+            assert_ne!(pool.read_by(seen), Some(BAD), "[OPT-1] a page that failed its check");
         }
         other.join().unwrap();
         waiter.join().unwrap();
@@ -590,15 +590,15 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
     });
 }
 
-/// A page that was truncated away and made anew: its old bytes are not valid any more, even while
+/// A page that was truncated away and made again: its old bytes are not valid any more, even while
 /// somebody keeps them pinned.
 #[test]
-fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
+fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
     check(3, || {
         let pool = with_block_0(2, 1);
-        let look = pool.look(0).unwrap();
+        let seen = pool.optimistic(0).unwrap();
         let pinned = run(&pool, |pool| {
-            if let Ok(frame) = pool.enter(0, Mode::Pin) {
+            if let Ok(frame) = pool.acquire(0, Mode::Pin) {
                 thread::yield_now();
                 pool.frames().unpin(frame);
             }
@@ -607,14 +607,14 @@ fn loom_opt_1_a_look_at_a_discarded_page_is_over() {
         });
         pool.truncate(0);
         pool.extend(20);
-        assert_eq!(pool.read_by(look), None, "[OPT-1] a page that is gone is still valid");
+        assert_eq!(pool.read_by(seen), None, "[OPT-1] a page that is gone is still valid");
         pinned.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 20);
         pool.assert_settled();
     });
 }
 
-/// Of a look that clears COLD and a hand that sets it, the later one to change the word has the last say.
+/// Of an optimistic read that clears COLD and a hand that sets it, the later one to change the word has the last say.
 #[test]
 fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
     check(4, || {
@@ -623,7 +623,7 @@ fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
         // Used once, and cold still.
         pool.value(0).unwrap();
         let hand = run(&pool, |pool| pool.frames().age(0));
-        assert_eq!(pool.read_by(pool.look(0).unwrap()), Some(10));
+        assert_eq!(pool.read_by(pool.optimistic(0).unwrap()), Some(10));
         hand.join().unwrap();
         pool.assert_settled();
     });
@@ -651,7 +651,7 @@ fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
 }
 
 /// The frame of a failed load, and with it the error, stays with those who have pinned it, though the page is read
-/// anew meanwhile, and well, into another one.
+/// again meanwhile, and well, into another one.
 #[test]
 fn loom_lod_2_an_error_stays_until_all_who_waited_have_seen_it() {
     check(3, || {

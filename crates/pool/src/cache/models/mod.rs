@@ -30,7 +30,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Came, Disk, Held, Look};
+use super::{Absent, Asked, Cache, Came, Disk, Held, VersionedFrame};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -41,7 +41,7 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 const BAD: u64 = u64::MAX;
 
 /// The queue that carries reads ahead.
-const CARRIER: u8 = 1;
+const QUEUE: u8 = 1;
 
 /// They are no part of what is modelled, and large.
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::new);
@@ -140,9 +140,9 @@ impl Model {
         self.disk[block as usize].load(Ordering::Relaxed)
     }
 
-    fn enter(&self, block: Block, mode: Mode) -> Result<FrameIndex, Error> {
+    fn acquire(&self, block: Block, mode: Mode) -> Result<FrameIndex, Error> {
         let (strategy, absent, reader) = (&AccessStrategy::NORMAL, Absent::Read, ());
-        self.cache.enter(self, &self.file, block, Asked { mode, strategy, absent, reader })
+        self.cache.acquire(self, &self.file, block, Asked { mode, strategy, absent, reader })
     }
 
     fn latch_pinned(&self, frame: FrameIndex, mode: Mode) {
@@ -181,18 +181,18 @@ impl Model {
 
     /// Adds to a page as its user would.
     fn change(&self, block: Block, more: u64) -> Result<(), Error> {
-        let frame = self.enter(block, Mode::Exclusive)?;
+        let frame = self.acquire(block, Mode::Exclusive)?;
         self.add(frame, more);
         self.mark_dirty(block, frame, Lsn::NONE);
-        self.frames().leave_exclusive(frame);
+        self.frames().release_exclusive(frame);
         Ok(())
     }
 
     /// Reads a page as its user would.
     fn value(&self, block: Block) -> Result<u64, Error> {
-        let frame = self.enter(block, Mode::Shared)?;
+        let frame = self.acquire(block, Mode::Shared)?;
         let value = self.read(frame);
-        self.frames().leave_shared(frame);
+        self.frames().release_shared(frame);
         Ok(value)
     }
 
@@ -221,7 +221,7 @@ impl Model {
         Poll::Ready(came.map(|came| {
             (came == Came::Latched).then(|| {
                 let value = self.read(frame);
-                self.frames().leave(frame, mode);
+                self.frames().release(frame, mode);
                 value
             })
         }))
@@ -243,13 +243,13 @@ impl Model {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
             return false;
         };
-        let Some(listed) = self.cache.list(&self.file, block, owned, CARRIER) else {
+        let Some(mapped) = self.cache.map(&self.file, block, owned, QUEUE) else {
             return false;
         };
         if !matches!(self.file.check_now(block), Some(Ok(()))) {
             return false;
         }
-        let load = listed.detach();
+        let load = mapped.detach();
         let mut queue = lock(&self.queue);
         queue.requests.push((block, load));
         queue.drivers.drain(..).for_each(|thread| thread.unpark());
@@ -259,14 +259,14 @@ impl Model {
     /// Ends a read ahead, if one is under way.
     fn end_request(&self) -> bool {
         let request = lock(&self.queue).requests.pop();
-        request.map(|(block, load)| self.land(block, load)).is_some()
+        request.map(|(block, load)| self.complete(block, load)).is_some()
     }
 
     /// A read ahead ends, on this thread.
-    fn land(&self, block: Block, load: Detached) {
-        let mut listed = self.cache.resume(&self.file, block, load);
-        if self.fill(block, listed.loading()) {
-            listed.land();
+    fn complete(&self, block: Block, load: Detached) {
+        let mut mapped = self.cache.resume(&self.file, block, load);
+        if self.fill(block, mapped.loading()) {
+            mapped.complete();
         }
     }
 
@@ -277,14 +277,16 @@ impl Model {
         value != BAD
     }
 
-    fn look(&self, block: Block) -> Option<Look<'_>> {
-        self.cache.look(&self.file, block).or_else(|| self.cache.look_and_count(&self.file, block))
+    fn optimistic(&self, block: Block) -> Option<VersionedFrame<'_>> {
+        self.cache
+            .optimistic(&self.file, block)
+            .or_else(|| self.cache.optimistic_and_count(&self.file, block))
     }
 
     /// As `Optimistic::read`.
-    fn read_by(&self, look: Look<'_>) -> Option<u64> {
-        let [one, two] = self.memory[look.frame as usize].words();
-        if !look.still_valid() {
+    fn read_by(&self, seen: VersionedFrame<'_>) -> Option<u64> {
+        let [one, two] = self.memory[seen.frame as usize].words();
+        if !seen.still_valid() {
             return None;
         }
         assert_eq!(one, two, "[OPT-1] a mix of two states was taken for one");
@@ -344,7 +346,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whatever has happened: when all is quiet, each frame is free or has a listed page.
+    /// Whatever has happened: when all is quiet, each frame is free or has a mapped page.
     fn assert_settled(&self) {
         let mut resident = 0;
         for (frame, it) in self.frames().iter() {
@@ -409,8 +411,8 @@ impl Disk for Model {
         self.memory[loading.frame() as usize].set(0);
     }
 
-    fn drive(&self, _file: &File, carrier: u8, done: &dyn Fn() -> bool) {
-        assert_eq!(carrier, CARRIER);
+    fn drive(&self, _file: &File, number: u8, done: &dyn Fn() -> bool) {
+        assert_eq!(number, QUEUE);
         while !done() {
             let request = {
                 let mut queue = lock(&self.queue);
@@ -421,9 +423,9 @@ impl Disk for Model {
                 request
             };
             match request {
-                Some((block, load)) => self.land(block, load),
-                // Who lands the page wakes its sleepers, of whom this thread is one; a page that is listed
-                // and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
+                Some((block, load)) => self.complete(block, load),
+                // The thread that completes the read wakes its sleepers, of whom this thread is one; a page that is
+                // mapped and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
                 // thread that has waited for a mutex since.
                 None if !done() => park(),
                 None => {}

@@ -10,7 +10,7 @@ use crate::error::{Error, Fate};
 fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
     check(4, || {
         let pool = with_block_0(1, 1);
-        pool.enter(0, Mode::Pin).unwrap();
+        pool.acquire(0, Mode::Pin).unwrap();
         let other = run(&pool, |pool| drop(pool.change(0, 1)));
         let truncation = run(&pool, |pool| pool.truncate(0));
         pool.frames().pin_again(0);
@@ -36,7 +36,7 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
             }
             let other = run(&pool, |pool| drop(pool.value(0)));
             pool.truncate(0);
-            // Who listed it too late is about to take it out again.
+            // A thread that mapped it too late is about to take it out again.
             other.join().unwrap();
             assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
             assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
@@ -45,7 +45,8 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     }
 }
 
-/// Who comes after the file has grown again is not told of the end that it had before, by a load that came too late.
+/// A thread that comes after the file has grown again is not told of the end that it had before, by a load that came
+/// too late.
 #[test]
 fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
     check(4, || {
@@ -111,7 +112,7 @@ fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
 fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     check(2, || {
         let pool = Model::new(2, 2);
-        pool.enter(1, Mode::Pin).unwrap();
+        pool.acquire(1, Mode::Pin).unwrap();
         pool.frames().unpin(0);
         assert!(pool.prefetch(0));
         let hit = run(&pool, |pool| pool.value(1));
@@ -129,7 +130,7 @@ fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     });
 }
 
-/// Whoever reads during a close that fails sees nothing of it; of one that ends well, at most that.
+/// A thread that reads during a close that fails sees nothing of it; of one that ends well, at most that.
 #[test]
 fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
     for synced in [false, true] {

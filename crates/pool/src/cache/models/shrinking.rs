@@ -15,7 +15,7 @@ fn full(frames: usize, blocks: u64) -> Arc<Model> {
     let mut pool = Model::new(frames, blocks);
     Arc::get_mut(&mut pool).unwrap().cache.frame_wait = Duration::ZERO;
     for block in 0..frames as u32 {
-        let frame = pool.enter(block, Mode::Pin).unwrap();
+        let frame = pool.acquire(block, Mode::Pin).unwrap();
         assert_eq!(frame, block);
         pool.frames().unpin(frame);
     }
@@ -82,7 +82,7 @@ fn loom_ext_2_a_pool_that_turns_back_has_all_its_frames() {
     check(3, || {
         let pool = full(3, 4);
         assert!(pool.evict(2));
-        pool.enter(1, Mode::Pin).unwrap();
+        pool.acquire(1, Mode::Pin).unwrap();
         let other = run(&pool, |pool| pool.value(3));
         let error = shrink(&pool, 1).unwrap_err();
         assert!(matches!(error, Error::MemoryInUse { .. }), "[SHR-2] {error}");

@@ -32,20 +32,20 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
         |block: Block| 10 + u64::from(block) + changes[block as usize].load(Ordering::Relaxed);
     match random.u32(0..10) {
         0 | 1 => {
-            let frame = pool.enter(block, Mode::Exclusive).unwrap();
+            let frame = pool.acquire(block, Mode::Exclusive).unwrap();
             assert_eq!(pool.read(frame), said(block), "[FRM-4] block {block} lost a change");
             pool.add(frame, 1);
             count(block);
             pool.mark_dirty(block, frame, Lsn::NONE);
-            pool.frames().leave_exclusive(frame);
+            pool.frames().release_exclusive(frame);
         }
         2 | 3 => {
-            let frame = pool.enter(block, Mode::Shared).unwrap();
+            let frame = pool.acquire(block, Mode::Shared).unwrap();
             assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
-            pool.frames().leave_shared(frame);
+            pool.frames().release_shared(frame);
         }
         4 => {
-            let frame = pool.enter(block, Mode::Shared).unwrap();
+            let frame = pool.acquire(block, Mode::Shared).unwrap();
             if pool.frames().try_upgrade(frame) {
                 pool.add(frame, 1);
                 count(block);
@@ -53,7 +53,7 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
                 pool.frames().downgrade(frame);
             }
             assert_eq!(pool.read(frame), said(block), "[FRM-2] block {block}");
-            pool.frames().leave_shared(frame);
+            pool.frames().release_shared(frame);
         }
         5 => {
             pool.prefetch(block);
@@ -65,10 +65,10 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             pool.evict(frame);
         }
         7 => {
-            let frame = pool.enter(block, Mode::Pin).unwrap();
+            let frame = pool.acquire(block, Mode::Pin).unwrap();
             pool.latch_pinned(frame, Mode::Exclusive);
             assert_eq!(pool.read(frame), said(block), "[FRM-1] not block {block}, or an old one");
-            pool.frames().leave_exclusive(frame);
+            pool.frames().release_exclusive(frame);
         }
         8 => {
             // A request that nobody is about to end is ended here.
@@ -83,8 +83,8 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             }
         }
         _ => {
-            if let Some(look) = pool.look(block)
-                && let Some(value) = pool.read_by(look)
+            if let Some(seen) = pool.optimistic(block)
+                && let Some(value) = pool.read_by(seen)
             {
                 // A change is counted before its latch goes, so no less than is seen.
                 let ever = 10 + u64::from(block)..=said(block);
@@ -115,7 +115,7 @@ fn random_steps(steps: usize, seed: u64) {
     }
 }
 
-/// Blocks come and go, and some cannot be read: whoever asks is told, and no frame is lost.
+/// Blocks come and go, and some cannot be read: the caller is told, and no frame is lost.
 fn truncations(steps: usize, seed: u64) {
     let pool = Model::new(FRAMES, BLOCKS);
     pool.spoil(1);

@@ -37,7 +37,7 @@ impl ClockSweep {
         (self.steps.load(Ordering::Relaxed) % frames as u64) as FrameIndex
     }
 
-    /// Whether a page goes that nobody holds and that was used `usage` times lately (0 to 5).
+    /// Whether a page goes that nobody holds and that was used `usage` times recently (0 to 5).
     pub(crate) fn judge(&self, usage: u8) -> Verdict {
         if usage == 0 { Verdict::Take } else { Verdict::Spare }
     }

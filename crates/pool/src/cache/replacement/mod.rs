@@ -9,4 +9,4 @@ mod ring;
 
 pub(crate) use clock_sweep::{ClockSweep, Verdict};
 pub use ring::AccessStrategy;
-pub(crate) use ring::Slot;
+pub(crate) use ring::RingSlot;

@@ -23,7 +23,7 @@ use crate::tag::PageTag;
 const POOL_SHARE: usize = 8;
 
 /// What one scan is about to do, with the frames it reuses. Made by
-/// [`BufferPool::strategy`](crate::BufferPool::strategy), anew for each scan: its ring is that
+/// [`BufferPool::strategy`](crate::BufferPool::strategy), a new one for each scan: its ring is that
 /// scan's, on however many threads it runs.
 #[derive(Debug)]
 pub struct AccessStrategy {
@@ -39,7 +39,7 @@ struct Ring {
 
 /// A place in a ring, for the page that is about to be loaded.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Slot {
+pub(crate) struct RingSlot {
     place: usize,
     /// What was put here a turn ago.
     pub(crate) last: Option<(FrameIndex, PageTag)>,
@@ -89,17 +89,17 @@ impl AccessStrategy {
     }
 
     /// The next place of the ring.
-    pub(crate) fn next_slot(&self) -> Option<Slot> {
+    pub(crate) fn next_slot(&self) -> Option<RingSlot> {
         let mut ring = locked(self.ring.as_ref()?);
         let place = ring.next;
         ring.next = (place + 1) % ring.slots.len();
         // Taken out, so that two threads of one scan never reuse the same frame.
         let last = ring.slots[place].take();
-        Some(Slot { place, last })
+        Some(RingSlot { place, last })
     }
 
     /// The ring's place now has this page.
-    pub(crate) fn fill_slot(&self, slot: Slot, frame: FrameIndex, tag: PageTag) {
+    pub(crate) fn fill_slot(&self, slot: RingSlot, frame: FrameIndex, tag: PageTag) {
         if let Some(ring) = &self.ring {
             locked(ring).slots[slot.place] = Some((frame, tag));
         }

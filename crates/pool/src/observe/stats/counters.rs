@@ -63,16 +63,16 @@ pub(crate) enum Event {
     Prefetch,
     /// A page read ahead was wanted before it was there.
     PrefetchLate,
-    /// A page wanted ahead was being read by someone else already.
+    /// A page to be prefetched was being read by another thread already.
     PrefetchJoined,
     /// A page nobody had asked for was read, between two others.
     GapPage,
-    /// Look-ahead stood down: there was no clean frame for it.
-    StoodDown,
+    /// Look-ahead backed off: there was no clean frame for it.
+    BackedOff,
 }
 
 impl Event {
-    const COUNT: usize = Event::StoodDown as usize + 1;
+    const COUNT: usize = Event::BackedOff as usize + 1;
 }
 
 /// What is counted for the pool as a whole.
@@ -109,11 +109,11 @@ impl PoolEvent {
 /// Counts per strategy, then the optimistic reads; the rest fills the cache line.
 #[derive(Default)]
 #[repr(align(64))]
-struct Slot([AtomicU64; 8]);
+struct CounterSlot([AtomicU64; 8]);
 
 const OPTIMISTIC: usize = StrategyKind::COUNT;
 
-impl Slot {
+impl CounterSlot {
     /// Adds 1; only for the one thread that has this slot ([STAT-1]).
     #[inline]
     fn add_owned(&self, index: usize) {
@@ -140,10 +140,10 @@ struct PoolEvents([AtomicU64; PoolEvent::COUNT]);
 /// All that a pool counts and times.
 pub(crate) struct Counters {
     /// Nothing but these two pointers is on its cache line, because every hit reads it.
-    slots: Box<[Slot]>,
+    slots: Box<[CounterSlot]>,
     waits: Box<LiveWaits>,
     /// For threads whose number has no slot.
-    shared: Slot,
+    shared: CounterSlot,
     events: [Events; StrategyKind::COUNT],
     pool: PoolEvents,
 }
@@ -156,9 +156,9 @@ impl Counters {
 
     fn with_slots(slots: usize) -> Counters {
         Counters {
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| CounterSlot::default()).collect(),
             waits: Box::default(),
-            shared: Slot::default(),
+            shared: CounterSlot::default(),
             events: Default::default(),
             pool: PoolEvents::default(),
         }
@@ -262,7 +262,7 @@ impl Counters {
                 prefetches_late: event(Event::PrefetchLate),
                 prefetches_joined: event(Event::PrefetchJoined),
                 gap_pages: event(Event::GapPage),
-                stood_down: event(Event::StoodDown),
+                backed_off: event(Event::BackedOff),
             }
         });
         let event = |event: PoolEvent| self.pool.0[event as usize].load(Ordering::Relaxed);

@@ -67,9 +67,9 @@ counts! {
         corrupt_pages: "Pages whose checksum did not match their bytes, or that their codec refused.",
         prefetches: "Pages read ahead of being asked for.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
-        prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
+        prefetches_joined: "Pages to be prefetched that somebody else was reading already.",
         gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
-        stood_down: "Times that look-ahead stood down for want of a clean frame.",
+        backed_off: "Times that look-ahead backed off for want of a clean frame.",
     }
 }
 
@@ -113,7 +113,7 @@ counts! {
         corrupt_pages: "Pages whose checksum did not match their bytes.",
         prefetches: "Pages read ahead of being asked for.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
-        prefetches_joined: "Pages wanted ahead that somebody else was reading already.",
+        prefetches_joined: "Pages to be prefetched that somebody else was reading already.",
         prefetches_wasted: "Pages read ahead that made way for others without having been asked for.",
         gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
     }

@@ -27,7 +27,7 @@ static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, free: BTreeSet::n
 
 thread_local! {
     static NUMBER: Cell<usize> = const { Cell::new(NOT_ASKED) };
-    static OWNED: Owned = const { Owned(Cell::new(None)) };
+    static OWNED: OwnNumber = const { OwnNumber(Cell::new(None)) };
 }
 
 /// The calling thread's number, or one that is larger than any when it has none.
@@ -42,15 +42,15 @@ pub(super) fn get() -> usize {
 pub(super) fn get_or_take() -> usize {
     if NUMBER.get() == NOT_ASKED {
         // A thread so far gone that it could not give a number back does not get one.
-        NUMBER.set(OWNED.try_with(Owned::take).unwrap_or(ENDING));
+        NUMBER.set(OWNED.try_with(OwnNumber::take).unwrap_or(ENDING));
     }
     NUMBER.get()
 }
 
 /// Gives a thread's number back when the thread ends.
-struct Owned(Cell<Option<usize>>);
+struct OwnNumber(Cell<Option<usize>>);
 
-impl Owned {
+impl OwnNumber {
     fn take(&self) -> usize {
         let number = numbers().take();
         self.0.set(Some(number));
@@ -58,7 +58,7 @@ impl Owned {
     }
 }
 
-impl Drop for Owned {
+impl Drop for OwnNumber {
     fn drop(&mut self) {
         // Destructors of other thread-locals may still count after this one.
         NUMBER.set(ENDING);

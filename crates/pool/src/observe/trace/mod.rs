@@ -110,11 +110,11 @@ impl From<forebay_lookahead::Why> for Why {
 /// Two handles on one trace: one for the pool to record in, one to look at it with.
 #[derive(Clone)]
 pub struct Trace {
-    ring: Arc<Mutex<Ring>>,
+    ring: Arc<Mutex<TraceBuffer>>,
     capacity: usize,
 }
 
-struct Ring {
+struct TraceBuffer {
     /// Never more than the trace's capacity.
     events: VecDeque<TraceEvent>,
     dropped: u64,
@@ -171,7 +171,7 @@ impl Trace {
             let bytes = capacity * size_of::<TraceEvent>();
             refused(format!("there is no memory for its {bytes} bytes; ask for fewer events"))
         })?;
-        Ok(Trace { ring: Arc::new(Mutex::new(Ring { events, dropped: 0 })), capacity })
+        Ok(Trace { ring: Arc::new(Mutex::new(TraceBuffer { events, dropped: 0 })), capacity })
     }
 
     /// Returns how many events are kept at most.
@@ -207,7 +207,7 @@ impl Trace {
         debug_assert!(ring.events.len() <= self.capacity, "[TRC-1]");
     }
 
-    fn locked(&self) -> MutexGuard<'_, Ring> {
+    fn locked(&self) -> MutexGuard<'_, TraceBuffer> {
         // Nothing under the lock panics half-way, so a poisoned ring is still whole.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -114,7 +114,7 @@ where
     pub(super) fn place_own(&self) -> Option<usize> {
         self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                self.handle.core().cache.frames.get(frame).word().carrier() == self.carrier
+                self.handle.core().cache.frames.get(frame).word().queue() == self.queue
             }
             State::Named | State::Later => false,
         })
@@ -138,7 +138,7 @@ where
         let start = core.clock.now();
         match own {
             Some(_) => core.cache.frames.rest_while_reading(frame, || {
-                self.watch.wait_until(space.carrier(self.carrier), &|| ready().is_some());
+                self.watch.wait_until(space.queue(self.queue), &|| ready().is_some());
             }),
             None => core.cache.wait_read(&**core, self.handle.file(), frame),
         }
@@ -218,7 +218,7 @@ where
             held.keep();
             if core.cache.check_here(file, frame).is_err() {
                 // Cut off meanwhile; there may be a new page of that number.
-                core.cache.frames.leave(frame, Mode::Shared);
+                core.cache.frames.release(frame, Mode::Shared);
                 return self.read_alone(block);
             }
             core.cache.frames.touch(frame);
@@ -242,13 +242,13 @@ where
         let core = self.handle.core();
         let under_way = || {
             let word = core.cache.frames.get(frame).word();
-            word.has(READING) && word.carrier() == self.carrier
+            word.has(READING) && word.queue() == self.queue
         };
         if !under_way() {
             return false;
         }
         core.cache.frames.rest_while_reading(frame, || {
-            let io = self.handle.file().space.carrier(self.carrier);
+            let io = self.handle.file().space.queue(self.queue);
             self.watch.wait_until(io, &|| !under_way() || self.is_due());
         });
         self.refill();
@@ -274,8 +274,8 @@ where
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
-        if let Some(held) = core.cache.frames.enter(frame, tag, Mode::Shared, use_once) {
-            // What was read together with a neighbour was read from disk all the same.
+        if let Some(held) = core.cache.frames.acquire(frame, tag, Mode::Shared, use_once) {
+            // What was read together with a neighbour was read from disk anyway.
             match ahead {
                 true => {
                     self.pace.read += 1;
@@ -304,7 +304,7 @@ where
         let (mode, strategy, absent) = (Mode::Shared, &self.strategy, Absent::Read);
         let asked = Asked { mode, strategy, absent, reader };
         let core = handle.core();
-        let frame = core.cache.enter(&**core, handle.file(), block, asked)?;
+        let frame = core.cache.acquire(&**core, handle.file(), block, asked)?;
         let page = PageRef::latched(handle, frame, block);
         if !took.get().is_zero() {
             self.stats.read_alone += 1;

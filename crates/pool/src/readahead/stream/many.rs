@@ -6,7 +6,7 @@
 //! read does, up to the first miss.
 //!
 //! Invariants:  [RM-1] nothing that a reader of many waits for depends on another one's next step: a read under way
-//!              is driven by whoever waits for it, and the frames that others have pinned ahead are at most a
+//!              is driven by the thread that waits for it, and the frames that others have pinned ahead are at most a
 //!              quarter of the pool, so that the search for one ends
 //!              [RM-2] as long as blocks are left and the window has room, the queue does not run dry: neither hits
 //!              nor a caller's order that is not the disk's make look-ahead shorter
@@ -53,7 +53,7 @@ impl PagedFile {
     ///
     /// The list may be longer than the pool: pages ahead of the caller are pinned, within what all streams
     /// together may pin, and are asked for in windows, the next when half of one has been taken. A page that was
-    /// given is the caller's to let go of: who collects pages needs a frame for each, and gets
+    /// given is the caller's to let go of: a caller that collects pages needs a frame for each, and gets
     /// [`Error::NoFreeFrame`] for those that have none.
     ///
     /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.

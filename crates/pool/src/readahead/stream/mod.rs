@@ -114,7 +114,7 @@ where
     noted: Vec<Noted>,
     gaps: Gaps,
     private: Option<Private>,
-    carrier: u8,
+    queue: u8,
     /// Whether it may wait for room in a full queue.
     waits: bool,
     share: Share<Arc<Core>>,
@@ -230,7 +230,7 @@ struct Plan {
     distance_most: u32,
     start: u32,
     known: Option<usize>,
-    carrier: u8,
+    queue: u8,
 }
 
 impl Plan {
@@ -267,13 +267,13 @@ impl Plan {
             distance_most,
             start: start.clamp(1, distance_most),
             known: None,
-            carrier: crate::store::tablespace::CARRIER_OWN,
+            queue: crate::store::tablespace::QUEUE_OWN,
         }
     }
 
     fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
-        let carrier = handle.file().space.carrier_of(options.backend.unwrap_or_default())?;
-        let mut plan = Plan { carrier, ..self };
+        let queue = handle.file().space.queue_of(options.backend.unwrap_or_default())?;
+        let mut plan = Plan { queue, ..self };
         if let (Some(_), Policy::Adaptive(adaptive)) = (options.backend, &mut plan.policy) {
             adaptive.by_queue_only();
         }
@@ -352,7 +352,7 @@ where
             noted: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
-            carrier: plan.carrier,
+            queue: plan.queue,
             waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
@@ -379,7 +379,7 @@ where
         self.pace = Pace { refilled: self.handle.core().clock.now(), ..Pace::default() };
     }
 
-    /// Begins anew with other blocks. What is known of the old ones and not given out is forgotten; the
+    /// Begins again with other blocks. What is known of the old ones and not given out is forgotten; the
     /// look-ahead distance is kept, less for what was asked for in vain.
     pub fn reset<B>(&mut self, blocks: B)
     where
@@ -419,7 +419,7 @@ where
         if self.ended || self.paused {
             return None;
         }
-        // Should the iterator panic, it is not asked again.
+        // If the iterator panics, it is not asked again.
         self.ended = true;
         let wanted = self.blocks.next()?;
         self.ended = false;

@@ -92,7 +92,7 @@ where
     /// Whether the queue will soon have less to do than the device has a use for, and a batch has room in the
     /// window.
     fn device_runs_dry(&self, depth: usize) -> bool {
-        let io = self.handle.file().space.carrier(self.carrier);
+        let io = self.handle.file().space.queue(self.queue);
         if io.in_flight() >= KEPT_BUSY * depth {
             return false;
         }
@@ -177,15 +177,15 @@ where
             }
             ReadMode::Inline => self.read_inline(),
             ReadMode::Kernel | ReadMode::Hint => return self.note_runs(mode == ReadMode::Hint),
-            ReadMode::Queue => self.read_runs(self.carrier),
+            ReadMode::Queue => self.read_runs(self.queue),
         };
         self.stats.requests += u64::from(submitted.requests);
         self.stats.asked += u64::from(submitted.pages);
         self.stats.gap_blocks += u64::from(submitted.gaps);
         self.gaps.read(submitted.gaps);
-        self.crowded = submitted.stood_down;
-        if submitted.stood_down {
-            self.stats.stood_down += 1;
+        self.crowded = submitted.backed_off;
+        if submitted.backed_off {
+            self.stats.backed_off += 1;
             self.unpin_all();
             self.distance.halve();
         }
@@ -258,14 +258,14 @@ where
         submitted
     }
 
-    /// Reads `runs` into frames, by the queue `carrier` or, for 0, here and now; pins what was named.
-    fn read_runs(&mut self, carrier: u8) -> Submitted {
+    /// Reads `runs` into frames, by queue `queue` or, for 0, here and now; pins what was named.
+    fn read_runs(&mut self, queue: u8) -> Submitted {
         let ahead = Ahead {
             core: self.handle.core(),
             file: self.handle.file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
-            carrier,
+            queue,
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
@@ -302,7 +302,7 @@ where
                     file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
                     // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
-                    gaps.used += u32::from(word.carrier() > 0);
+                    gaps.used += u32::from(word.queue() > 0);
                     Why::Joined
                 } else {
                     stats.hits += 1;
@@ -389,7 +389,7 @@ where
             file: self.handle.file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
-            carrier: 0,
+            queue: 0,
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,

@@ -10,9 +10,9 @@ pub struct StreamStats {
     pub delivered: u64,
     /// Pages that were in memory when they were named.
     pub hits: u64,
-    /// Pages that the stream asked for ahead.
+    /// Pages that the stream prefetched.
     pub asked: u64,
-    /// Pages wanted ahead that somebody else was reading already.
+    /// Pages to be prefetched that somebody else was reading already.
     pub joined: u64,
     /// Pages read by themselves when it was their turn.
     pub read_alone: u64,
@@ -20,12 +20,12 @@ pub struct StreamStats {
     pub requests: u64,
     /// Pages read through between two that were wanted.
     pub gap_blocks: u64,
-    /// Times that a page asked for ahead was not there yet.
+    /// Times that a prefetched page was not there yet.
     pub waits: u64,
     /// Time spent waiting for them.
     pub waited: Duration,
-    /// Times that look-ahead stood down for want of a clean frame.
-    pub stood_down: u64,
+    /// Times that look-ahead backed off for want of a clean frame.
+    pub backed_off: u64,
     /// Blocks that could not be given.
     pub errors: u64,
     /// Blocks ahead now.

@@ -156,7 +156,7 @@ where
             return Poll::Ready(place);
         }
         let space = &stream.handle.file().space;
-        let attend = || space.driver(stream.carrier).attend(space.carrier(stream.carrier));
+        let attend = || space.driver(stream.queue).attend(space.queue(stream.queue));
         if self.attended.is_none() && stream.place_own().is_some() {
             self.attended = attend().ok();
         }

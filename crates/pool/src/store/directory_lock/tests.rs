@@ -48,7 +48,7 @@ fn hold_if_child() {
     if let Some(directory) = std::env::var_os(CHILD) {
         let _lock = DirectoryLock::take(&PathBuf::from(directory)).unwrap();
         println!("{HELD}");
-        // Ends with the parent, should that die first.
+        // Ends with the parent, if that dies first.
         let _ = std::io::stdin().read_line(&mut String::new());
         std::process::exit(1);
     }

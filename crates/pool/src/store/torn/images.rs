@@ -24,7 +24,7 @@ use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::file::FileCore;
 use crate::tag::Lsn;
 use crate::wal::{PageImage, Wal};
-use crate::writeback::Copy;
+use crate::writeback::PageCopy;
 
 /// Logs the images that are missing of pages that are about to be written; raises `newest` to the last of them.
 ///
@@ -33,7 +33,7 @@ use crate::writeback::Copy;
 pub(super) fn append_missing(
     core: &Core,
     file: &FileCore,
-    copies: &[Copy<'_>],
+    copies: &[PageCopy<'_>],
     newest: &mut Lsn,
 ) -> Result<(), Error> {
     // By the number of when each was copied, not by that of now: a page may have been changed between the
@@ -49,11 +49,11 @@ pub(super) fn append_missing(
 }
 
 /// Notes that the pages have had an image since the redo point: the log has been flushed ([IMG-2]).
-pub(super) fn note(file: &FileCore, copies: &[Copy<'_>]) {
+pub(super) fn note(file: &FileCore, copies: &[PageCopy<'_>]) {
     copies.iter().for_each(|copy| file.table.note_image(copy.block(), copy.redo()));
 }
 
-fn append(wal: &dyn Wal, file: &FileCore, copy: &Copy<'_>) -> Result<Lsn, Error> {
+fn append(wal: &dyn Wal, file: &FileCore, copy: &PageCopy<'_>) -> Result<Lsn, Error> {
     let block = copy.block();
     let image =
         PageImage { tablespace: &file.space.name, file: &file.name, block, bytes: copy.bytes() };

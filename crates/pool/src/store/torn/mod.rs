@@ -4,7 +4,7 @@
 //! leave some sectors of it new and the others old. Its checksum shows that; this module is about having
 //! something to repair it from.
 //!
-//! | way | what it costs | who repairs |
+//! | mode | what it costs | who repairs |
 //! |---|---|---|
 //! | [`TornPages::Images`] | each page once more, in the log, for each checkpoint | the engine's recovery |
 //! | [`TornPages::DoubleWrite`] | each page once more, and a sync for each batch | the opening of the tablespace |
@@ -93,7 +93,7 @@ impl Torn {
     /// # Errors
     /// [`Error::DoubleWrite`]; [`Error::Io`] with what the filesystem said.
     pub(crate) fn open(
-        way: TornPages,
+        mode: TornPages,
         opening: &Opening<'_>,
     ) -> Result<(Torn, Vec<String>), Error> {
         let recovered = double_write::recover(opening)?;
@@ -109,12 +109,12 @@ impl Torn {
                  restore them from the log or a backup"
             ));
         }
-        let torn = match way {
+        let torn = match mode {
             TornPages::Unprotected => {
                 recovered.remove(opening)?;
                 notes.push(
                     "torn pages: unprotected; a crash may leave a page half written, which its \
-                     checksum (if it has one) shows and only a backup repairs; choose another way \
+                     checksum (if it has one) shows and only a backup repairs; choose another mode \
                      with `torn_pages`"
                         .to_owned(),
                 );

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::store::file::FileCore;
 use crate::store::tablespace::Space;
 use crate::tag::Lsn;
-use crate::writeback::Copy;
+use crate::writeback::PageCopy;
 
 /// Whether to wait for writes in place that are under way. Only who has none of its own under way may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Torn {
         &self,
         core: &Core,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
     ) -> Result<(), Error> {
         let mut staging = Staging::default();
         let staged = self.stage(core, file, copies, Waiting::ForWrites, &mut staging)?;
@@ -54,7 +54,7 @@ impl Torn {
         &self,
         core: &Core,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
         waiting: Waiting,
         staging: &mut Staging,
     ) -> Result<bool, Error> {
@@ -86,7 +86,7 @@ impl Torn {
     }
 
     /// The third step, of each batch: the pages may be written.
-    pub(crate) fn made_durable(&self, file: &FileCore, copies: &[Copy<'_>]) {
+    pub(crate) fn made_durable(&self, file: &FileCore, copies: &[PageCopy<'_>]) {
         if let Torn::Images = self {
             images::note(file, copies);
         }

@@ -13,7 +13,7 @@
 //! Invariants:  [CKP-1] a change logged up to the redo point is on disk and synced before the log is told
 //!              [CKP-2] from the redo point to the end of the last write nothing is allocated
 //! Failure:     if anything could not be written or synced the redo point stays where it was; what could
-//!              is written and synced all the same.
+//!              is written and synced anyway.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

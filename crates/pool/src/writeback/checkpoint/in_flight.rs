@@ -16,7 +16,7 @@ use forebay_io::{Batch, Completed, File, Io, Lease, Request};
 
 use crate::core::Core;
 use crate::store::file::FileCore;
-use crate::writeback::Copy;
+use crate::writeback::PageCopy;
 
 /// Between two looks at several queues.
 const REST_MIN: Duration = Duration::from_micros(20);
@@ -25,11 +25,11 @@ const REST_MAX: Duration = Duration::from_millis(1);
 /// Pages that leave in one request.
 pub(super) struct Run<'c> {
     pub(super) tablespace: usize,
-    pub(super) copies: Vec<Copy<'c>>,
+    pub(super) copies: Vec<PageCopy<'c>>,
     pub(super) segment: File,
     /// In the segment, in bytes.
     pub(super) offset: u64,
-    /// Should the write be torn, the pages can be repaired.
+    /// If the write is torn, the pages can be repaired.
     pub(super) is_protected: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct InFlight<'c> {
     queues: Vec<Queue<'c>>,
     /// The queue of each tablespace.
     queue_of: Vec<usize>,
-    spare_copies: Vec<Vec<Copy<'c>>>,
+    spare_copies: Vec<Vec<PageCopy<'c>>>,
     spare_leases: Vec<Vec<Lease>>,
     /// Requests staged or under way, of each tablespace.
     requests: Vec<usize>,
@@ -99,19 +99,19 @@ impl<'c> InFlight<'c> {
     }
 
     /// An empty list of copies.
-    pub(super) fn copies(&mut self) -> Vec<Copy<'c>> {
+    pub(super) fn copies(&mut self) -> Vec<PageCopy<'c>> {
         self.spare_copies.pop().unwrap_or_default()
     }
 
     /// Takes a list of copies back, and lets go of what is in it.
-    pub(super) fn give_back(&mut self, mut copies: Vec<Copy<'c>>) {
+    pub(super) fn give_back(&mut self, mut copies: Vec<PageCopy<'c>>) {
         copies.clear();
         self.spare_copies.push(copies);
     }
 
     pub(super) fn stage_write(&mut self, mut run: Run<'c>) {
         let mut leases = self.spare_leases.pop().unwrap_or_default();
-        leases.extend(run.copies.iter_mut().map(Copy::lend));
+        leases.extend(run.copies.iter_mut().map(PageCopy::lend));
         let request = Request::write(&run.segment, run.offset, leases);
         let request = run.copies[0].file().space.torn.in_place(request);
         self.stage(run.tablespace, request, UnderWay::Write(run));

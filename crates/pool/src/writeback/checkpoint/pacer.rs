@@ -209,13 +209,13 @@ impl Pacer {
         let passed = seen.now.saturating_sub(self.now);
         let waits = seen.foreground;
         for (foreground, waits) in [(&mut self.own, waits.own), (&mut self.ahead, waits.ahead)] {
-            foreground.look(waits, seen.now, passed, self.quiet, self.plan.over);
+            foreground.observe(waits, seen.now, passed, self.quiet, self.plan.over);
         }
         // What the disk had no room for is asked for again, at the pace of catching up.
         let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
         self.asked = self.asked.min(in_hand);
         self.move_on(seen.now, seen.log_bytes);
-        self.note_slip(seen);
+        self.note_lag(seen);
         let verdict = self.verdict(sent);
         self.quiet = seen.in_flight == 0 && matches!(verdict, Verdict::Rest { .. });
         verdict
@@ -288,7 +288,7 @@ impl Pacer {
     }
 
     /// [PAC-5]
-    fn note_slip(&mut self, seen: &Observed) {
+    fn note_lag(&mut self, seen: &Observed) {
         let pages = self.plan.pages;
         if seen.pages_done >= pages {
             return;
@@ -325,7 +325,7 @@ impl Pacer {
 }
 
 /// Where a line comes to from `at`, when the plan is at `planned` and would have `moved` so far
-/// meanwhile, had it moved as it did lately. `speed`: of the line, as a multiple of the plan's. All but
+/// meanwhile, if it had moved as it did recently. `speed`: of the line, as a multiple of the plan's. All but
 /// `speed` are shares of the pages.
 fn line(at: f64, planned: f64, moved: f64, speed: f64) -> f64 {
     let left = 1.0 - planned;
@@ -355,7 +355,7 @@ impl Foreground {
     }
 
     /// `passed`: since the last step. `quiet`: nothing was in flight meanwhile. `over`: the interval.
-    fn look(
+    fn observe(
         &mut self,
         seen: Option<Latency>,
         now: Duration,
@@ -364,7 +364,7 @@ impl Foreground {
         over: Duration,
     ) {
         let Some(Latency { reads, mean }) = seen.filter(|latency| latency.reads > 0) else {
-            // After a while without reads there is nobody to be kind to.
+            // After a while without reads there is nobody to yield to.
             if now.saturating_sub(self.read_at) > over / LOOKS * 4 {
                 self.recent_ns = None;
             }

@@ -270,7 +270,7 @@ impl RequestQueue {
         self.state().running = None;
     }
 
-    /// No more checkpoints: who waits for one is told so.
+    /// No more checkpoints: a thread that waits for one is told so.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;

@@ -142,7 +142,7 @@ impl Syncs<'_, '_> {
             self.core.counters.count_pool(PoolEvent::SyncErrors);
             syncing.failed = true;
             // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
-            // tells of the device all the same.
+            // reports on the device anyway.
             let error = self.core.spaces[number].sync_failed(error);
             tablespace.failed(error);
         }

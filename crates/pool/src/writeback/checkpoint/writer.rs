@@ -31,7 +31,7 @@ use crate::store::file::FileCore;
 use crate::store::torn::{Staging, Waiting};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
-use crate::writeback::{Copy, Copying};
+use crate::writeback::{Copying, PageCopy};
 
 /// Pages of a tablespace in which nothing can be written, passed over at a time.
 const PASSED_AT_ONCE: usize = 1024;
@@ -60,7 +60,7 @@ pub(super) struct Writer<'c> {
 
 /// What came of one page.
 enum Taken<'c> {
-    Copied(Copy<'c>),
+    Copied(PageCopy<'c>),
     /// Somebody else has written it.
     ByOthers,
     /// It went with its file, or with the end of it.
@@ -373,7 +373,7 @@ impl<'c> Writer<'c> {
 
     fn send_of(&mut self, tablespace: usize, waiting: Waiting, checkpoints: &RequestQueue) {
         let of_tablespace = self.staged.iter().filter(|run| run.tablespace == tablespace);
-        let newest = of_tablespace.flat_map(|run| &run.copies).map(Copy::lsn).max();
+        let newest = of_tablespace.flat_map(|run| &run.copies).map(PageCopy::lsn).max();
         let Some(newest) = newest else { return };
         let ready = self
             .ready(tablespace, newest)
@@ -408,7 +408,7 @@ impl<'c> Writer<'c> {
         self.core.flush_log_to(newest)
     }
 
-    /// Sees to it that the runs in hand of a tablespace can be repaired should they be torn, as many as
+    /// Sees to it that the runs in hand of a tablespace can be repaired if they are torn, as many as
     /// there is room for.
     fn protect(
         &mut self,

@@ -10,7 +10,7 @@ use super::rig::Rig;
 use crate::disk::Fault;
 use crate::site::{PAGE, Site, is_io, on_disk, read, wait_until};
 
-/// The error of the only tablespace that failed, which has to be `name`, and what was done all the same.
+/// The error of the only tablespace that failed, which has to be `name`, and what was done nevertheless.
 #[track_caller]
 fn only_failure(
     result: Result<CheckpointReport, Error>,

@@ -64,7 +64,7 @@ fn a_change_logged_and_not_marked_yet_is_waited_for() {
     let other = rig.change(0, 6);
     let mut page = rig.files[0].write(3).unwrap();
     let lsn = rig.log.append();
-    // From here to the marking of the page nothing tells of the change but the latch.
+    // From here to the marking of the page nothing shows the change but the latch.
     let checkpoint = rig.begun(CheckpointOptions::now());
     wait_until("the other page to be written", || on_disk(&rig.files[0], 6) == other.0);
     thread::sleep(Duration::from_millis(20));

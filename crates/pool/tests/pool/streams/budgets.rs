@@ -131,7 +131,7 @@ fn look_ahead_stands_down_while_everything_is_dirty_and_writes_nothing_out_for_i
         let mut stream = stage.file.stream_with((0..20).map(|it| it * 10), &ahead()).unwrap();
         assert_says(&stream.next().unwrap().unwrap(), 0);
         let since = stage.pool.stats().since(&before);
-        assert!(stream.stats().stood_down > 0 && since.total().stood_down > 0, "{kind}");
+        assert!(stream.stats().backed_off > 0 && since.total().backed_off > 0, "{kind}");
         assert_eq!(since.total().writes, 1, "{kind}: for the page that was wanted now");
         for (row, place) in stream.by_ref().zip(1..) {
             assert_says(&row.unwrap(), place * 10);

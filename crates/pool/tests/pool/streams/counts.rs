@@ -1,4 +1,4 @@
-//! What is counted and traced: each page asked for ahead ends as useful or wasted, and says why it was read.
+//! What is counted and traced: each prefetched page ends as useful or wasted, and says why it was read.
 
 use std::thread;
 

@@ -2,7 +2,7 @@
 //!
 //! Unlike at the gate of [`Disk`](crate::disk::Disk), no thread stands still for a read that is kept
 //! back: it is under way as far as everybody knows, and does not arrive. [`Dam::open`] lets all of them
-//! go, together with a request of its own, so that whoever drives or sleeps takes notice.
+//! go, together with a request of its own, so that the threads that drive or sleep take notice.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -87,7 +87,7 @@ impl Dam {
         self.io.submit(request).wait().result.unwrap();
     }
 
-    /// The reads that were started so far, the oldest first, but for those of [`Dam::open`].
+    /// The reads that were started so far, the oldest first, except for those of [`Dam::open`].
     pub(crate) fn reads(&self) -> Vec<Seen> {
         let seen = self.river.seen.lock().unwrap();
         let of_pool = |it: &&Seen| it.op == Op::Read && it.path != self.nudge.path();

@@ -49,23 +49,27 @@ pub(super) fn failures(
     failed
 }
 
-/// The backends, and the ways of reading several blocks at once, each with a place of its own.
-fn ways() -> impl Iterator<Item = (Site, Kind, ReadaheadStrategy)> {
-    let ways = [ReadaheadStrategy::Async, ReadaheadStrategy::Adaptive, ReadaheadStrategy::Prefetch];
-    KINDS.into_iter().flat_map(move |kind| ways.map(|way| (Site::new(), kind, way)))
+/// The backends, and the strategies that read several blocks at once, each with a place of its own.
+fn strategies() -> impl Iterator<Item = (Site, Kind, ReadaheadStrategy)> {
+    let strategies =
+        [ReadaheadStrategy::Async, ReadaheadStrategy::Adaptive, ReadaheadStrategy::Prefetch];
+    KINDS.into_iter().flat_map(move |kind| strategies.map(|strategy| (Site::new(), kind, strategy)))
 }
 
 #[test]
 fn one_bad_block_in_a_combined_read_fails_alone() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };
         stage.dam.rule(|it| if covers(it, 5) { Fault::Fail(OsError::EIO) } else { Fault::None });
-        let failed = failures(&stage, 64, way);
-        assert_eq!(failed.len(), 1, "{kind} {way}: {failed:?}");
-        assert!(failed[0].0 == 5 && is_io(&failed[0].1, OsError::EIO), "{kind} {way}: {failed:?}");
+        let failed = failures(&stage, 64, strategy);
+        assert_eq!(failed.len(), 1, "{kind} {strategy}: {failed:?}");
+        assert!(
+            failed[0].0 == 5 && is_io(&failed[0].1, OsError::EIO),
+            "{kind} {strategy}: {failed:?}"
+        );
         let combined = stage.dam.reads().iter().any(|it| it.len > PAGE as u64);
-        assert!(combined || way == ReadaheadStrategy::Prefetch, "{kind} {way}");
-        assert!(!stage.file.is_resident(5) && stage.file.is_resident(4), "[LND-2] {kind}");
+        assert!(combined || strategy == ReadaheadStrategy::Prefetch, "{kind} {strategy}");
+        assert!(!stage.file.is_resident(5) && stage.file.is_resident(4), "[CPL-2] {kind}");
         stage.dam.rule(|_| Fault::None);
         assert_says(&stage.file.read(5).unwrap(), 5);
         assert_settled(&stage);
@@ -74,7 +78,7 @@ fn one_bad_block_in_a_combined_read_fails_alone() {
 
 #[test]
 fn an_error_that_goes_away_on_the_second_try_is_nobodys() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };
         let mut failures_left = 2;
         stage.dam.rule(move |it| {
@@ -84,52 +88,52 @@ fn an_error_that_goes_away_on_the_second_try_is_nobodys() {
             }
             Fault::None
         });
-        let failed = failures(&stage, 64, way);
-        assert!(failed.is_empty(), "{kind} {way}: {failed:?}");
+        let failed = failures(&stage, 64, strategy);
+        assert!(failed.is_empty(), "{kind} {strategy}: {failed:?}");
         let errors = stage.pool.stats().total().read_errors;
-        assert!(errors >= 1 || way == ReadaheadStrategy::Prefetch, "{kind} {way}");
+        assert!(errors >= 1 || strategy == ReadaheadStrategy::Prefetch, "{kind} {strategy}");
         assert_settled(&stage);
     }
 }
 
 #[test]
 fn every_read_ahead_may_fail_and_every_page_still_comes() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 64, 200) else { continue };
         stage.dam.rule(|it| match it.op() == Op::Read && it.remaining() > PAGE as u64 {
             true => Fault::Fail(OsError::EIO),
             false => Fault::None,
         });
-        let failed = failures(&stage, 200, way);
-        assert!(failed.is_empty(), "{kind} {way}: {failed:?}");
+        let failed = failures(&stage, 200, strategy);
+        assert!(failed.is_empty(), "{kind} {strategy}: {failed:?}");
         assert_settled(&stage);
     }
 }
 
 #[test]
 fn short_reads_are_continued_to_their_end() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };
         let mut random = fastrand::Rng::with_seed(5);
         stage.dam.rule(move |it| match it.op() == Op::Read && random.bool() {
             true => Fault::Short(random.u64(1..=3 * PAGE as u64)),
             false => Fault::None,
         });
-        let failed = failures(&stage, 64, way);
-        assert!(failed.is_empty(), "{kind} {way}: {failed:?}");
+        let failed = failures(&stage, 64, strategy);
+        assert!(failed.is_empty(), "{kind} {strategy}: {failed:?}");
         assert_settled(&stage);
     }
 }
 
 #[test]
 fn a_wrong_checksum_is_its_own_blocks_error() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(mut stage) = stage(&site, kind, 256, 64) else { continue };
         [7, 40].iter().for_each(|&block| damage(&stage, block));
         stage.file = reopened(&stage.pool, stage.file);
-        let failed = failures(&stage, 64, way);
+        let failed = failures(&stage, 64, strategy);
         let blocks: Vec<u32> = failed.iter().map(|(block, _)| *block).collect();
-        assert_eq!(blocks, [7, 40], "{kind} {way}: {failed:?}");
+        assert_eq!(blocks, [7, 40], "{kind} {strategy}: {failed:?}");
         for (wrong, error) in &failed {
             assert!(matches!(error, Error::Corrupt { block, .. } if block == wrong), "{error}");
         }
@@ -140,17 +144,17 @@ fn a_wrong_checksum_is_its_own_blocks_error() {
 
 #[test]
 fn a_file_cut_behind_the_pools_back_gives_the_pages_before_the_cut() {
-    for (site, kind, way) in ways() {
+    for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };
         let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
         raw.set_len(at(21) + 100).unwrap();
-        let failed = failures(&stage, 64, way);
+        let failed = failures(&stage, 64, strategy);
         let blocks: Vec<u32> = failed.iter().map(|(block, _)| *block).collect();
-        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[LND-1] {kind}");
+        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[CPL-1] {kind}");
         for (_, error) in &failed {
             assert!(matches!(error, Error::Io(forebay_io::Error::PastEnd { .. })), "{error}");
         }
-        assert!((0..21).all(|block| stage.file.is_resident(block)), "[LND-1] {kind}");
+        assert!((0..21).all(|block| stage.file.is_resident(block)), "[CPL-1] {kind}");
         raw.set_len(at(64)).unwrap();
         assert_settled(&stage);
     }
@@ -175,8 +179,8 @@ fn an_error_reaches_every_stream_that_joined_and_nobody_else() {
 
 /// Checksums would tell a page that has not come in from one that has; here there are none.
 #[test]
-fn lnd_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
-    for (site, kind, way) in ways() {
+fn cpl_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
+    for (site, kind, strategy) in strategies() {
         let Some(mut stage) = stage(&site, kind, 256, 64) else { continue };
         let options = FileOptions::new().checksum(Checksum::Off);
         let bare = stage.pool.open_file("bare", &options.clone().create(true)).unwrap();
@@ -188,16 +192,17 @@ fn lnd_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() 
             true => Fault::Fail(OsError::EIO),
             false => Fault::None,
         });
-        let failed = failures(&stage, 64, way);
-        assert!(failed.is_empty(), "[LND-1] {kind} {way}: {failed:?}");
+        let failed = failures(&stage, 64, strategy);
+        assert!(failed.is_empty(), "[CPL-1] {kind} {strategy}: {failed:?}");
 
         stage.dam.rule(|_| Fault::None);
         stage.file.close().unwrap();
         stage.file = stage.pool.open_file("bare", &options).unwrap();
         let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
         raw.set_len(at(21) + 100).unwrap();
-        let blocks: Vec<u32> = failures(&stage, 64, way).iter().map(|(block, _)| *block).collect();
-        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[LND-1] {kind} {way}");
+        let blocks: Vec<u32> =
+            failures(&stage, 64, strategy).iter().map(|(block, _)| *block).collect();
+        assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[CPL-1] {kind} {strategy}");
         raw.set_len(at(64)).unwrap();
         assert_settled(&stage);
     }

@@ -1,4 +1,4 @@
-//! Pausing, beginning anew, leaving: with reads under way, with nobody left to drive them.
+//! Pausing, beginning again, leaving: with reads under way, with nobody left to drive them.
 
 use std::thread;
 use std::time::Duration;
@@ -125,7 +125,7 @@ fn a_plain_read_takes_a_page_that_a_dropped_stream_left_under_way() {
             reader.join().unwrap();
         });
         let expected: Vec<u64> = APART.iter().map(|&block| u64::from(block)).collect();
-        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
+        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
 }
@@ -287,7 +287,7 @@ fn abandoned(site: &Site, own: Kind, kind: Kind, turn: &str) -> Option<(BufferPo
 }
 
 #[test]
-fn what_an_abandoned_stream_left_is_taken_in_by_whoever_needs_it() {
+fn what_an_abandoned_stream_left_is_taken_in_by_who_needs_it() {
     let site = Site::new();
     let chosen =
         [(Kind::Threads, Kind::Sync), (Kind::Sync, Kind::Uring), (Kind::Sync, Kind::Threads)];
@@ -330,7 +330,7 @@ fn streams_that_are_begun_and_dropped_leave_frames_for_others() {
             let block = 639 - turn;
             assert_says(&file.read(block).unwrap(), block);
         }
-        wait_until("what is under way to land", || {
+        wait_until("what is under way to complete", || {
             drop(file.read(0).unwrap());
             pool.view().iter().all(|frame| frame.pins == 0) || kind == Kind::Sync
         });

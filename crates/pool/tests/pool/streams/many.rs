@@ -65,7 +65,7 @@ fn rm_2_a_miss_after_many_hits_asks_for_all_that_follows() {
     // The miss asks for a few; each page after it for another batch, as 32 requests do not keep the queue busy.
     assert_eq!(many.by_ref().take(1100).filter(Result::is_ok).count(), 1100);
     let requests = stage.dam.reads().len() + stage.dam.waiting();
-    // 32 blocks to a request, but for the last one of a batch.
+    // 32 blocks to a request, except for the last one of a batch.
     assert!((32..40).contains(&requests), "[RM-2] {requests} requests for 1,000 blocks");
     drop(many);
     stage.dam.open();
@@ -272,7 +272,7 @@ fn others_evict_truncate_and_close_meanwhile() {
                 file.truncate(60).unwrap();
                 file.extend(60).unwrap();
                 if round % 8 == 7 {
-                    // Refused while a page is in use; another file of the pool closes all the same.
+                    // Refused while a page is in use; another file of the pool closes anyway.
                     let other = numbered(pool, "other", 4, 1);
                     let blocks = [3, 2, 1, 0];
                     assert_eq!(other.read_many(&blocks).filter(Result::is_ok).count(), 4);

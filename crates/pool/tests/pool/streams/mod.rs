@@ -12,12 +12,12 @@ mod descriptors;
 mod faults;
 mod leaving;
 mod many;
+mod modes;
 mod order;
 mod plain;
 mod prefetch;
 mod sharing;
 mod soak;
-mod ways;
 
 use forebay::{
     BufferPool, DeviceCosts, Error, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
@@ -85,7 +85,7 @@ fn ahead() -> StreamOptions {
     StreamOptions::new().readahead(ReadaheadStrategy::Async)
 }
 
-/// The backends that drive their reads in different ways.
+/// The backends that drive their reads differently.
 const KINDS: [Kind; 3] = [Kind::Uring, Kind::Threads, Kind::Sync];
 
 /// Asserts that block `block` says what it should.
@@ -105,7 +105,7 @@ fn assert_settled(stage: &Stage) {
         assert_eq!(
             (frame.pins, frame.reading || frame.writing, frame.orphan),
             (0, false, false),
-            "[DPT-2] {frame}"
+            "[SUB-2] {frame}"
         );
     }
     let stats = pool.stats();

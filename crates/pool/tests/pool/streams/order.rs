@@ -68,7 +68,7 @@ pub(super) fn check(
     assert_eq!(places, (0..blocks.len()).collect::<Vec<_>>(), "[RS-2] {what}");
 }
 
-fn every_way(site: &Site, kind: Kind, cache: CacheMode, page_bytes: usize, count: usize) {
+fn every_strategy(site: &Site, kind: Kind, cache: CacheMode, page_bytes: usize, count: usize) {
     let name = format!("{kind} {cache} {page_bytes}");
     let (pool, file) = match real(site, &name, cache, page_bytes, 130) {
         Ok(made) => made,
@@ -98,7 +98,7 @@ fn blocks_come_back_as_they_were_named_over_every_backend_and_strategy() {
     for kind in Kind::ALL {
         for cache in [CacheMode::Buffered, CacheMode::Direct] {
             if kind.serves(cache) {
-                every_way(&site, kind, cache, 4096, 300);
+                every_strategy(&site, kind, cache, 4096, 300);
             }
         }
     }
@@ -108,7 +108,7 @@ fn blocks_come_back_as_they_were_named_over_every_backend_and_strategy() {
 fn large_pages_come_back_as_they_were_named() {
     let site = Site::new();
     for cache in [CacheMode::Buffered, CacheMode::Direct] {
-        every_way(&site, Kind::Threads, cache, 65_536, 120);
+        every_strategy(&site, Kind::Threads, cache, 65_536, 120);
     }
 }
 

@@ -30,7 +30,7 @@ fn a_sequence_of_plain_reads_becomes_few_large_ones() {
             assert!(reads.len() < 100, "{kind}: {} reads of 640 blocks", reads.len());
             assert!(reads.iter().any(|it| it.len >= 16 * PAGE as u64), "{kind}: none is large");
             let expected: Vec<u64> = (0..640).collect();
-            assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
+            assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
             let stats = stage.pool.stats().since(&before);
             assert_eq!(stats.pool.prefetches_useful, stats.total().prefetches, "{kind}");
             assert_settled(&stage);

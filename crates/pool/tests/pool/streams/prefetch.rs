@@ -118,7 +118,7 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
     }
 }
 
-/// A stream of another tablespace does not drive that queue; all the same it gets its pins back.
+/// A stream of another tablespace does not drive that queue; it gets its pins back.
 #[test]
 fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
     let site = Site::new();
@@ -152,7 +152,7 @@ fn a_page_that_cannot_be_had_is_nobodys_error_until_it_is_read() {
         assert_eq!(stage.file.prefetch(&[8, 9, 10, 20, 21, 22]), 6, "{kind}");
         stage.dam.io().drain();
         let here: Vec<u32> = (0..100).filter(|&block| stage.file.is_resident(block)).collect();
-        assert_eq!(here, [20, 22], "[LND-2] {kind}");
+        assert_eq!(here, [20, 22], "[CPL-2] {kind}");
         assert!(is_io(&stage.file.read(9).unwrap_err(), OsError::EIO), "{kind}");
         assert!(matches!(stage.file.read(21), Err(forebay::Error::Corrupt { block: 21, .. })));
         for block in [8, 10, 20, 22] {
@@ -204,7 +204,7 @@ fn a_full_queue_is_not_waited_for() {
     stage.dam.io().drain();
     assert_eq!(stage.file.prefetch(&apart), 500 - depth - 1);
     stage.dam.io().drain();
-    assert_eq!(stage.dam.blocks_read(PAGE).len(), 500, "[DPT-1] each once");
+    assert_eq!(stage.dam.blocks_read(PAGE).len(), 500, "[SUB-1] each once");
     assert_settled(&stage);
 }
 

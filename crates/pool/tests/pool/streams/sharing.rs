@@ -25,7 +25,7 @@ fn a_block_named_often_is_read_once_and_given_each_time() {
         }
         assert!(stream.next().is_none(), "[RS-2] {kind}");
         drop(stream);
-        assert_eq!(stage.dam.blocks_read(PAGE), [3, 9, 20, 50], "[DPT-1] {kind}: each once");
+        assert_eq!(stage.dam.blocks_read(PAGE), [3, 9, 20, 50], "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
 }
@@ -52,7 +52,7 @@ fn what_another_stream_is_reading_is_joined_and_not_read_again() {
             second.join().unwrap();
         });
         let expected: Vec<u64> = (0..32).collect();
-        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
+        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
 }
@@ -154,7 +154,7 @@ fn an_iterator_that_blocks_keeps_nobody_from_the_pages_on_their_way() {
             }
         });
         let expected: Vec<u64> = (0..40).map(|place| place * 10).collect();
-        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[DPT-1] {kind}: each once");
+        assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
 }

@@ -97,7 +97,7 @@ impl Soak {
             };
             match what {
                 0 => self.stream(&mut random, kept),
-                1 => self.look(kept, block),
+                1 => self.read_one(kept, block),
                 2 => self.change(kept, block),
                 3 => self.shorten(block),
                 _ => drop(self.kept.flush_file().unwrap()),
@@ -133,7 +133,7 @@ impl Soak {
         assert!(gone && !kept, "{error}");
     }
 
-    fn look(&self, kept: bool, block: u32) {
+    fn read_one(&self, kept: bool, block: u32) {
         let least = self.least(kept);
         match self.file(kept).read(block) {
             Ok(page) => self.check(kept, block, &page, &least),
@@ -183,7 +183,7 @@ impl Soak {
         options
     }
 
-    /// Takes some of a stream, which is paused, begun anew and left in between.
+    /// Takes some of a stream, which is paused, begun again and left in between.
     fn stream(&self, random: &mut fastrand::Rng, kept: bool) {
         let file = self.file(kept);
         let stream = file.stream_with(Names::new(random, file), &self.options(random));
@@ -193,7 +193,7 @@ impl Soak {
                 0 => stream.pause(),
                 1..6 => stream.resume(),
                 6 => stream.reset(Names::new(random, file)),
-                7 => self.look(kept, random.u32(..BLOCKS)),
+                7 => self.read_one(kept, random.u32(..BLOCKS)),
                 8 => self.change(!kept, random.u32(..BLOCKS)),
                 _ => {}
             }

@@ -274,10 +274,7 @@ fn whatever_protects_pages_from_now_on_those_torn_before_are_repaired() {
     unsynced.crash(&site.path("main"), &crashed, || 0b0011_0000);
     let pool = Site::bare(64).directory(&crashed).build().unwrap();
     assert!(repaired(&pool).is_some());
-    assert!(
-        !crashed.join(DOUBLE_WRITE).exists(),
-        "it would tell of pages that it knows nothing of"
-    );
+    assert!(!crashed.join(DOUBLE_WRITE).exists(), "it would report pages that it knows nothing of");
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     assert_eq!(read(&file, 1), 99);
     assert!(pool.notes().iter().any(|note| note.contains("unprotected")), "{:?}", pool.notes());

@@ -227,7 +227,7 @@ fn a_double_write_file_that_makes_no_sense_is_told_and_left_alone() {
         let error = pool.build().unwrap_err();
         assert!(matches!(&error, Error::DoubleWrite { file } if **file == path), "{error}");
     }
-    // Whereas one that was never finished is made anew.
+    // Whereas one that was never finished is made again.
     file.set_len(100).unwrap();
     file.write_all_at(&[0; 100], 0).unwrap();
     double(site.builder(64)).build().unwrap();

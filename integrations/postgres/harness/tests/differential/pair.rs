@@ -46,7 +46,7 @@ pub(crate) struct Tally {
     statements: usize,
     rows: usize,
     notices: usize,
-    /// Blocks that the kernel was asked for ahead of their reads, without and with the extension.
+    /// Blocks that the kernel prefetched, before their reads, without and with the extension.
     hints: [u64; 2],
     /// Those of the statements for which the extension asks for more than the server, whose bitmap scans ask too.
     pub(crate) gained: u64,
@@ -92,7 +92,7 @@ pub(crate) fn make_world(server: &Server) -> Result<(), String> {
     must(&mut world, "checkpoint")
 }
 
-/// Makes `name` from the template, anew where it is there.
+/// Makes `name` from the template, again where it is there.
 pub(crate) fn make_database(server: &Server, name: &str) -> Result<(), String> {
     let mut postgres = connect(server, "postgres", Load::Nothing)?;
     must(&mut postgres, &format!("drop database if exists {name}"))?;
@@ -127,7 +127,7 @@ pub(crate) fn must(session: &mut Session, sql: &str) -> Result<(), String> {
 }
 
 impl Pair {
-    /// Two databases made anew.
+    /// Two databases made again.
     pub(crate) fn new(server: &Server, load: Load, seed: u64) -> Result<Pair, String> {
         for name in DATABASES {
             make_database(server, name)?;

@@ -231,7 +231,7 @@ impl Scripts {
         let verb = if self.chance(80) { "fetch" } else { "move" };
         let count = self.rng().u8(1..60);
         let at = self.rng().i16(-40..80);
-        let way = match self.rng().u8(..if backward { 12 } else { 4 }) {
+        let direction = match self.rng().u8(..if backward { 12 } else { 4 }) {
             0 => "next".to_owned(),
             1..=3 => format!("forward {count}"),
             4 | 5 => format!("backward {count}"),
@@ -242,7 +242,7 @@ impl Scripts {
             10 => "last".to_owned(),
             _ => "backward all".to_owned(),
         };
-        format!("{verb} {way} from {name}")
+        format!("{verb} {direction} from {name}")
     }
 
     /// Declares `name`, and says whether it goes backward.
@@ -250,8 +250,8 @@ impl Scripts {
         let query = self.ordered();
         let scroll = self.chance(75);
         let hold = if self.chance(15) { " with hold" } else { "" };
-        let way = if scroll { "scroll" } else { "no scroll" };
-        exact(script, format!("declare {name} {way} cursor{hold} for {query}"));
+        let scrolling = if scroll { "scroll" } else { "no scroll" };
+        exact(script, format!("declare {name} {scrolling} cursor{hold} for {query}"));
         script.query = query;
         scroll
     }
@@ -313,8 +313,8 @@ impl Scripts {
             exact(script, change);
         }
         let locking = self.chance(50);
-        let (way, lock) = if locking { ("", " for update") } else { ("scroll ", "") };
-        exact(script, format!("declare c {way}cursor for {query}{lock}"));
+        let (scrolling, lock) = if locking { ("", " for update") } else { ("scroll ", "") };
+        exact(script, format!("declare c {scrolling}cursor for {query}{lock}"));
         script.query = format!("{query}{lock}");
         let mut open = 0;
         for _ in 0..self.rng().u8(4..14) {
@@ -370,7 +370,7 @@ impl Scripts {
                 4 => "drop index child_item".to_owned(),
                 5 => format!("create index on {table} (id)"),
                 6 => "reindex table item".to_owned(),
-                // These are let through, and every session's cache of the relation is built anew.
+                // These are let through, and every session's cache of the relation is built again.
                 7 => format!("grant select on {table} to public"),
                 8 => "alter index item_a_b set (fillfactor = 80)".to_owned(),
                 9 => "alter index child_item set (fillfactor = 80)".to_owned(),

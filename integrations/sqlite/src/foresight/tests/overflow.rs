@@ -89,9 +89,9 @@ fn look_ups(file: &File, which: impl Fn(i64) -> usize) -> Vec<u32> {
     for (page, rows) in leaves {
         order.push(page);
         for row in rows {
-            let way = down(file, 2, row);
-            let leaf = way[way.len() - 1];
-            order.extend(way);
+            let path = down(file, 2, row);
+            let leaf = path[path.len() - 1];
+            order.extend(path);
             let pages = chains(file, leaf).into_iter().find(|(it, _)| *it == row).unwrap().1;
             order.extend(pages.into_iter().take(which(row)));
         }

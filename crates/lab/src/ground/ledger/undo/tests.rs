@@ -162,7 +162,7 @@ fn a_directory_that_cannot_be_removed_is_told() {
     closed(0o500).unwrap();
     let verdict = made(&ours);
     closed(0o700).unwrap();
-    // Root may do it all the same.
+    // Root may do it anyway.
     if !rustix::process::geteuid().is_root() {
         let Verdict::Failed(why) = verdict else { panic!("{verdict:?}") };
         assert!(why.ends_with(&format!("; by hand: rm -r {}", ours.display())), "{why}");

@@ -1,4 +1,4 @@
-//! Tests of the counters: nothing is lost, whoever counts and whenever.
+//! Tests of the counters: nothing is lost, whichever thread counts and whenever.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Barrier};
@@ -173,7 +173,7 @@ fn every_event_has_a_count_of_its_own() {
         Event::PrefetchLate,
         Event::PrefetchJoined,
         Event::GapPage,
-        Event::StoodDown,
+        Event::BackedOff,
     ];
     assert_eq!(events.len(), Event::COUNT);
     for (event, n) in events.into_iter().zip(1..) {
@@ -218,12 +218,12 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
 
 #[test]
 fn what_every_hit_reads_shares_no_cache_line_with_what_others_write() {
-    assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (64, 64));
+    assert_eq!((size_of::<CounterSlot>(), align_of::<CounterSlot>()), (64, 64));
     let counters = Counters::new();
     let line = |address: usize| address / 64;
     let start = std::ptr::from_ref(&counters.slots) as usize;
     let written = [
-        (std::ptr::from_ref(&counters.shared) as usize, size_of::<Slot>()),
+        (std::ptr::from_ref(&counters.shared) as usize, size_of::<CounterSlot>()),
         (std::ptr::from_ref(&counters.events) as usize, size_of_val(&counters.events)),
         (std::ptr::from_ref(&counters.pool) as usize, size_of::<PoolEvents>()),
     ];

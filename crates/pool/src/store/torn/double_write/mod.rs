@@ -37,7 +37,7 @@ use super::opening::Opening;
 use crate::error::Error;
 use crate::tag::{Block, FileId};
 use format::{HEADER_BYTES, Head};
-use ring::{GROUP_PAGES_MAX, GROUPS, Ring};
+use ring::{GROUP_PAGES_MAX, GROUPS, GroupRing};
 
 pub(super) use format::NAME_BYTES_MAX;
 pub(super) use recover::{Recovered, recover};
@@ -65,7 +65,7 @@ pub(crate) struct DoubleWrite {
 }
 
 struct State {
-    ring: Ring,
+    ring: GroupRing,
     /// Threads take groups in the order in which they came.
     turn_next: u64,
     turn_now: u64,
@@ -122,7 +122,7 @@ impl DoubleWrite {
             file,
             head,
             state: Mutex::new(State {
-                ring: Ring::new(group_pages, recovered.next_number),
+                ring: GroupRing::new(group_pages, recovered.next_number),
                 turn_next: 0,
                 turn_now: 0,
                 written: 0,
@@ -197,7 +197,7 @@ impl DoubleWrite {
         self.change(|ring| ring.truncated(file, blocks, changes));
     }
 
-    fn change(&self, change: impl FnOnce(&mut Ring)) {
+    fn change(&self, change: impl FnOnce(&mut GroupRing)) {
         change(&mut self.state().ring);
         self.changed.notify_all();
     }
@@ -206,7 +206,7 @@ impl DoubleWrite {
         let each = self.head.header_bytes as usize
             + (1 + self.group_pages()) * size_of::<Lease>()
             + size_of::<Mutex<Option<GroupWriter>>>();
-        size_of::<DoubleWrite>() + Ring::MEMORY_BYTES + GROUPS * each
+        size_of::<DoubleWrite>() + GroupRing::MEMORY_BYTES + GROUPS * each
     }
 
     fn group_pages(&self) -> usize {

@@ -6,7 +6,7 @@
 //! version it is: if it is old, the log says what is missing.
 //!
 //! A page of zeroes is left alone too. It was never written, or not a byte of its first write has
-//! reached the disk; and a file that was dropped and made anew may have pages of zeroes where the double
+//! reached the disk; and a file that was dropped and made again may have pages of zeroes where the double
 //! write still has those of the old one.
 //!
 //! All this may be done again from the start if it is interrupted: the slots stay as they are until the
@@ -75,7 +75,7 @@ type Place = (String, u64, Block);
 
 /// A slot that may hold the newest copy of its page.
 #[derive(Clone, Copy)]
-struct Copy {
+struct SavedCopy {
     number: u64,
     group: usize,
     slot: usize,
@@ -130,7 +130,7 @@ pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered
 
 const ENOENT: i32 = 2;
 
-/// A name that leads nowhere (a broken link) is there all the same.
+/// A name that leads nowhere (a broken link) is there anyway.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -170,7 +170,7 @@ struct Recovery<'a> {
 
 impl Recovery<'_> {
     /// Every live slot, by page, the newest first; and the number for the next group.
-    fn live(&mut self) -> Result<(BTreeMap<Place, Vec<Copy>>, u64), Error> {
+    fn live(&mut self) -> Result<(BTreeMap<Place, Vec<SavedCopy>>, u64), Error> {
         let mut headers = Vec::new();
         for group in 0..GROUPS {
             let mut buffer = self.buffer.take().expect("put back by every read");
@@ -194,7 +194,7 @@ impl Recovery<'_> {
         let Some(Table(table)) = newest.map(|(it, _)| it.table) else {
             return Ok((BTreeMap::new(), next_number));
         };
-        let mut live: BTreeMap<Place, Vec<Copy>> = BTreeMap::new();
+        let mut live: BTreeMap<Place, Vec<SavedCopy>> = BTreeMap::new();
         for (header, entries) in headers {
             let group = header.group as usize;
             let (number, mask) = table[group];
@@ -209,7 +209,7 @@ impl Recovery<'_> {
             for (slot, Entry { block, sum }) in entries.into_iter().enumerate() {
                 if mask & 1 << slot != 0 {
                     let place = (header.name.clone(), header.segment_bytes, block);
-                    let copy = Copy { number, group, slot, sum, checksum };
+                    let copy = SavedCopy { number, group, slot, sum, checksum };
                     live.entry(place).or_default().push(copy);
                 }
             }
@@ -224,7 +224,7 @@ impl Recovery<'_> {
     fn mend(
         &mut self,
         place: &Place,
-        copies: &[Copy],
+        copies: &[SavedCopy],
         spare: &mut Option<Lease>,
     ) -> Result<Mended, Error> {
         let (name, segment_bytes, block) = place;
@@ -309,7 +309,7 @@ impl Recovery<'_> {
 }
 
 /// The slot holds what its header says, whole.
-fn is_good(copy: &Copy, page: &[u8], block: Block) -> bool {
+fn is_good(copy: &SavedCopy, page: &[u8], block: Block) -> bool {
     let Checksum::Crc32c { offset } = copy.checksum else {
         return false;
     };

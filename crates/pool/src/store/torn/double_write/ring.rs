@@ -104,7 +104,7 @@ pub(super) enum Obstacle {
     Failures,
 }
 
-pub(super) struct Ring {
+pub(super) struct GroupRing {
     groups: Box<[Group; GROUPS]>,
     group_pages: usize,
     next_number: u64,
@@ -112,13 +112,13 @@ pub(super) struct Ring {
     hand: usize,
 }
 
-impl Ring {
-    pub(super) const MEMORY_BYTES: usize = size_of::<Ring>() + GROUPS * size_of::<Group>();
+impl GroupRing {
+    pub(super) const MEMORY_BYTES: usize = size_of::<GroupRing>() + GROUPS * size_of::<Group>();
 
-    pub(super) fn new(group_pages: usize, first_number: u64) -> Ring {
+    pub(super) fn new(group_pages: usize, first_number: u64) -> GroupRing {
         assert!((1..=GROUP_PAGES_MAX).contains(&group_pages), "[DWR-1] {group_pages} slots");
         let groups = Box::new([EMPTY; GROUPS]);
-        Ring { groups, group_pages, next_number: first_number, hand: 0 }
+        GroupRing { groups, group_pages, next_number: first_number, hand: 0 }
     }
 
     /// Takes groups for a batch of pages of `file`; their slots are live from now on.
@@ -292,10 +292,10 @@ impl Ring {
     }
 }
 
-impl std::fmt::Debug for Ring {
+impl std::fmt::Debug for GroupRing {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let live = self.groups.iter().filter(|group| group.live != 0).count();
-        out.debug_struct("Ring")
+        out.debug_struct("GroupRing")
             .field("live", &live)
             .field("next_number", &self.next_number)
             .finish_non_exhaustive()

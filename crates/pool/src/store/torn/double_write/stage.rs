@@ -15,7 +15,7 @@ use crate::store::checksum::Checksum;
 use crate::store::file::FileCore;
 use crate::store::tablespace::Space;
 use crate::store::torn::protect::Waiting;
-use crate::writeback::Copy;
+use crate::writeback::PageCopy;
 
 impl DoubleWrite {
     /// Puts copies of pages of one file here and gives each its slot; adds their groups to `staged`, all of
@@ -28,7 +28,7 @@ impl DoubleWrite {
         &self,
         core: &Core,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
         waiting: Waiting,
         staged: &mut Groups,
     ) -> Result<bool, Error> {
@@ -69,7 +69,7 @@ impl DoubleWrite {
         &self,
         core: &Core,
         file: &FileCore,
-        copies: &[Copy<'_>],
+        copies: &[PageCopy<'_>],
         waiting: Waiting,
     ) -> Result<Option<(Reserved<'_>, Table)>, Error> {
         let Some(_turn) = self.turn(waiting) else {
@@ -78,7 +78,7 @@ impl DoubleWrite {
         loop {
             let mut state = self.state();
             let obstacle = loop {
-                let blocks = copies.iter().map(Copy::block);
+                let blocks = copies.iter().map(PageCopy::block);
                 match state.ring.take(file.id, blocks) {
                     Ok(groups) => {
                         let table = state.ring.table();
@@ -148,7 +148,7 @@ impl DoubleWrite {
     fn write(
         &self,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
         groups: Groups,
         table: &Table,
     ) -> Result<(), Error> {
@@ -178,7 +178,7 @@ impl DoubleWrite {
     fn request(
         &self,
         file: &FileCore,
-        copies: &mut [Copy<'_>],
+        copies: &mut [PageCopy<'_>],
         group: usize,
         table: &Table,
         writer: &mut GroupWriter,
@@ -202,7 +202,7 @@ impl DoubleWrite {
         it.encode(entries, &mut header);
         let mut leases = std::mem::take(&mut writer.leases);
         leases.push(header);
-        leases.extend(copies.iter_mut().map(Copy::lend));
+        leases.extend(copies.iter_mut().map(PageCopy::lend));
         Request::write(&self.file, self.head.group_offset(group), leases)
     }
 

@@ -1,4 +1,4 @@
-//! One image for each page and redo point, whoever writes the page and however often it comes and goes.
+//! One image for each page and redo point, whichever thread writes the page and however often it comes and goes.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -159,7 +159,7 @@ fn rdo_1_a_write_that_a_checkpoint_does_not_see_has_an_image_after_its_redo_poin
                 written += u32::from(word.has(crate::cache::frame::word::WRITING));
             }
             file.flush_file().unwrap();
-            // Whoever went by the old number has ended by now: what is noted is of this one, and logged.
+            // A thread that went by the old number has ended by now: what is noted is of this one, and logged.
             let images = log.images.lock().unwrap();
             for block in 0..60 {
                 let noted = file.file().table.has_image(block, number);

@@ -248,7 +248,7 @@ fn what_is_missed_late_is_made_good_in_time_at_any_speed() {
 }
 
 #[test]
-fn slip_is_how_late_a_disk_is_that_cannot_keep_up() {
+fn lag_is_how_late_a_disk_is_that_cannot_keep_up() {
     let mut run = Run::new(10_000, 10 * SECOND);
     run.page_time = SECOND / 500;
     run.whole();
@@ -261,7 +261,7 @@ fn slip_is_how_late_a_disk_is_that_cannot_keep_up() {
 }
 
 #[test]
-fn a_disk_that_keeps_up_does_not_slip() {
+fn a_disk_that_keeps_up_does_not_lag() {
     let mut run = Run::new(65_536, 27 * SECOND);
     run.page_time = SECOND / 10_000;
     run.whole();

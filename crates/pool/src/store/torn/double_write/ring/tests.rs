@@ -24,7 +24,7 @@ struct OnDisk {
 }
 
 struct Model {
-    ring: Ring,
+    ring: GroupRing,
     group_pages: usize,
     /// What each group of the file holds.
     slots: Vec<Held>,
@@ -41,7 +41,7 @@ struct Model {
 impl Model {
     fn new(group_pages: usize) -> Model {
         Model {
-            ring: Ring::new(group_pages, 1),
+            ring: GroupRing::new(group_pages, 1),
             group_pages,
             slots: vec![(0, FileId(0), Vec::new()); GROUPS],
             table: Table([(0, 0); GROUPS]),
@@ -165,7 +165,7 @@ fn dwr_1_dwr_2_what_recovery_would_take_is_the_newest_of_what_may_be_torn() {
 
 #[test]
 fn dwr_1_a_group_is_free_when_its_file_was_synced_after_its_last_write() {
-    let mut ring = Ring::new(2, 1);
+    let mut ring = GroupRing::new(2, 1);
     let file = FileId(7);
     let groups = ring.take(file, [1, 2, 3].into_iter()).unwrap();
     assert_eq!(groups.count(), 2);
@@ -185,14 +185,14 @@ fn dwr_1_a_group_is_free_when_its_file_was_synced_after_its_last_write() {
 
 #[test]
 fn a_full_ring_says_what_it_waits_for() {
-    let mut ring = Ring::new(1, 1);
-    let all = |ring: &mut Ring| {
+    let mut ring = GroupRing::new(1, 1);
+    let all = |ring: &mut GroupRing| {
         (0..GROUPS as u32)
             .map(|at| ring.take(FileId(at % 3), [at].into_iter()).unwrap())
             .collect::<Vec<_>>()
     };
     let groups = all(&mut ring);
-    let next = |ring: &mut Ring| ring.take(FileId(0), [99].into_iter());
+    let next = |ring: &mut GroupRing| ring.take(FileId(0), [99].into_iter());
     assert_eq!(next(&mut ring), Err(Obstacle::Writes));
     groups.iter().for_each(|group| ring.protected(*group));
     ring.ended(5, 0, true, 1);
@@ -212,7 +212,7 @@ fn a_full_ring_says_what_it_waits_for() {
 
 #[test]
 fn a_page_whose_write_failed_may_be_tried_again_when_others_may_not_be_tried() {
-    let mut ring = Ring::new(1, 1);
+    let mut ring = GroupRing::new(1, 1);
     let file = FileId(0);
     for block in 0..40 {
         match ring.take(file, [block].into_iter()) {

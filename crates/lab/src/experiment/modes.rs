@@ -1,4 +1,4 @@
-//! What there is to measure with: which backends and cache modes work here.
+//! The modes that can be measured: which backends and cache modes work here.
 //!
 //! Looked at before the working file is filled, so that a run which cannot succeed says so at once.
 
@@ -9,15 +9,15 @@ use crate::bad_input;
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
-/// What can be measured with, and why other things cannot.
+/// Backends and cache modes that can be measured with, and why others cannot.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct Modes {
     pub(super) backends: Vec<BackendNote>,
     /// Why direct files cannot be had, if that is so.
     direct: Option<String>,
 }
 
-impl Means {
+impl Modes {
     /// Of `backends` that were tried, on a `workfile` that may still be empty, for measurements in `caches`.
     ///
     /// # Errors
@@ -27,8 +27,8 @@ impl Means {
         workfile: &Workfile,
         caches: &[CacheMode],
         backends: Vec<BackendNote>,
-    ) -> anyhow::Result<Means> {
-        Ok(Means { backends, direct: probe_direct(ground, workfile, caches)? })
+    ) -> anyhow::Result<Modes> {
+        Ok(Modes { backends, direct: probe_direct(ground, workfile, caches)? })
     }
 
     pub(super) fn works(&self, kind: Kind) -> bool {

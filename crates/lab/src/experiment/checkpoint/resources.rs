@@ -4,17 +4,17 @@ use anyhow::Context;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
 use super::{Cell, Dirty, Settings};
-use crate::experiment::means::{check, note, probe_direct};
-use crate::experiment::{Bench, Experiment, Ground, means};
+use crate::experiment::modes::{check, note, probe_direct};
+use crate::experiment::{Bench, Experiment, Ground, modes};
 use crate::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
 /// What can be measured with.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct Resources {
     /// In the first directory.
-    pub(super) first: means::Means,
+    pub(super) first: modes::Modes,
     pub(super) second: Option<Workfile>,
     /// Why direct files cannot be had there, if that is so.
     second_direct: Option<String>,
@@ -23,14 +23,14 @@ pub(super) struct Means {
     second_counters: Option<Vec<CounterSource>>,
 }
 
-impl Means {
+impl Resources {
     /// # Errors
     /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
-    pub(super) fn probe(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Means> {
+    pub(super) fn probe(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Resources> {
         let backends = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
         let (ground, backends) = (settings.ground(), backends.collect());
-        let mut means = Means {
-            first: means::Means::probe(&ground, bench.workfile, &settings.caches, backends)?,
+        let mut resources = Resources {
+            first: modes::Modes::probe(&ground, bench.workfile, &settings.caches, backends)?,
             second: None,
             second_direct: None,
             second_counters: None,
@@ -39,12 +39,12 @@ impl Means {
             let Ground { directory, size_bytes, block_bytes, seed, naming } = &ground;
             let workfile = Workfile::create(directory, *size_bytes, *block_bytes, !*seed, *naming)
                 .context("the second tablespace (--dir2)")?;
-            means.second_direct = probe_direct(&ground, &workfile, &settings.caches)?;
-            means.second_counters = second_counters(bench, &ground)?;
-            means.second = Some(workfile);
+            resources.second_direct = probe_direct(&ground, &workfile, &settings.caches)?;
+            resources.second_counters = second_counters(bench, &ground)?;
+            resources.second = Some(workfile);
         }
-        check(settings.cells().into_iter().map(|cell| means.missing(cell)))?;
-        Ok(means)
+        check(settings.cells().into_iter().map(|cell| resources.missing(cell)))?;
+        Ok(resources)
     }
 
     /// Why `cell` cannot be measured, if that is so.

@@ -12,7 +12,7 @@ use crate::site::{PAGE, Site, numbered, reopened, skip};
 /// Pages of 128 KiB of readahead, which Linux sets where nobody else does.
 const USUAL: u64 = (128 << 10) / PAGE as u64;
 
-/// Blocks that an adaptive scan reads before it tries another way, if it has to wait for them.
+/// Blocks that an adaptive scan reads before it tries another mode, if it has to wait for them.
 const BEFORE_TRIAL: u32 = 128;
 
 fn buffered(site: &Site) -> BufferPool {
@@ -92,8 +92,8 @@ fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
 }
 
 #[test]
-fn whoever_asks_for_a_backend_gets_it_for_every_read_ahead() {
-    let test = "whoever_asks_for_a_backend_gets_it_for_every_read_ahead";
+fn a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead() {
+    let test = "a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead";
     if !can_chill(test) {
         return;
     }
@@ -108,8 +108,8 @@ fn whoever_asks_for_a_backend_gets_it_for_every_read_ahead() {
 }
 
 #[test]
-fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_way() {
-    let test = "what_was_in_memory_when_it_was_named_is_counted_whatever_the_way";
+fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode() {
+    let test = "what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode";
     if !can_chill(test) {
         return;
     }
