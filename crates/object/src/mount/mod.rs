@@ -131,7 +131,7 @@ impl Mount {
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);
-            // Whoever can write to the store is not to make files elsewhere.
+            // A name in the store must not make files elsewhere.
             if !Path::new(&info.name).components().all(|it| matches!(it, Component::Normal(_))) {
                 let what = "its name leads out of the mount's directory".to_owned();
                 return Err(Error::Local { path: info.name, what });

@@ -327,7 +327,7 @@ impl Model {
             if let Some(frame) = appended {
                 self.add(frame, value);
                 self.mark_dirty(block, frame, Lsn::NONE);
-                return self.frames().leave_exclusive(frame);
+                return self.frames().release_exclusive(frame);
             }
             yield_now();
         }
