@@ -36,8 +36,8 @@ const ADVICE: usize = 3;
 /// Of a list of tasks, the most that is written at once: the kernel may take a page, and no number is to be torn.
 const LIST_BYTES: usize = 4000;
 
-/// Numbers of tasks end before it.
-const NO_TASK: u32 = 1 << 22;
+/// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
+const NOBODY: u32 = 0;
 
 /// System calls, what they are about, and which of their arguments is an offset and which a length.
 const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
@@ -173,7 +173,7 @@ impl Tracer {
         let (tree, devices) = (tree?, devices?);
         tree.set("options/event-fork", "1")?;
         // Nobody yet, but not everybody, as an empty list would mean.
-        tree.set("set_event_pid", &NO_TASK.to_string())?;
+        tree.set("set_event_pid", &NOBODY.to_string())?;
         // It comes in one piece or not at all.
         let mut header = vec![0; 4096];
         let count = File::open(tree.path.join("events/header_page"))?.read(&mut header)?;
@@ -455,6 +455,12 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_tasks_begins_with_one_that_every_kernel_takes() {
+        let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+        assert!(NOBODY < most.trim().parse().unwrap());
+    }
 
     #[test]
     fn many_tasks_are_followed_by_few_writes_and_no_number_is_torn() {
