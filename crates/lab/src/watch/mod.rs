@@ -101,10 +101,10 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
     let mut observer = Observer::new(tracer, relations, page_bytes);
-    observer.starter = subject.starter();
+    observer.tree.starter = subject.starter();
     // For what is over before it can be looked up.
     for word in &args.command {
-        observer.names.look(Path::new(word));
+        observer.tree.names.look(Path::new(word));
     }
     let mut view = View::new(page_bytes, SHOWN_NS);
     view.legend.subject = match args {

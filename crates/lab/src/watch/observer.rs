@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::calls::Calls;
-use super::event::What;
+use super::event::{Event, What};
 use super::legend::{Called, Legend};
 use super::names::Names;
 use super::relations::Relations;
@@ -12,26 +12,56 @@ use super::tracer::Tracer;
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) tracer: Tracer,
-    /// A task of ours, whose events are nobody's.
-    pub(super) starter: Option<u32>,
-    pub(super) names: Names,
+    pub(super) tree: Tree,
     relations: Relations,
-    calls: Calls,
     /// On the events' clock.
     begun_ns: u64,
+}
+
+/// The process tree, as far as its events tell.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// A task of ours, whose events are not the tree's.
+    pub(super) starter: Option<u32>,
+    pub(super) names: Names,
+    calls: Calls,
+}
+
+impl Tree {
+    fn new(page_bytes: u64) -> Tree {
+        Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
+    }
+
+    fn event(&mut self, mut event: Event) {
+        let Tree { starter, names, calls } = self;
+        let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
+        if *starter == Some(event.task) && !is_of_devices {
+            // Its number may be one of the tree's from now on.
+            *starter = starter.filter(|_| event.what != What::Ended);
+            return;
+        }
+        match &mut event.what {
+            What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
+            What::Closed { descriptor } => names.closed(event.task, *descriptor),
+            What::Exec => names.executed(event.task),
+            What::Ended => names.ended(event.task),
+            What::Fault { .. } => names.met(event.task),
+            What::Submit { device, .. }
+            | What::Issue { device, .. }
+            | What::Requeue { device, .. } => {
+                *device = names.disk(*device);
+            }
+            _ => {}
+        }
+        calls.event(&event);
+    }
 }
 
 impl Observer {
     /// Of what happens from now on. `page_bytes`: of the page cache.
     pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
-        Observer {
-            tracer,
-            starter: None,
-            names: Names::default(),
-            relations,
-            calls: Calls::new(page_bytes),
-            begun_ns: Tracer::now_ns(),
-        }
+        let tree = Tree::new(page_bytes);
+        Observer { tracer, tree, relations, begun_ns: Tracer::now_ns() }
     }
 
     /// Since it has begun, in nanoseconds.
@@ -49,27 +79,9 @@ impl Observer {
         is_last: bool,
         each: impl FnMut((u64, Access)),
     ) -> anyhow::Result<()> {
-        let Observer { tracer, starter, names, calls, begun_ns, .. } = self;
-        tracer.take(|mut event| {
-            let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
-            if *starter == Some(event.task) && !is_of_devices {
-                return;
-            }
-            match &mut event.what {
-                What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
-                What::Closed { descriptor } => names.closed(event.task, *descriptor),
-                What::Exec => names.executed(event.task),
-                What::Ended => names.ended(event.task),
-                What::Fault { .. } => names.met(event.task),
-                What::Submit { device, .. }
-                | What::Issue { device, .. }
-                | What::Requeue { device, .. } => {
-                    *device = names.disk(*device);
-                }
-                _ => {}
-            }
-            calls.event(&event);
-        })?;
+        let Observer { tracer, tree, begun_ns, .. } = self;
+        tracer.take(|event| tree.event(event))?;
+        let calls = &mut tree.calls;
         if is_last {
             calls.end();
         }
@@ -80,7 +92,7 @@ impl Observer {
 
     /// What is called how by now. `devices`: those that are asked about.
     pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
-        let Observer { names, calls, relations, .. } = self;
+        let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
         names.search(calls.files().iter().copied());
         for (number, &key) in (0..).zip(calls.files()) {
             // A path that is known does not change, and a name without one may be found.
@@ -116,5 +128,41 @@ impl Observer {
                 tracer.dropped
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Call;
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    /// What the tree does by the events, each a microsecond after the one before.
+    fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
+        for (at_ns, &(task, what)) in (1..).zip(events) {
+            tree.event(Event { at_ns: at_ns * 1000, task, what });
+        }
+        tree.calls.done.drain(..).map(|(_, access)| access).collect()
+    }
+
+    /// A write of five bytes.
+    fn write(task: u32, descriptor: i32) -> [(u32, What); 2] {
+        let (call, bytes) = (Call::Write, 5);
+        let enter = What::Enter { call, descriptor, file: None, offset: None, bytes };
+        [(task, enter), (task, What::Exit { result: 5 })]
+    }
+
+    fn own_task() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    #[test]
+    fn what_starts_a_command_is_left_out_and_a_later_task_of_its_number_is_not() {
+        let file = tempfile::tempfile().unwrap();
+        let (own, descriptor) = (own_task(), std::os::fd::AsRawFd::as_raw_fd(&file));
+        let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
+        let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
+        assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
     }
 }
