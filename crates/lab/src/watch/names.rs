@@ -48,6 +48,8 @@ pub(super) struct Names {
     disks: HashMap<u32, u32>,
     /// Looked for in vain.
     unknown: HashSet<FileKey>,
+    /// By process: descriptors that events at hand close, and when.
+    pub(super) closing: HashMap<u32, Vec<(i32, u64)>>,
 }
 
 fn kernel_device(device: u64) -> u32 {
@@ -61,19 +63,25 @@ fn shown(device: u32) -> PathBuf {
 }
 
 impl Names {
-    /// The file behind `descriptor` of the process of `task`; `None` if it is no file on a disk, or has gone.
-    pub(super) fn file(&mut self, task: u32, descriptor: i32) -> Option<FileKey> {
-        if let Some(file) = self.process(task).descriptors.get(&descriptor) {
+    /// The file behind `descriptor` of the process of `task`, as it was at `at_ns`; `None` if it is no file on a disk, or has
+    /// gone.
+    pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
+        let (process, known) = self.process(task);
+        if let Some(file) = known.descriptors.get(&descriptor) {
             return *file;
+        }
+        let closing = self.closing.get(&process).into_iter().flatten();
+        if closing.clone().any(|&(closed, closed_ns)| closed == descriptor && closed_ns > at_ns) {
+            return None; // Whatever is there now came later.
         }
         let path = PathBuf::from(format!("/proc/{task}/fd/{descriptor}"));
         let file = self.look(&path);
-        self.process(task).descriptors.insert(descriptor, file);
+        self.process(task).1.descriptors.insert(descriptor, file);
         file
     }
 
-    /// The process of `task`, which is met by that.
-    fn process(&mut self, task: u32) -> &mut Process {
+    /// The process of `task`, which is met by that, and its number.
+    fn process(&mut self, task: u32) -> (u32, &mut Process) {
         let before = self.tasks.get(&task).copied();
         let number = before.unwrap_or_else(|| process_of(task));
         let count = &mut self.count;
@@ -85,7 +93,13 @@ impl Names {
             self.tasks.insert(task, number);
             process.tasks += 1;
         }
-        process
+        (number, process)
+    }
+
+    /// `descriptor` is closed at `at_ns`, by an event that is still to come.
+    pub(super) fn will_close(&mut self, task: u32, descriptor: i32, at_ns: u64) {
+        let (process, _) = self.process(task);
+        self.closing.entry(process).or_default().push((descriptor, at_ns));
     }
 
     /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
@@ -114,7 +128,7 @@ impl Names {
 
     /// `descriptor` may be another file's from now on.
     pub(super) fn closed(&mut self, task: u32, descriptor: i32) {
-        self.process(task).descriptors.remove(&descriptor);
+        self.process(task).1.descriptors.remove(&descriptor);
     }
 
     /// The process of `task` runs another program: descriptors were closed, or it is another one of the same number.
@@ -123,7 +137,7 @@ impl Names {
         if self.tasks.get(&task).is_some_and(|before| *before != number) {
             self.ended(task);
         }
-        let process = self.process(task);
+        let (_, process) = self.process(task);
         process.is_ending = false;
         process.descriptors.clear();
     }
@@ -244,7 +258,7 @@ mod tests {
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let process = std::process::id();
         let mut names = Names::default();
-        assert!(names.file(own, file.as_raw_fd()).is_some());
+        assert!(names.file(own, file.as_raw_fd(), 0).is_some());
         // The first task is there, though it was not met: the descriptors are good.
         names.ended(own);
         assert_eq!((names.tasks.len(), names.processes[&process].descriptors.len()), (0, 1));

@@ -32,6 +32,17 @@ impl Tree {
         Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
     }
 
+    /// Takes the first `count` of `events`; what is closed by the later ones is closed by now as well.
+    fn take(&mut self, events: &[Event], count: usize) {
+        self.names.closing.clear();
+        for event in events.iter().filter(|event| self.starter != Some(event.task)) {
+            if let What::Closed { descriptor } = event.what {
+                self.names.will_close(event.task, descriptor, event.at_ns);
+            }
+        }
+        events[..count].iter().for_each(|event| self.event(*event));
+    }
+
     fn event(&mut self, mut event: Event) {
         let Tree { starter, names, calls } = self;
         let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
@@ -41,7 +52,9 @@ impl Tree {
             return;
         }
         match &mut event.what {
-            What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
+            What::Enter { descriptor, file, .. } => {
+                *file = names.file(event.task, *descriptor, event.at_ns);
+            }
             What::Closed { descriptor } => names.closed(event.task, *descriptor),
             What::Exec => names.executed(event.task),
             What::Ended => names.ended(event.task),
@@ -80,7 +93,8 @@ impl Observer {
         each: impl FnMut((u64, Access)),
     ) -> anyhow::Result<()> {
         let Observer { tracer, tree, begun_ns, .. } = self;
-        tracer.take(|event| tree.event(event))?;
+        let (events, count) = tracer.take()?;
+        tree.take(events, count);
         let calls = &mut tree.calls;
         if is_last {
             calls.end();
@@ -133,6 +147,8 @@ impl Observer {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::super::event::Call;
     use super::*;
 
@@ -140,9 +156,10 @@ mod tests {
 
     /// What the tree does by the events, each a microsecond after the one before.
     fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
-        for (at_ns, &(task, what)) in (1..).zip(events) {
-            tree.event(Event { at_ns: at_ns * 1000, task, what });
-        }
+        let events =
+            (1..).zip(events).map(|(at, &(task, what))| Event { at_ns: at * 1000, task, what });
+        let events: Vec<Event> = events.collect();
+        tree.take(&events, events.len());
         tree.calls.done.drain(..).map(|(_, access)| access).collect()
     }
 
@@ -160,9 +177,25 @@ mod tests {
     #[test]
     fn what_starts_a_command_is_left_out_and_a_later_task_of_its_number_is_not() {
         let file = tempfile::tempfile().unwrap();
-        let (own, descriptor) = (own_task(), std::os::fd::AsRawFd::as_raw_fd(&file));
+        let (own, descriptor) = (own_task(), file.as_raw_fd());
         let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
         let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
         assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
+    }
+
+    #[test]
+    fn writes_by_a_descriptor_that_is_closed_by_now_are_not_counted_for_its_next_file() {
+        let (file, task) = (tempfile::tempfile().unwrap(), own_task());
+        let descriptor = file.as_raw_fd();
+        let closed = (task, What::Closed { descriptor });
+        let events = [&write(task, descriptor)[..], &[closed], &write(task, descriptor)].concat();
+        assert_eq!(done(&mut Tree::new(PAGE), &events), [Access::Write { file: 0, bytes: 5 }]);
+        // Also where the close is only seen with the next events.
+        let mut tree = Tree::new(PAGE);
+        let events = [&write(task, descriptor)[..], &[closed]].concat();
+        let events = (1..).zip(events).map(|(at_ns, (task, what))| Event { at_ns, task, what });
+        tree.take(&events.collect::<Vec<_>>(), 2);
+        assert_eq!(tree.calls.done, []);
+        assert_eq!(done(&mut tree, &[&[closed], &write(task, descriptor)[..]].concat()).len(), 1);
     }
 }

@@ -154,8 +154,10 @@ pub(super) struct Tracer {
     /// Bytes before the first event of a page, and all of a page.
     head_bytes: usize,
     page: Vec<u8>,
-    /// What came, in no order.
+    /// What came and was not handed on.
     waiting: Vec<Event>,
+    /// So many of them were handed on by now.
+    ready: usize,
     /// Rounds in which the kernel said that it dropped events.
     pub(super) dropped: u64,
     /// What cannot be told, as this kernel lacks the event for it.
@@ -191,6 +193,7 @@ impl Tracer {
             head_bytes: data.offset,
             page: vec![0; data.offset + data.bytes],
             waiting: Vec::new(),
+            ready: 0,
             dropped: 0,
             lacking: Vec::new(),
         };
@@ -274,13 +277,15 @@ impl Tracer {
             .context("tasks cannot be followed")
     }
 
-    /// Hands on what happened until now, in order of time.
+    /// Reads what happened. Returns events in order of time, and how many of them nothing can come before: those are
+    /// handed on by that, the others once more with the next.
     ///
     /// # Errors
     /// What the system said.
-    pub(super) fn take(&mut self, each: impl FnMut(Event)) -> anyhow::Result<()> {
+    pub(super) fn take(&mut self) -> anyhow::Result<(&[Event], usize)> {
         let horizon_ns = Tracer::now_ns();
-        let Tracer { pipes, kinds, head_bytes, page, waiting, dropped, .. } = self;
+        let Tracer { pipes, kinds, head_bytes, page, waiting, ready, dropped, .. } = self;
+        waiting.drain(..*ready);
         for pipe in pipes {
             loop {
                 let count = match pipe.read(page) {
@@ -302,9 +307,8 @@ impl Tracer {
         }
         // Mostly runs that are in order, which this sort makes use of.
         waiting.sort_by_key(|event| event.at_ns);
-        let ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
-        waiting.drain(..ready).for_each(each);
-        Ok(())
+        *ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
+        Ok((waiting, *ready))
     }
 
     /// Now, as events have it.
