@@ -37,8 +37,8 @@ pub(super) enum What {
     Enter { call: Call, descriptor: i32, file: Option<FileKey>, offset: Option<u64>, bytes: u64 },
     /// It ends.
     Exit { result: i64 },
-    /// A descriptor is closed, or another file takes its place.
-    Closed { descriptor: i32 },
+    /// Descriptors are closed, from the first to the last, or other files take their place.
+    Closed { first: i32, last: i32 },
     /// Another program takes the process over.
     Exec,
     /// The task ends: its number may be another's from now on.

@@ -9,6 +9,7 @@
 
 use std::collections::HashSet;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -49,7 +50,7 @@ pub(super) struct Names {
     /// Looked for in vain.
     unknown: HashSet<FileKey>,
     /// By process: descriptors that events at hand close, and when.
-    pub(super) closing: HashMap<u32, Vec<(i32, u64)>>,
+    pub(super) closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
 
 fn kernel_device(device: u64) -> u32 {
@@ -70,8 +71,8 @@ impl Names {
         if let Some(file) = known.descriptors.get(&descriptor) {
             return *file;
         }
-        let closing = self.closing.get(&process).into_iter().flatten();
-        if closing.clone().any(|&(closed, closed_ns)| closed == descriptor && closed_ns > at_ns) {
+        let mut closing = self.closing.get(&process).into_iter().flatten();
+        if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
             return None; // Whatever is there now came later.
         }
         let path = PathBuf::from(format!("/proc/{task}/fd/{descriptor}"));
@@ -96,10 +97,10 @@ impl Names {
         (number, process)
     }
 
-    /// `descriptor` is closed at `at_ns`, by an event that is still to come.
-    pub(super) fn will_close(&mut self, task: u32, descriptor: i32, at_ns: u64) {
+    /// `descriptors` are closed at `at_ns`, by an event that is still to come.
+    pub(super) fn will_close(&mut self, task: u32, descriptors: RangeInclusive<i32>, at_ns: u64) {
         let (process, _) = self.process(task);
-        self.closing.entry(process).or_default().push((descriptor, at_ns));
+        self.closing.entry(process).or_default().push((descriptors, at_ns));
     }
 
     /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
@@ -126,9 +127,14 @@ impl Names {
         Some(key)
     }
 
-    /// `descriptor` may be another file's from now on.
-    pub(super) fn closed(&mut self, task: u32, descriptor: i32) {
-        self.process(task).1.descriptors.remove(&descriptor);
+    /// `descriptors` may be other files' from now on.
+    pub(super) fn closed(&mut self, task: u32, descriptors: &RangeInclusive<i32>) {
+        let known = &mut self.process(task).1.descriptors;
+        if descriptors.start() == descriptors.end() {
+            known.remove(descriptors.start());
+        } else {
+            known.retain(|descriptor, _| !descriptors.contains(descriptor));
+        }
     }
 
     /// The process of `task` runs another program: descriptors were closed, or it is another one of the same number.

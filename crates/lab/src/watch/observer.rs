@@ -36,8 +36,8 @@ impl Tree {
     fn take(&mut self, events: &[Event], count: usize) {
         self.names.closing.clear();
         for event in events.iter().filter(|event| self.starter != Some(event.task)) {
-            if let What::Closed { descriptor } = event.what {
-                self.names.will_close(event.task, descriptor, event.at_ns);
+            if let What::Closed { first, last } = event.what {
+                self.names.will_close(event.task, first..=last, event.at_ns);
             }
         }
         events[..count].iter().for_each(|event| self.event(*event));
@@ -55,7 +55,7 @@ impl Tree {
             What::Enter { descriptor, file, .. } => {
                 *file = names.file(event.task, *descriptor, event.at_ns);
             }
-            What::Closed { descriptor } => names.closed(event.task, *descriptor),
+            What::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
             What::Exec => names.executed(event.task),
             What::Ended => names.ended(event.task),
             What::Fault { .. } => names.met(event.task),
@@ -187,7 +187,7 @@ mod tests {
     fn writes_by_a_descriptor_that_is_closed_by_now_are_not_counted_for_its_next_file() {
         let (file, task) = (tempfile::tempfile().unwrap(), own_task());
         let descriptor = file.as_raw_fd();
-        let closed = (task, What::Closed { descriptor });
+        let closed = (task, What::Closed { first: descriptor, last: descriptor });
         let events = [&write(task, descriptor)[..], &[closed], &write(task, descriptor)].concat();
         assert_eq!(done(&mut Tree::new(PAGE), &events), [Access::Write { file: 0, bytes: 5 }]);
         // Also where the close is only seen with the next events.

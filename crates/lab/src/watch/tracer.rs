@@ -57,8 +57,13 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("readahead", Call::Advise(WILL_NEED), Some(1), Some(2)),
 ];
 
-/// Those after which a descriptor is another file's, and the argument that it is.
-const CLOSING: [(&str, usize); 3] = [("close", 0), ("dup2", 1), ("dup3", 1)];
+/// Those after which descriptors are other files', and which arguments are the first and the last of them.
+const CLOSING: [(&str, usize, usize); 4] =
+    [("close", 0, 0), ("dup2", 1, 1), ("dup3", 1, 1), ("close_range", 0, 1)];
+
+/// Which argument of close_range may say that they are closed later, by the next program, and what it is then.
+const CLOSE_FLAGS: usize = 2;
+const CLOSE_LATER: u64 = 4;
 
 /// Other events of the tree, and what cannot be told without them.
 const OF_TREE: [(&str, Option<&str>); 8] = [
@@ -88,7 +93,9 @@ enum Kind {
         result: Field,
     },
     Closed {
-        descriptor: Field,
+        first: Field,
+        last: Field,
+        flags: Option<Field>,
     },
     Exec,
     Ended,
@@ -221,11 +228,13 @@ impl Tracer {
             self.tree.set(&format!("events/syscalls/sys_exit_{name}/enable"), "1")?;
             calls += 1;
         }
-        for (name, argument) in CLOSING {
+        for (name, first, last) in CLOSING {
             let event = format!("syscalls/sys_enter_{name}");
             let Some(layout) = self.tree.layout(&event) else { continue };
-            let Some(descriptor) = layout.argument(argument) else { continue };
-            self.add(layout.id, Kind::Closed { descriptor });
+            let [first, last] = [first, last].map(|index| layout.argument(index));
+            let (Some(first), Some(last)) = (first, last) else { continue };
+            let flags = layout.argument(CLOSE_FLAGS).filter(|_| first != last);
+            self.add(layout.id, Kind::Closed { first, last, flags });
             self.tree.set(&format!("events/{event}/enable"), "1")?;
         }
         if calls == 0 {
@@ -427,7 +436,13 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             bytes: bytes.map_or(0, number),
         },
         Kind::Exit { result } => What::Exit { result: number(result) as i64 },
-        Kind::Closed { descriptor } => What::Closed { descriptor: number(descriptor) as i32 },
+        Kind::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => return None,
+        Kind::Closed { first, last, .. } => {
+            // The last of all is told by a number that none has.
+            let [first, last] =
+                [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
+            What::Closed { first, last }
+        }
         Kind::Exec => What::Exec,
         Kind::Ended => What::Ended,
         Kind::Asked { file, first, last } => {

@@ -3,6 +3,7 @@
 //! It takes root and a kernel with trace events; elsewhere the tests say `skipped`, and that is counted.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -340,6 +341,65 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
     let child = under_way(child);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_ends_with(130, child, "a watch with --predict");
+}
+
+/// Whom to watch is this process: what `doing` does meanwhile, as JSON.
+fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce()) -> Value {
+    let (own, json) = (std::process::id().to_string(), scratch.path().join("watched.json"));
+    let child = begun(scratch.path(), tracing, &["--pid", &own, "--json", json.to_str().unwrap()]);
+    doing();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_ends_with(0, child, "a watch");
+    serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
+}
+
+/// Bytes written to the file whose path ends so.
+fn written_to(seen: &Value, end: &str) -> u64 {
+    let mut files = seen["files"].as_array().unwrap().iter();
+    let file = files.find(|file| file["path"].as_str().is_some_and(|path| path.ends_with(end)));
+    file.map_or(0, |file| file["writes"]["bytes"].as_u64().unwrap())
+}
+
+#[test]
+fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
+    const TEST: &str = "what_is_written_is_told_of_the_file_that_the_descriptor_is_then";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let [first, second] =
+        ["first", "second"].map(|name| File::create(scratch.path().join(name)).unwrap());
+    let mut place = rustix::io::dup(&first).unwrap();
+    let write = |to: &OwnedFd, count: usize| {
+        assert_eq!(rustix::io::write(to, &vec![b'x'; count]).unwrap(), count);
+    };
+    let seen = seen_of_this_process(&scratch, &tracing, || {
+        // Within one batch of events: the first is not told of the second, nor of any.
+        write(&place, 1);
+        rustix::io::dup2(&second, &mut place).unwrap();
+        write(&place, 20);
+        std::thread::sleep(Duration::from_millis(200));
+        write(&place, 20);
+    });
+    assert_eq!(["/first", "/second"].map(|name| written_to(&seen, name)), [0, 40], "{seen}");
+}
+
+#[test]
+fn what_is_closed_by_close_range_is_looked_up_again() {
+    const TEST: &str = "what_is_closed_by_close_range_is_looked_up_again";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let json = scratch.path().join("watched.json");
+    // Number 436 on all processors. The second file gets the descriptor of the first.
+    let script = "open A, '>first'; syswrite A, 'x' x 300; select undef, undef, undef, 0.3; \
+                  my $number = fileno A; syscall 436, $number, $number + 9, 0; \
+                  open B, '>second'; fileno B == $number or die; \
+                  syswrite B, 'x' x 4000; select undef, undef, undef, 0.3";
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+        return skipped(TEST, "no perl");
+    }
+    assert!(output.status.success() && told.is_empty(), "{told}");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(["/first", "/second"].map(|name| written_to(&seen, name)), [300, 4000], "{seen}");
 }
 
 #[test]
