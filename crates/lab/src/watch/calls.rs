@@ -121,11 +121,13 @@ impl Calls {
                 // Whose it is was counted with the first time.
                 return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
             }
-            What::Exec | What::Ended => {
-                self.settle(id);
-                self.tasks.remove(&id);
-                return self.done(Access::Gone { task: id });
+            What::Exec { before } => {
+                if before != id {
+                    self.gone(before);
+                }
+                return self.gone(id);
             }
+            What::Ended => return self.gone(id),
             What::Enter { call, file, offset, bytes, .. } => {
                 self.settle(id);
                 let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
@@ -191,6 +193,12 @@ impl Calls {
             }
             _ => {}
         }
+    }
+
+    fn gone(&mut self, id: u32) {
+        self.settle(id);
+        self.tasks.remove(&id);
+        self.done(Access::Gone { task: id });
     }
 
     fn done(&mut self, access: Access) {

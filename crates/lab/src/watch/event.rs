@@ -39,8 +39,8 @@ pub(super) enum What {
     Exit { result: i64 },
     /// Descriptors are closed, from the first to the last, or other files take their place.
     Closed { first: i32, last: i32 },
-    /// Another program takes the process over.
-    Exec,
+    /// Another program takes the process over, begun by the task `before`, which has the process's own number from now on.
+    Exec { before: u32 },
     /// The task ends: its number may be another's from now on.
     Ended,
     /// A read has asked for these pages, and they are there now.

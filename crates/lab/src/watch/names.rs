@@ -137,8 +137,9 @@ impl Names {
         }
     }
 
-    /// The process of `task` runs another program: descriptors were closed, or it is another one of the same number.
-    pub(super) fn executed(&mut self, task: u32) {
+    /// The process of `task`, which was `before`, runs another program: descriptors were closed, or it is another one of the
+    /// same number.
+    pub(super) fn executed(&mut self, task: u32, before: u32) {
         let number = process_of(task);
         if self.tasks.get(&task).is_some_and(|before| *before != number) {
             self.ended(task);
@@ -146,6 +147,9 @@ impl Names {
         let (_, process) = self.process(task);
         process.is_ending = false;
         process.descriptors.clear();
+        if before != task {
+            self.ended(before);
+        }
     }
 
     /// `task` has ended: its number may be another's, and with its process's last task the descriptors are gone [NAM-1].
@@ -236,6 +240,11 @@ impl Names {
             || format!("{}:{}", device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1)),
             |name| name.to_string_lossy().into_owned(),
         )
+    }
+
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.len()
     }
 
     /// How many processes were met.

@@ -56,7 +56,7 @@ impl Tree {
                 *file = names.file(event.task, *descriptor, event.at_ns);
             }
             What::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
-            What::Exec => names.executed(event.task),
+            What::Exec { before } => names.executed(event.task, *before),
             What::Ended => names.ended(event.task),
             What::Fault { .. } => names.met(event.task),
             What::Submit { device, .. }
@@ -181,6 +181,17 @@ mod tests {
         let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
         let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
         assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
+    }
+
+    #[test]
+    fn of_a_thread_that_runs_another_program_nothing_is_kept() {
+        let (own, thread) = (std::process::id(), own_task());
+        let mut tree = Tree::new(PAGE);
+        let events = [&write(thread, -1)[..], &[(own, What::Exec { before: thread })]].concat();
+        let gone = [thread, own].map(|task| Access::Gone { task });
+        assert_eq!(done(&mut tree, &events), gone);
+        done(&mut tree, &[(own, What::Ended)]);
+        assert_eq!((tree.names.tasks(), tree.calls.tasks()), (0, 0), "[NAM-1]");
     }
 
     #[test]

@@ -97,7 +97,9 @@ enum Kind {
         last: Field,
         flags: Option<Field>,
     },
-    Exec,
+    Exec {
+        before: Field,
+    },
     Ended,
     Asked {
         file: [Field; 2],
@@ -408,7 +410,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
             Kind::Direct { file: [field("dev")?, field("ino")?], offset: field("pos")? }
         }
         "sched/sched_switch" => Kind::Slept,
-        "sched/sched_process_exec" => Kind::Exec,
+        "sched/sched_process_exec" => Kind::Exec { before: field("old_pid")? },
         "sched/sched_process_exit" => Kind::Ended,
         "block/block_bio_queue" => Kind::Submit(request()?),
         "block/block_rq_issue" => Kind::Issue(request()?),
@@ -443,7 +445,7 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
                 [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
             What::Closed { first, last }
         }
-        Kind::Exec => What::Exec,
+        Kind::Exec { before } => What::Exec { before: number(before) as u32 },
         Kind::Ended => What::Ended,
         Kind::Asked { file, first, last } => {
             What::Asked { file: key(file), first: number(first), last: number(last) }

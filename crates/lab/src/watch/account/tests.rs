@@ -315,7 +315,7 @@ fn any_event() -> impl Strategy<Value = What> {
             |(call, file, offset, bytes)| What::Enter { call, descriptor: 3, file, offset, bytes }
         ),
         (-1..1i64 << 17).prop_map(|result| What::Exit { result }),
-        Just(What::Exec),
+        (1u32..4).prop_map(|before| What::Exec { before }),
         Just(What::Ended),
         (file(), 0..300u64, 0..40u64).prop_map(|(file, first, more)| What::Asked {
             file,
