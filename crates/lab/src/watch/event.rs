@@ -41,6 +41,8 @@ pub(super) enum What {
     Closed { first: i32, last: i32 },
     /// Another program takes the process over, begun by the task `before`, which has the process's own number from now on.
     Exec { before: u32 },
+    /// The task starts another one, of its own process or of a new one.
+    Started { other: u32, is_thread: bool },
     /// The task ends: its number may be another's from now on.
     Ended,
     /// A read has asked for these pages, and they are there now.

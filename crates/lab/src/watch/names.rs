@@ -75,8 +75,10 @@ impl Names {
         if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
             return None; // Whatever is there now came later.
         }
-        let path = PathBuf::from(format!("/proc/{task}/fd/{descriptor}"));
-        let file = self.look(&path);
+        // A thread may have ended before the others, and the process's first task before it.
+        let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
+        let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
+        let file = there.and_then(|path| self.look(path));
         self.process(task).1.descriptors.insert(descriptor, file);
         file
     }
@@ -149,6 +151,16 @@ impl Names {
         process.descriptors.clear();
         if before != task {
             self.ended(before);
+        }
+    }
+
+    /// `task` has started `other`, as a thread of its own process or not.
+    pub(super) fn started(&mut self, task: u32, other: u32, is_thread: bool) {
+        self.ended(other);
+        if is_thread {
+            let (number, process) = self.process(task);
+            process.tasks += 1;
+            self.tasks.insert(other, number);
         }
     }
 

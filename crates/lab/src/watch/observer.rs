@@ -57,6 +57,7 @@ impl Tree {
             }
             What::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
             What::Exec { before } => names.executed(event.task, *before),
+            What::Started { other, is_thread } => names.started(event.task, *other, *is_thread),
             What::Ended => names.ended(event.task),
             What::Fault { .. } => names.met(event.task),
             What::Submit { device, .. }
@@ -181,6 +182,18 @@ mod tests {
         let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
         let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
         assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
+    }
+
+    #[test]
+    fn what_a_thread_has_done_is_told_though_it_is_gone_by_then() {
+        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), (1 << 22) - 1);
+        let started = (task, What::Started { other: gone, is_thread: true });
+        let mut tree = Tree::new(PAGE);
+        let events = [&[started], &write(gone, file.as_raw_fd())[..]].concat();
+        assert_eq!(done(&mut tree, &events), [Access::Write { file: 0, bytes: 5 }]);
+        assert_eq!(tree.names.processes(), 1);
+        done(&mut tree, &[(gone, What::Ended)]);
+        assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
     }
 
     #[test]

@@ -33,6 +33,9 @@ const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 const WILL_NEED: u8 = 3;
 const ADVICE: usize = 3;
 
+/// What clone is told for a thread.
+const NEW_THREAD: u64 = 0x10000;
+
 /// Of a list of tasks, the most that is written at once: the kernel may take a page, and no number is to be torn.
 const LIST_BYTES: usize = 4000;
 
@@ -66,13 +69,14 @@ const CLOSE_FLAGS: usize = 2;
 const CLOSE_LATER: u64 = 4;
 
 /// Other events of the tree, and what cannot be told without them.
-const OF_TREE: [(&str, Option<&str>); 8] = [
+const OF_TREE: [(&str, Option<&str>); 9] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
     ("filemap/mm_filemap_fault", Some("reads of mapped files")),
     ("iomap/iomap_dio_rw_begin", Some("where direct reads begin that name no offset")),
     ("sched/sched_switch", Some("waits")),
     ("block/block_bio_queue", Some("whose request it is that a device gets")),
+    ("task/task_newtask", None),
     ("sched/sched_process_exec", None),
     ("sched/sched_process_exit", None),
 ];
@@ -99,6 +103,10 @@ enum Kind {
     },
     Exec {
         before: Field,
+    },
+    Started {
+        other: Field,
+        flags: Field,
     },
     Ended,
     Asked {
@@ -411,6 +419,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
         }
         "sched/sched_switch" => Kind::Slept,
         "sched/sched_process_exec" => Kind::Exec { before: field("old_pid")? },
+        "task/task_newtask" => Kind::Started { other: field("pid")?, flags: field("clone_flags")? },
         "sched/sched_process_exit" => Kind::Ended,
         "block/block_bio_queue" => Kind::Submit(request()?),
         "block/block_rq_issue" => Kind::Issue(request()?),
@@ -446,6 +455,10 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             What::Closed { first, last }
         }
         Kind::Exec { before } => What::Exec { before: number(before) as u32 },
+        Kind::Started { other, flags } => What::Started {
+            other: number(other) as u32,
+            is_thread: number(flags) & NEW_THREAD != 0,
+        },
         Kind::Ended => What::Ended,
         Kind::Asked { file, first, last } => {
             What::Asked { file: key(file), first: number(first), last: number(last) }

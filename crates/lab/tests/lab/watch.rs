@@ -382,6 +382,23 @@ fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
 }
 
 #[test]
+fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
+    const TEST: &str = "what_threads_of_a_moment_do_is_told_and_they_are_no_processes";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let file = File::create(scratch.path().join("written")).unwrap();
+    let seen = seen_of_this_process(&scratch, &tracing, || {
+        for _ in 0..400 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| rustix::io::write(&file, b"12345").unwrap());
+            });
+        }
+    });
+    assert_eq!(written_to(&seen, "/written"), 400 * 5, "{seen}");
+    // Other tests start some.
+    assert!(seen["processes"].as_u64().unwrap() < 200, "{}", seen["processes"]);
+}
+
+#[test]
 fn what_is_closed_by_close_range_is_looked_up_again() {
     const TEST: &str = "what_is_closed_by_close_range_is_looked_up_again";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
