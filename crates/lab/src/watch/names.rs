@@ -176,6 +176,13 @@ impl Names {
         }
     }
 
+    /// Whatever was closed or ended may not have been told. Returns tasks that have ended.
+    pub(super) fn lost(&mut self) -> Vec<u32> {
+        self.processes.values_mut().for_each(|process| process.descriptors.clear());
+        let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
+        self.tasks.keys().copied().filter(is_gone).collect()
+    }
+
     /// The path of `key`, which descriptors may know by other numbers, `called`.
     pub(super) fn path(
         &self,

@@ -43,6 +43,13 @@ impl Tree {
         events[..count].iter().for_each(|event| self.event(*event));
     }
 
+    /// Events are missing: descriptors may have been closed, and tasks may have ended.
+    fn lost(&mut self, at_ns: u64) {
+        for task in self.names.lost() {
+            self.event(Event { at_ns, task, what: What::Ended });
+        }
+    }
+
     fn event(&mut self, mut event: Event) {
         let Tree { starter, names, calls } = self;
         let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
@@ -94,8 +101,12 @@ impl Observer {
         each: impl FnMut((u64, Access)),
     ) -> anyhow::Result<()> {
         let Observer { tracer, tree, begun_ns, .. } = self;
+        let dropped = tracer.dropped;
         let (events, count) = tracer.take()?;
         tree.take(events, count);
+        if tracer.dropped > dropped {
+            tree.lost(Tracer::now_ns());
+        }
         let calls = &mut tree.calls;
         if is_last {
             calls.end();
@@ -193,6 +204,22 @@ mod tests {
         assert_eq!(done(&mut tree, &events), [Access::Write { file: 0, bytes: 5 }]);
         assert_eq!(tree.names.processes(), 1);
         done(&mut tree, &[(gone, What::Ended)]);
+        assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
+    }
+
+    #[test]
+    fn where_events_are_missing_descriptors_are_looked_up_again_and_tasks_may_have_ended() {
+        let [first, second] = [0, 1].map(|_| tempfile::tempfile().unwrap());
+        let (task, gone) = (own_task(), (1 << 22) - 1);
+        let mut place = rustix::io::dup(&first).unwrap();
+        let mut tree = Tree::new(PAGE);
+        let started = (task, What::Started { other: gone, is_thread: true });
+        let number = place.as_raw_fd();
+        assert_eq!(done(&mut tree, &[&[started], &write(task, number)[..]].concat()).len(), 1);
+        rustix::io::dup2(&second, &mut place).unwrap();
+        tree.lost(9000);
+        let told = [Access::Gone { task: gone }, Access::Write { file: 1, bytes: 5 }];
+        assert_eq!(done(&mut tree, &write(task, number)), told);
         assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
     }
 

@@ -382,6 +382,40 @@ fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
 }
 
 #[test]
+fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
+    const TEST: &str = "a_close_that_is_lost_does_not_have_writes_told_of_another_file";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    if Command::new("perl").arg("-e0").status().is_err() {
+        return skipped(TEST, "no perl");
+    }
+    let at = |name: &str| scratch.path().join(name);
+    std::fs::write(at("input"), "x").unwrap();
+    // Descriptor 1 is the first file and then the second, between reads of which some events are not written over.
+    let script = "sub pause { select undef, undef, undef, 0.02 } \
+                  sub reads { for (1 .. $_[0]) { sysseek A, 0, 0; sysread A, $a, 1 } } \
+                  open A, '<input'; open STDOUT, '>first'; syswrite STDOUT, '1'; \
+                  pause for 1 .. 20; open B, '>ready'; pause until -e 'go'; reads 10000; \
+                  open STDOUT, '>second'; reads 800000; open B, '>done'; pause until -e 'on'; \
+                  syswrite STDOUT, 'x' x 20; pause for 1 .. 20";
+    let json = at("watched.json");
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    let child = begun(scratch.path(), &tracing, &args);
+    wait_until("the first write", || at("ready").exists());
+    // It takes nothing for a while, and more comes than there is room for.
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    File::create(at("go")).unwrap();
+    wait_until("the reads", || at("done").exists());
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    File::create(at("on")).unwrap();
+    assert_ends_with(0, child, "a watch");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(seen["remarks"].to_string().contains("dropped events"), "{seen}");
+    let [first, second] = ["/first", "/second"].map(|name| written_to(&seen, name));
+    assert!(first <= 1 && second == 20, "{first} {second}: {seen}");
+}
+
+#[test]
 fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
     const TEST: &str = "what_threads_of_a_moment_do_is_told_and_they_are_no_processes";
     let Some((scratch, tracing)) = traced(TEST) else { return };
