@@ -6,7 +6,7 @@
 //! is from the first sleep to the end of the call. Worked example: a read of page 4 that takes in pages 4 to 35 and
 //! sleeps for 90 us is one read, 31 pages read ahead, and a wait of 90 us.
 //!
-//! Invariants:  [CAL-1] files and requests under way are bounded
+//! Invariants:  [CAL-1] files, requests under way and pages taken in are bounded
 //!              [CAL-2] whatever the events are, what comes out is possible
 //! Concurrency: one owner; events come in order of time.
 //! Failure:     none; what cannot be told whose it is belongs to no file.
@@ -20,6 +20,9 @@ use super::event::{Call, Event, FileKey, Transfer, What};
 
 /// Requests between a task and its device.
 const UNDER_WAY_MOST: usize = 1 << 16;
+
+/// Times that pages are taken in which a task keeps: as many as the longest read takes.
+const ADDED_MOST: usize = READ_MOST as usize;
 
 /// The file that stands for all others.
 pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
@@ -100,6 +103,11 @@ impl Calls {
     }
 
     #[cfg(test)]
+    pub(super) fn added(&self, task: u32) -> usize {
+        self.tasks.get(&task).map_or(0, |task| task.added.len())
+    }
+
+    #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
     }
@@ -158,6 +166,10 @@ impl Calls {
                 self.asked(id, file, (first, last));
             }
             What::Added { file, first, pages } => {
+                // [CAL-1] Nobody may ask for them, as where they are to be written without a call.
+                if task.added.len() == ADDED_MOST {
+                    task.added.clear();
+                }
                 let main = *task.file.get_or_insert(file);
                 task.added.push((file, first, pages));
                 let before = task.aside.map_or(0, |(_, pages)| pages);

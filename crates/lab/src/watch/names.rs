@@ -5,7 +5,7 @@
 //! mapped, or read by io_uring, are looked for among what the tree has open and mapped.
 //!
 //! Invariants:  [NAM-1] tasks, and processes with their descriptors, are those that have not ended
-//!              [NAM-2] paths are bounded
+//!              [NAM-2] paths are bounded, and the descriptors of each process
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,6 +23,9 @@ const MINOR_BITS: u32 = 20;
 
 /// Paths that are kept, of more files than are told apart.
 const PATHS_MOST: usize = 1 << 16;
+
+/// Descriptors that are kept of a process: it may name any in its calls, also those that it has not.
+const DESCRIPTORS_MOST: usize = 1 << 16;
 
 /// A process of the tree.
 #[derive(Debug, Default)]
@@ -79,7 +82,11 @@ impl Names {
         let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
         let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
         let file = there.and_then(|path| self.look(path));
-        self.process(task).1.descriptors.insert(descriptor, file);
+        let known = &mut self.process(task).1.descriptors;
+        if known.len() >= DESCRIPTORS_MOST {
+            known.clear(); // [NAM-2]
+        }
+        known.insert(descriptor, file);
         file
     }
 
@@ -285,6 +292,15 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+
+    #[test]
+    fn a_process_that_names_any_descriptors_has_few_kept() {
+        let mut names = Names::default();
+        let process = std::process::id();
+        let count = DESCRIPTORS_MOST as i32 + 9;
+        (0..count).for_each(|at| _ = names.file(process, 1 << 30 | at, 0));
+        assert_eq!(names.processes[&process].descriptors.len(), 9, "[NAM-2]");
+    }
 
     #[test]
     fn descriptors_go_with_the_last_task_of_their_process() {

@@ -305,6 +305,16 @@ fn files_and_requests_under_way_are_bounded() {
     assert_eq!(others.writes.count, 5000 - u64::from(FILES_MOST));
 }
 
+#[test]
+fn pages_that_nobody_asks_for_are_bounded() {
+    let mut calls = Calls::new(PAGE);
+    for first in 0..(1 << 20) + 9 {
+        let what = What::Added { file: FILE, first, pages: 1 };
+        calls.event(&Event { at_ns: first, task: 1, what });
+    }
+    assert_eq!(calls.added(1), 9, "[CAL-1]");
+}
+
 /// Any events, of few tasks, files and places, so that they meet.
 fn any_event() -> impl Strategy<Value = What> {
     let file = || prop::sample::select(vec![FILE, OTHER]);
