@@ -33,6 +33,9 @@ const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 const WILL_NEED: u8 = 3;
 const ADVICE: usize = 3;
 
+/// The PID namespace that events have the numbers of, as /proc shows it; the kernel's number for it is fixed.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
 /// What clone is told for a thread.
 const NEW_THREAD: u64 = 0x10000;
 
@@ -185,8 +188,15 @@ impl Tracer {
     /// Makes the instances and lets the kernel collect; of a tree that is still empty.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): this user may not trace, or this kernel lacks the events.
+    /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or processes have other numbers
+    /// here than in them.
     pub(super) fn start() -> anyhow::Result<Tracer> {
+        if fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it != Path::new(FIRST_NAMESPACE)) {
+            bad_input!(
+                "in a container, or another PID namespace, processes have other numbers than in the kernel's trace events: \
+                 watch from outside of it"
+            );
+        }
         let tracefs = Tracefs::open()?;
         let [tree, devices] = ["tree", "devices"].map(|purpose| Instance::new(&tracefs, purpose));
         let (tree, devices) = (tree?, devices?);

@@ -90,6 +90,20 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     refused(&["--predict", "--record-limit", "9000TiB", "true"], "needs room for a record of");
 }
 
+#[test]
+fn in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside() {
+    const TEST: &str = "in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let watch = watch(scratch.path(), &["true"]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(watch.get_program());
+    command.args(watch.get_args()).env(STATE_DIRECTORY, scratch.path().join("state"));
+    let Ok(output) = command.output() else { return skipped(TEST, "no unshare") };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("watch from outside of it") && told.lines().count() == 1, "{told}");
+}
+
 /// A filesystem on a loop device of the test's own: the device's name, and where it is mounted.
 fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
     let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
