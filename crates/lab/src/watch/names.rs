@@ -280,7 +280,7 @@ impl Names {
 }
 
 /// The process that `task` is a thread of.
-fn process_of(task: u32) -> u32 {
+pub(super) fn process_of(task: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     line.and_then(|line| line.trim().parse().ok()).unwrap_or(task)

@@ -8,14 +8,17 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use super::names::process_of;
 use super::tracer::Tracer;
 use crate::bad_input;
 use crate::cli::WatchArgs;
@@ -42,7 +45,8 @@ pub(super) enum Subject {
         /// The task of ours that has started it.
         starter: u32,
     },
-    Process(u32),
+    /// What tells that it has ended, where the kernel has such; its number.
+    Process(Option<OwnedFd>, u32),
     /// The directory of its control group.
     Service(PathBuf),
 }
@@ -57,8 +61,12 @@ impl Subject {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 bad_input!("there is no process {pid}");
             }
+            let pid = process_of(pid);
+            // Its number may be another's soon; and it is over when nobody has asked how it ended yet.
+            let end =
+                Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             follow(tracer, || vec![pid])?;
-            return Ok(Subject::Process(pid));
+            return Ok(Subject::Process(end, pid));
         }
         if let Some(name) = &args.service {
             let unit = if name.contains('.') { name.clone() } else { format!("{name}.service") };
@@ -86,7 +94,11 @@ impl Subject {
     pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(match self {
             Subject::Command { child, .. } => child.try_wait()?.is_some(),
-            Subject::Process(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+            Subject::Process(Some(end), _) => {
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&now))? > 0
+            }
+            Subject::Process(None, pid) => !Path::new(&format!("/proc/{pid}")).exists(),
             Subject::Service(group) => processes_of(group).is_empty(),
         })
     }

@@ -468,6 +468,18 @@ fn what_is_closed_by_close_range_is_looked_up_again() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
+    const TEST: &str = "a_process_that_has_ended_is_not_watched_until_somebody_asks_how";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
+    let child = begun(scratch.path(), &tracing, &["--pid", &watched.id().to_string()]);
+    watched.kill().unwrap();
+    wait_until("the end of the watch", || has_ended(child.id()));
+    assert_ends_with(0, child, "a watch");
+    watched.wait().unwrap();
+}
+
+#[test]
 fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs() {
     const TEST: &str =
         "what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs";
