@@ -36,6 +36,9 @@ const LOOKS_MOST: usize = 4;
 /// Where control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
 
+/// Units that have processes.
+const UNITS: [&str; 6] = [".service", ".slice", ".scope", ".socket", ".mount", ".swap"];
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) enum Subject {
@@ -69,7 +72,7 @@ impl Subject {
             return Ok(Subject::Process(end, pid));
         }
         if let Some(name) = &args.service {
-            let unit = if name.contains('.') { name.clone() } else { format!("{name}.service") };
+            let unit = unit(name);
             let Some(group) = group(Path::new(GROUPS), &unit) else {
                 bad_input!(
                     "there is no service {unit} with processes under {GROUPS}; `systemctl status {name}` says more, \
@@ -235,6 +238,12 @@ fn numbers(directory: &Path) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The unit that systemd takes `name` for, which may have points in it.
+fn unit(name: &str) -> String {
+    let is_whole = UNITS.iter().any(|suffix| name.ends_with(suffix));
+    if is_whole { name.to_owned() } else { format!("{name}.service") }
+}
+
 /// The control group of `unit` below `directory`, if there are processes in it.
 fn group(directory: &Path, unit: &str) -> Option<PathBuf> {
     let own = directory.join(unit);
@@ -263,6 +272,18 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn a_service_may_have_points_in_its_name() {
+        for (name, expected) in [
+            ("postgresql@9.6-main", "postgresql@9.6-main.service"),
+            ("postgresql@15-main", "postgresql@15-main.service"),
+            ("cron.service", "cron.service"),
+            ("user-1000.slice", "user-1000.slice"),
+        ] {
+            assert_eq!(unit(name), expected);
+        }
+    }
 
     #[test]
     fn tasks_are_followed_once_until_no_new_ones_are_found() {
