@@ -103,8 +103,8 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.tree.starter = subject.starter();
     // For what is over before it can be looked up.
-    for word in &args.command {
-        observer.tree.names.look(Path::new(word));
+    for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
+        observer.tree.names.look(&path);
     }
     let mut view = View::new(page_bytes, SHOWN_NS);
     view.legend.subject = match args {

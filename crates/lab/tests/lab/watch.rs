@@ -480,6 +480,25 @@ fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
 }
 
 #[test]
+fn a_file_that_the_command_names_has_its_whole_path() {
+    const TEST: &str = "a_file_that_the_command_names_has_its_whole_path";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    std::fs::create_dir(scratch.path().join("data")).unwrap();
+    std::fs::write(scratch.path().join("data/file"), vec![b'x'; 9 << 12]).unwrap();
+    std::os::unix::fs::symlink("file", scratch.path().join("data/link")).unwrap();
+    let json = scratch.path().join("watched.json");
+    for name in ["data/file", "data/link"] {
+        let args = ["--json", json.to_str().unwrap(), "--", "cat", name];
+        assert!(watch(scratch.path(), &args).output().unwrap().status.success());
+        let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let expected = scratch.path().canonicalize().unwrap().join("data/file");
+        let mut files = seen["files"].as_array().unwrap().iter();
+        let is_it = |file: &Value| file["path"] == expected.to_str().unwrap();
+        assert!(files.any(is_it), "{name}: {seen}");
+    }
+}
+
+#[test]
 fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs() {
     const TEST: &str =
         "what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_runs";
