@@ -133,7 +133,10 @@ impl Observer {
             let relation = path.as_deref().and_then(|path| relations.name(path));
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
-            legend.files.insert(number, Called::new(name, path));
+            let mut called = Called::new(name, path);
+            // Another file may be there by now, or here, if the process sees other mounts.
+            called.state = called.state.filter(|state| state.inode == key.inode);
+            legend.files.insert(number, called);
         }
         for device in devices {
             legend.devices.entry(device).or_insert_with(|| names.disk_name(device));

@@ -480,6 +480,30 @@ fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
 }
 
 #[test]
+fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
+    const TEST: &str = "a_file_that_came_in_place_of_another_is_not_read_again_for_it";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    for name in ["file", "other"] {
+        std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
+    }
+    let script = "open A, '<file'; sysread A, $_, 9; select undef, undef, undef, 0.3; close A; \
+                  rename 'other', 'file'; select undef, undef, undef, 1.3";
+    let args = ["--record", "record", "--", "perl", "-e", script];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+        return skipped(TEST, "no perl");
+    }
+    assert!(output.status.success(), "{told}");
+    // It would be told of, if it were read.
+    std::fs::write(scratch.path().join("file"), vec![b'y'; 10 << 12]).unwrap();
+    let args = ["--replay", "record", "--predict", "--rounds", "1", "--predict-seconds", "3"];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert!(told.contains("left out: ") && !told.contains("were written since"), "{told}");
+}
+
+#[test]
 fn a_file_that_the_command_names_has_its_whole_path() {
     const TEST: &str = "a_file_that_the_command_names_has_its_whole_path";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
