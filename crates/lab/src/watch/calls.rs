@@ -307,6 +307,7 @@ impl Calls {
                 let file = self.number(key);
                 self.done(Access::Sync { file, took_ns });
             }
+            Call::Advise(_) if result < 0 => {}
             Call::Advise(advice) => {
                 let (file, offset) = (self.number(key), open.offset.unwrap_or(0));
                 let pages = task.added.iter().filter(|it| it.0 == key).map(|it| it.2).sum();

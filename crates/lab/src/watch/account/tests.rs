@@ -135,6 +135,13 @@ fn what_a_program_asks_to_be_read_for_later_is_not_the_kernels_guess() {
 }
 
 #[test]
+fn advice_that_the_kernel_refuses_was_not_given() {
+    let mut story = Story::default();
+    story.enter(Call::Advise(9), 0, PAGE).then(0, What::Exit { result: -22 });
+    assert_eq!(story.calls().done, []);
+}
+
+#[test]
 fn pages_taken_in_to_be_written_are_not_read_ahead() {
     let mut story = Story::default();
     story.enter(Call::Write, 0, PAGE).then(0, What::Added { file: FILE, first: 0, pages: 1 });

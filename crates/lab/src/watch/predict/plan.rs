@@ -177,6 +177,11 @@ impl Plan {
     }
 }
 
+/// Where advice ends that is of so many `bytes`: none are all behind `offset`.
+pub(super) fn advised_end(offset: u64, bytes: u64) -> u64 {
+    if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) }
+}
+
 fn took_ns(access: &Access) -> u64 {
     match access {
         Access::Read(Read { took_ns, .. }) | Access::Advise { took_ns, .. } => *took_ns,
@@ -265,7 +270,7 @@ impl Making {
                 let Some(place) = self.place(record, file) else { return };
                 if pages > 0 {
                     let (first, end) =
-                        (offset / page_bytes, offset.saturating_add(bytes).div_ceil(page_bytes));
+                        (offset / page_bytes, advised_end(offset, bytes).div_ceil(page_bytes));
                     if first < end {
                         self.brought[place].insert(first..end);
                     }

@@ -20,7 +20,7 @@ use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::plan::{Doing, Plan, PlanFile, Step};
+use super::plan::{Doing, Plan, PlanFile, Step, advised_end};
 use crate::interrupt;
 
 /// What a hint may hold.
@@ -311,7 +311,6 @@ fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Resu
 
 /// Gives the kernel the advice that the program gave.
 fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error> {
-    let end = if step.bytes == 0 { u64::MAX } else { step.offset.saturating_add(step.bytes) };
     let advice = match advice {
         0 => Advice::Normal,
         1 => Advice::Random,
@@ -320,5 +319,5 @@ fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error>
         4 => Advice::DontNeed,
         _ => return Ok(()),
     };
-    file.advise(step.offset..end, advice)
+    file.advise(step.offset..advised_end(step.offset, step.bytes), advice)
 }

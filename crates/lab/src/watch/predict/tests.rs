@@ -92,6 +92,16 @@ fn each_task_reads_again_with_the_pauses_that_it_made() {
 }
 
 #[test]
+fn what_advice_for_a_whole_file_has_brought_in_was_not_in_memory_before() {
+    for (bytes, resident) in [(0, 0), (100 * PAGE, 0), (PAGE, 1)] {
+        let (offset, pages, took_ns) = (0, 100, 5_000);
+        let advised = Access::Advise { task: 1, file: 0, offset, bytes, advice: 3, pages, took_ns };
+        let plan = plan(&[(100_000, advised), (200_000, read(1, 50, 0))], 1 << 30).unwrap();
+        assert_eq!(plan.files[0].resident.iter().count(), resident, "{bytes}");
+    }
+}
+
+#[test]
 fn of_a_long_record_the_part_with_the_longest_waits_is_read_again() {
     let waits = |at: u64| if (600..700).contains(&at) { 50_000 } else { 2_000 };
     let done: Vec<_> = (1..1000).map(|at| (at * 100_000, read(1, at % 100, waits(at)))).collect();
