@@ -19,6 +19,9 @@ pub(super) const READ_MOST: u64 = 1 << 20;
 const BYTES_MOST: u64 = 1 << 33;
 const NS_MOST: u64 = 1 << 42;
 
+/// Numbers of tasks are below: the kernel has no more.
+const TASKS_MOST: u32 = 1 << 22;
+
 /// Pages of a file are before this one: files end at 2^63 bytes.
 const PAGE_MOST: u64 = 1 << 52;
 
@@ -127,24 +130,27 @@ impl Access {
         let size = |bytes: u64| bytes < BYTES_MOST;
         let time = |ns: u64| ns < NS_MOST;
         let pages = |first: u64, count: u64| first < PAGE_MOST && count <= READ_MOST;
+        let by = |task: u32| task < TASKS_MOST;
         match *self {
-            Access::Read(Read { file: of, first, more, bytes, took_ns, waited_ns, .. }) => {
+            Access::Read(Read {
+                task, file: of, first, more, bytes, took_ns, waited_ns, ..
+            }) => {
                 let within = waited_ns.is_none_or(|waited_ns| waited_ns <= took_ns);
-                file(of) && pages(first, more) && size(bytes) && time(took_ns) && within
+                by(task) && file(of) && pages(first, more) && size(bytes) && time(took_ns) && within
             }
             Access::ReadAnywhere { file: of, bytes } | Access::Write { file: of, bytes } => {
                 file(of) && size(bytes)
             }
             Access::Sync { file: of, took_ns } => file(of) && time(took_ns),
-            Access::Advise { file: of, pages, took_ns, .. } => {
-                file(of) && size(pages) && time(took_ns)
+            Access::Advise { task, file: of, pages, took_ns, .. } => {
+                by(task) && file(of) && size(pages) && time(took_ns)
             }
             Access::Ahead { file: of, first, pages: count } => {
                 file(of) && count > 0 && pages(first, count)
             }
             Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
             Access::Requeue { bytes, .. } => size(bytes),
-            Access::Gone { .. } => true,
+            Access::Gone { task } => by(task),
         }
     }
 }

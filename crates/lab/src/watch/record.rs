@@ -9,7 +9,7 @@
 //! not full. It is not synced, which would be seen by those who are watched.
 //!
 //! Invariants:  [REC-1] whatever the bytes of a file are, reading it ends, in memory that is bounded by the largest piece
-//!              and by how many files, devices and tasks there are, of which the first two have a bound
+//!              and by how many files, devices and tasks there can be
 //!              [REC-2] a file that was not written so is refused, or it is one that was cut off, and then all whole pieces
 //!              are read
 //!              [REC-3] a record does not become longer than its limit

@@ -339,9 +339,9 @@ impl File {
             requests: (&it.requests).into(),
             requests_written: (&it.requests_written).into(),
             hits: it.hits,
-            ahead_bytes: it.ahead_pages * page_bytes,
-            unused_bytes: it.unused_pages() * page_bytes,
-            advised_bytes: it.advised_pages * page_bytes,
+            ahead_bytes: it.ahead_pages.saturating_mul(page_bytes),
+            unused_bytes: it.unused_pages().saturating_mul(page_bytes),
+            advised_bytes: it.advised_pages.saturating_mul(page_bytes),
             syncs: it.syncs.count,
             sync_seconds: seconds(it.syncs.total_ns),
             sync_longest_seconds: seconds(it.syncs.longest_ns),
@@ -440,6 +440,17 @@ pub(super) fn sample() -> Watched {
 mod tests {
     use super::super::access::Access;
     use super::*;
+
+    #[test]
+    fn any_sum_of_pages_is_told() {
+        let mut account = Account::default();
+        let (offset, bytes, pages, took_ns) = (0, 0, (1 << 33) - 1, 0);
+        let advised = Access::Advise { task: 1, file: 0, offset, bytes, advice: 3, pages, took_ns };
+        assert!(advised.is_possible());
+        account.access(&Access::Write { file: 0, bytes: 1 });
+        (0..1 << 16).for_each(|_| account.access(&advised));
+        Watched::of(&account, &Legend::default(), 1 << 16, 1.0);
+    }
 
     #[test]
     fn the_text_names_so_many_files_and_no_line_is_too_wide() {

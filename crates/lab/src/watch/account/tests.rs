@@ -287,6 +287,9 @@ fn what_no_call_moves_is_not_possible() {
         assert_eq!(Access::Write { file: 0, bytes }.is_possible(), is_possible, "[ACS-1]");
     }
     assert!(!Access::Write { file: FILES_MOST + 1, bytes: 1 }.is_possible());
+    for (task, is_possible) in [((1 << 22) - 1, true), (1 << 22, false)] {
+        assert_eq!(Access::Gone { task }.is_possible(), is_possible);
+    }
 }
 
 #[test]

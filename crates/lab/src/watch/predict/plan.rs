@@ -14,7 +14,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_lookahead::{Block, Run};
@@ -218,10 +218,12 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
 
 /// Where `called` is, what it was and what it is now; none if it cannot be read again.
 fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
-    let path = PathBuf::from(called.path.as_deref()?);
+    let path = Path::new(called.path.as_deref()?);
+    // Where links lead: also from elsewhere to a file of the kernel's.
+    let path = path.canonicalize().ok().filter(|_| path.is_absolute())?;
     let of_the_kernel = OF_THE_KERNEL.iter().any(|root| path.starts_with(root));
     // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
-    let now = State::of(&path).filter(|_| path.is_absolute() && !of_the_kernel)?;
+    let now = State::of(&path).filter(|_| !of_the_kernel)?;
     File::open(&path).ok()?;
     Some((path, called.state?, now))
 }
@@ -253,7 +255,11 @@ impl Making {
                 if read.way == Way::Cached {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
                     self.sizes[place][bits as usize] += 1;
-                    let Some(offset) = read.first.checked_mul(page_bytes) else { return };
+                    // Behind the end of the file there is nothing, and no watch has seen it read.
+                    let offset = read.first.saturating_mul(page_bytes);
+                    if offset >= self.files[place].file_bytes {
+                        return;
+                    }
                     let bytes = read.bytes;
                     let what = Doing::Read { is_known };
                     self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));

@@ -126,6 +126,23 @@ fn what_cannot_be_read_again_is_refused() {
 }
 
 #[test]
+fn what_no_watch_has_recorded_is_not_read() {
+    let beyond = |first| plan(&[(100_000, read(1, first, 0)), (200_000, read(1, 3, 0))], 1 << 30);
+    for first in [100, (1 << 52) - 1] {
+        assert_eq!(beyond(first).unwrap().steps(), 1, "{first}");
+    }
+    // A file of the kernel's, by another path.
+    let directory = tempfile::tempdir().unwrap();
+    let mut record = record(directory.path(), &[(200_000, read(1, 3, 0))]).unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/proc/version", &link).unwrap();
+    let called = Called::new(String::new(), Some(link.display().to_string()));
+    assert!(called.state.is_some());
+    record.legend.files = [(0, called)].into();
+    assert!(Plan::new(&mut record, Duration::from_secs(1)).is_err());
+}
+
+#[test]
 fn a_record_with_a_readahead_of_nothing_is_refused() {
     let ahead = Access::Ahead { file: 0, first: 3, pages: 0 };
     let error = plan(&[(100_000, ahead), (200_000, read(1, 3, 50_000))], 1 << 30).unwrap_err();
