@@ -213,7 +213,8 @@ impl Recorder {
                 chain = self.chain;
                 bytes = framed(&self.piece, &mut chain)?;
                 if bytes.len() as u64 > LAST_MOST {
-                    self.piece.legend = Legend::default();
+                    self.piece.legend.files.clear();
+                    self.piece.legend.devices.clear();
                     chain = self.chain;
                     bytes = framed(&self.piece, &mut chain)?;
                 }

@@ -318,6 +318,19 @@ fn more_devices_or_files_than_there_can_be_are_refused() {
 }
 
 #[test]
+fn a_record_that_has_no_room_for_names_still_says_who_was_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("record");
+    let mut recorder = Recorder::create(&path, LIMIT_LEAST, PAGE).unwrap();
+    recorder.flush(1, &legend(1));
+    let mut names = legend(4000);
+    names.files.values_mut().for_each(|called| called.name = "long".repeat(100));
+    recorder.end(2, &names).unwrap();
+    let Legend { subject, processes, files, .. } = Record::open(&path).unwrap().legend;
+    assert_eq!((subject.as_str(), processes, files.len()), ("process 7", 4000, 1));
+}
+
+#[test]
 fn a_record_that_is_full_ends_within_its_limit_and_can_be_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("record");
