@@ -81,7 +81,7 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
 /// Watches what happens.
 fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.record {
-        output::check_file(path)?;
+        record::check(path)?;
     }
     if args.record_limit < record::LIMIT_LEAST {
         bad_input!("--record-limit: a record has room for 1MiB at least");

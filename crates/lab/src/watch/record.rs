@@ -23,11 +23,13 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::legend::{DEVICES_MOST, Legend};
 use crate::bad_input;
+use crate::output;
 use crate::report::numbers;
 use crate::units::shown_size;
 
@@ -74,6 +76,17 @@ enum End {
     Whole,
     /// It has reached its limit.
     Full,
+}
+
+/// Whether a record could be written at `path`, which changes nothing there.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput): it could not, or there is something else than a file.
+pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+        bad_input!("cannot write {0}: {0} is no file; name another", path.display());
+    }
+    output::check_file(path)
 }
 
 /// Where a record goes that nobody keeps: a file without a name, gone whatever happens. Not in memory, as /tmp may be: what is
@@ -272,7 +285,10 @@ impl Record {
     /// [`BadInput`](crate::BadInput): it cannot be opened, it is none, or it is damaged.
     pub(super) fn open(path: &Path) -> anyhow::Result<Record> {
         let shown = path.display();
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        // To open a pipe is to wait for a writer, otherwise.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
         let (facts, file) = match opened {
             Ok((facts, file)) if facts.is_file() => (facts, file),
             Ok(_) => bad_input!("{shown} is no file"),

@@ -281,6 +281,19 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
 }
 
 #[test]
+fn a_pipe_is_no_record_and_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let errors = [Record::open(&pipe).err(), check(&pipe).err()];
+        say.send(errors.map(|it| it.is_some_and(|it| it.is::<crate::BadInput>()))).unwrap();
+    });
+    assert_eq!(said.recv_timeout(std::time::Duration::from_secs(20)), Ok([true, true]));
+}
+
+#[test]
 fn years_in_which_nothing_was_done_are_few_lines() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("record");
