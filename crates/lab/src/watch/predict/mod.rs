@@ -33,6 +33,9 @@ use play::{Ahead, Apart, Way};
 /// A way may take so many times as long as what was recorded, or its part of `--predict-seconds`; then it is cut off.
 const TIMES_MOST: u32 = 4;
 
+/// Files that are open beside those of a plan, at most.
+const OPEN_ELSE: usize = 64;
+
 /// All ways for a plan in which the program `advises` the kernel or does not; the first is as it is.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     let ahead = |knows_all, takes, most| Way::Ahead(Ahead { knows_all, takes, most });
@@ -67,11 +70,12 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     let time = Duration::from_secs(args.predict_seconds);
     // As if it advised, which is known only then.
     let runs = args.rounds * entrants(args, true).len() as u32;
-    // A quarter is to prepare, and some ways take longer than it took.
-    let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs)?;
-    // Each task opens each file that it reads.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let open_most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let open_most = (open_most as usize).saturating_sub(OPEN_ELSE);
+    // A quarter is to prepare, and some ways take longer than it took.
+    let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs, open_most)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
     let played = rounds(args, &mut plan, &guards, &mut entrants, time);

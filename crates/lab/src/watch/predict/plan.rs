@@ -8,7 +8,7 @@
 //! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is so
 //! again when the plan is played. What nobody did before the first step and behind the last is no part of it.
 //!
-//! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps and tasks at most
+//! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps, tasks and open files at most
 //! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more or another) is left out, and said.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -98,6 +98,13 @@ struct Made {
     waited_ns: u64,
 }
 
+impl Made {
+    /// How many files it reads, or advises the kernel about.
+    fn files(&self) -> usize {
+        self.steps.iter().map(|step| step.file).collect::<HashSet<usize>>().len()
+    }
+}
+
 /// While a plan is made.
 #[derive(Default)]
 struct Making {
@@ -116,11 +123,16 @@ struct Making {
 }
 
 impl Plan {
-    /// Of the part of `record` that is `length` long at most.
+    /// Of the part of `record` that is `length` long at most. `open_most`: so many files may be open, as each task opens
+    /// each that it reads.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): there is nothing in it that can be read again.
-    pub(super) fn new(record: &mut Record, length: Duration) -> anyhow::Result<Plan> {
+    pub(super) fn new(
+        record: &mut Record,
+        length: Duration,
+        open_most: usize,
+    ) -> anyhow::Result<Plan> {
         let length_ns = (length.as_nanos() as u64).max(LOOKS);
         let (from_ns, waited_in_all_ns) = longest_waits(record, length_ns)?;
         let mut until_ns = record.until_ns.min(from_ns.saturating_add(length_ns));
@@ -145,7 +157,7 @@ impl Plan {
             }
         }
         record.rewind()?;
-        making.plan(record, from_ns, until_ns, waited_in_all_ns)
+        making.plan(record, from_ns, until_ns, waited_in_all_ns, open_most)
     }
 
     /// Whether the program has told the kernel anything.
@@ -329,6 +341,7 @@ impl Making {
         from_ns: u64,
         until_ns: u64,
         waited_in_all_ns: u64,
+        open_most: usize,
     ) -> anyhow::Result<Plan> {
         let mut blocks = 0;
         for (file, sizes) in self.files.iter_mut().zip(&self.sizes) {
@@ -357,14 +370,22 @@ impl Making {
         let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
         let mut made: Vec<Made> = self.tasks.into_values().collect();
         made.retain(|task| task.steps.iter().any(is_read));
-        if made.len() > TASKS_MOST {
+        if made.len() > TASKS_MOST || made.iter().map(Made::files).sum::<usize>() > open_most {
             // [PLA-1]
-            remarks.push(format!(
-                "of {} tasks the {TASKS_MOST} that read most are read for",
-                made.len()
-            ));
             made.sort_by_key(|task| std::cmp::Reverse(task.steps.len()));
-            made.truncate(TASKS_MOST);
+            let mut open = 0;
+            let fits = made.iter().take(TASKS_MOST).take_while(|task| {
+                open += task.files();
+                open <= open_most
+            });
+            let (all, fitting) = (made.len(), fits.count());
+            made.truncate(fitting);
+            let why = if open > open_most {
+                ", as no more files may be open: `ulimit -Hn` says how many"
+            } else {
+                ""
+            };
+            remarks.push(format!("of {all} tasks the {fitting} that read most are read for{why}"));
         }
         let until_ns = from_ns + made.iter().map(|task| task.ended_ns).max().unwrap_or(0);
         let waited_ns = made.iter().fold(0_u64, |sum, task| sum.saturating_add(task.waited_ns));
@@ -372,7 +393,7 @@ impl Making {
         let idle_ns = tasks.iter().map(|steps| steps[0].after_ns).min().unwrap_or(0);
         tasks.iter_mut().for_each(|steps| steps[0].after_ns -= idle_ns);
         if tasks.is_empty() {
-            let why = remarks.first().map_or(String::new(), |remark| format!(" ({remark})"));
+            let why = remarks.last().map_or(String::new(), |remark| format!(" ({remark})"));
             bad_input!("there is nothing in the record that could be read again{why}");
         }
         Ok(Plan {
