@@ -1,5 +1,6 @@
 //! The arguments of `forebay watch`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -41,7 +42,7 @@ Examples:
 pub struct WatchArgs {
     /// A command to start and to watch until it ends, with all that it starts; it runs as this user
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
     /// A process that runs, with all that it has started and starts
     #[arg(long, value_name = "PID", conflicts_with = "service", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pid: Option<u32>,

@@ -111,7 +111,9 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
         // Not what it was given: that may be a password.
-        WatchArgs { command, .. } => command.first().cloned().unwrap_or_default(),
+        WatchArgs { command, .. } => {
+            command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
+        }
     };
     let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);

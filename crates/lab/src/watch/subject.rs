@@ -6,6 +6,7 @@
 //! Concurrency: what a command prints while the live view has the terminal is read by a thread, which ends with it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
@@ -136,12 +137,13 @@ impl Subject {
 }
 
 /// Starts `words` so that it is followed from its first instruction on.
-fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
     let Some((program, rest)) = words.split_first() else {
         bad_input!(
             "whom to watch? --pid P, --service NAME, or a command; forebay watch --help has examples"
         );
     };
+    let shown = program.display();
     let mut command = Command::new(program);
     command.args(rest);
     if live {
@@ -153,17 +155,15 @@ fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subjec
             tracer.follow(&[own])?;
             Ok((own, command.spawn()))
         });
-        starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {program} failed"))?
+        starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {shown} failed"))?
     });
     let (starter, mut child) = match spawned? {
         (_, Err(error))
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
         {
-            bad_input!("{program} cannot be started: {error}")
+            bad_input!("{shown} cannot be started: {error}")
         }
-        (starter, child) => {
-            (starter, child.with_context(|| format!("{program} cannot be started"))?)
-        }
+        (starter, child) => (starter, child.with_context(|| format!("{shown} cannot be started"))?),
     };
     let (out, told) = (child.stdout.take(), child.stderr.take());
     let printed = out.map(kept).into_iter().chain(told.map(kept)).collect();

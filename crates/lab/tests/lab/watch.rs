@@ -2,8 +2,10 @@
 //!
 //! It takes root and a kernel with trace events; elsewhere the tests say `skipped`, and that is counted.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -501,6 +503,21 @@ fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
     let output = watch(scratch.path(), &args).output().unwrap();
     let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
     assert!(told.contains("left out: ") && !told.contains("were written since"), "{told}");
+}
+
+#[test]
+fn a_file_may_have_any_name() {
+    let Some((scratch, _tracing)) = traced("a_file_may_have_any_name") else { return };
+    let name = OsStr::from_bytes(b"a\xff\n\x1b[2Jb");
+    std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
+    let mut command = watch(scratch.path(), &["--", "cat"]);
+    let output = command.arg(name).env("LC_ALL", "C.UTF-8").output().unwrap();
+    let told = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    assert!(output.status.success(), "{told:?}");
+    assert!(
+        told[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !told[0].contains('\u{1b}'),
+        "{told:?}"
+    );
 }
 
 #[test]
