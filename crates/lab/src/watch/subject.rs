@@ -211,7 +211,7 @@ fn follow_new(
     Ok(())
 }
 
-/// The processes `roots` and all that they and theirs have started.
+/// The processes `roots` and all that they and theirs have started, but for this one.
 fn below(roots: &[u32]) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in numbers(Path::new("/proc")) {
@@ -229,6 +229,7 @@ fn below(roots: &[u32]) -> Vec<u32> {
         found.extend(children.remove(process).unwrap_or_default());
         at += 1;
     }
+    found.retain(|process| *process != std::process::id());
     found
 }
 
@@ -272,6 +273,13 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn a_watch_does_not_watch_itself() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().unsigned_abs();
+        let found = below(&[parent]);
+        assert!(found.contains(&parent) && !found.contains(&std::process::id()), "{found:?}");
+    }
 
     #[test]
     fn a_service_may_have_points_in_its_name() {
