@@ -96,10 +96,17 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let nameless = nameless.transpose()?;
     let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
     let path = args.record.clone().or(nameless.map(PathBuf::from));
-    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
-    let recorder = path.as_ref().map(recorder).transpose()?;
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
+    // Not before: where there is nothing to watch, a record that is there stays as it is.
+    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
+    let recorder = match path.as_ref().map(recorder).transpose() {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            subject.end()?;
+            return Err(error);
+        }
+    };
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.tree.starter = subject.starter();
     // For what is over before it can be looked up.

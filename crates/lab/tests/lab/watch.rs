@@ -88,6 +88,9 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     refused(&["/no/such/program"], "/no/such/program cannot be started");
     refused(&["--dsn", "host=/no/such/directory", "true"], "cannot connect to a server");
     refused(&["--json", "/no/such/directory/file", "true"], "there is no directory");
+    std::fs::write(scratch.path().join("record"), "of yesterday").unwrap();
+    refused(&["--record", "record", "--pid", "2147483647"], "there is no process 2147483647");
+    assert_eq!(std::fs::read(scratch.path().join("record")).unwrap(), b"of yesterday");
     refused(&["--json", "new", "--record", "./new", "true"], "would overwrite the record");
     refused(&["--predict", "--record-limit", "9000TiB", "true"], "needs room for a record of");
 }
