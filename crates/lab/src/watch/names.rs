@@ -200,8 +200,9 @@ impl Names {
         path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
     }
 
-    /// Looks for files without a name among what the processes of the tree have open and mapped.
-    pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>) {
+    /// Looks for files without a name among what the processes of the tree have open and mapped: at `most` of these, as no
+    /// events are taken meanwhile.
+    pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         let mut wanted: HashSet<FileKey> = wanted
             .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
             .collect();
@@ -213,9 +214,10 @@ impl Names {
             for directory in ["fd", "map_files"] {
                 let entries = fs::read_dir(format!("/proc/{process}/{directory}"));
                 for entry in entries.into_iter().flatten().flatten() {
-                    if wanted.is_empty() {
+                    if wanted.is_empty() || most == 0 {
                         return;
                     }
+                    most -= 1;
                     if let Some(found) = self.look(&entry.path()) {
                         wanted.remove(&found);
                     }
@@ -292,6 +294,19 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     use super::*;
+
+    #[test]
+    fn a_file_without_a_name_is_looked_for_among_so_many() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
+        for (most, is_found) in [(0, false), (usize::MAX, true)] {
+            let mut names = Names::default();
+            names.met(std::process::id());
+            names.search([key].into_iter(), most);
+            assert_eq!(names.path(key, std::iter::empty()).is_some(), is_found);
+        }
+    }
 
     #[test]
     fn a_process_that_names_any_descriptors_has_few_kept() {

@@ -8,6 +8,10 @@ use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
+/// Of what processes have open and mapped, so much is looked at for files without a name: some 30 ms, in which no events are
+/// taken.
+const SEARCH_MOST: usize = 1 << 13;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Observer {
@@ -119,7 +123,7 @@ impl Observer {
     /// What is called how by now. `devices`: those that are asked about.
     pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
         let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
-        names.search(calls.files().iter().copied());
+        names.search(calls.files().iter().copied(), SEARCH_MOST);
         for (number, &key) in (0..).zip(calls.files()) {
             // A path that is known does not change, and a name without one may be found.
             let before = legend.files.get(&number);
