@@ -169,14 +169,13 @@ impl Recorder {
         self.piece.accesses.push((at_ns - self.last_ns, access));
         self.last_ns = at_ns;
         if self.piece.accesses.len() == PIECE_ACCESSES {
-            let legend = self.legend.clone();
-            self.write(at_ns, &legend, None);
+            self.write(at_ns, None, None);
         }
     }
 
     /// Writes what there is. `legend`: all of it.
     pub(super) fn flush(&mut self, until_ns: u64, legend: &Legend) {
-        self.write(until_ns, legend, None);
+        self.write(until_ns, Some(legend), None);
     }
 
     /// The last of it. Returns a sentence on what there is.
@@ -184,7 +183,7 @@ impl Recorder {
     /// # Errors
     /// It could not be written.
     pub(super) fn end(mut self, until_ns: u64, legend: &Legend) -> anyhow::Result<String> {
-        self.write(until_ns, legend, Some(End::Whole));
+        self.write(until_ns, Some(legend), Some(End::Whole));
         if let Some(error) = self.failed {
             return Err(error).with_context(|| {
                 let whole = shown_size(self.written);
@@ -204,59 +203,71 @@ impl Recorder {
         ))
     }
 
-    fn write(&mut self, until_ns: u64, legend: &Legend, end: Option<End>) {
-        let Some(file) = &mut self.file else { return };
+    /// Writes a piece. `legend`: all of it, if it may have changed.
+    fn write(&mut self, until_ns: u64, legend: Option<&Legend>, end: Option<End>) {
+        if self.file.is_none() {
+            return;
+        }
         let until_ns = until_ns.max(self.last_ns);
         self.piece.until_ns = until_ns;
-        self.piece.legend = legend.since(&self.legend);
         self.piece.end = end;
-        let mut chain = self.chain;
-        let framed = |piece: &Piece, chain: &mut u32| -> anyhow::Result<Vec<u8>> {
-            frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
-        };
-        let written = framed(&self.piece, &mut chain).and_then(|bytes| {
-            let mut bytes = bytes;
-            let room = self.limit.saturating_sub(self.written);
-            let is_full = bytes.len() as u64 + if end.is_some() { 0 } else { LAST_MOST } > room;
-            if is_full {
-                // [REC-3] What it has no room for is left out.
-                self.piece.accesses.clear();
-                self.piece.until_ns = self.piece.from_ns;
-                self.piece.end = Some(End::Full);
-                chain = self.chain;
-                bytes = framed(&self.piece, &mut chain)?;
-                if bytes.len() as u64 > LAST_MOST {
-                    self.piece.legend.files.clear();
-                    self.piece.legend.devices.clear();
-                    chain = self.chain;
-                    bytes = framed(&self.piece, &mut chain)?;
-                }
-            }
-            file.write_all(&bytes)?;
-            self.written += bytes.len() as u64;
-            self.accesses += self.piece.accesses.len() as u64;
-            Ok(is_full)
-        });
-        self.chain = chain;
-        self.legend.clone_from(legend);
+        if let Some(legend) = legend {
+            self.piece.legend = legend.since(&self.legend);
+            self.legend.clone_from(legend);
+        }
+        if let Err(error) = self.write_piece() {
+            (self.file, self.failed) = (None, Some(error));
+        } else if self.piece.end == Some(End::Full) {
+            self.file = None;
+        }
         self.piece.accesses.clear();
+        self.piece.legend.files.clear();
+        self.piece.legend.devices.clear();
         self.piece.from_ns = until_ns;
         self.last_ns = until_ns;
-        match written {
-            Ok(false) => {}
-            Ok(true) => self.file = None,
-            Err(error) => (self.file, self.failed) = (None, Some(error)),
+    }
+
+    fn write_piece(&mut self) -> anyhow::Result<()> {
+        let (bytes, chain) = self.framed()?;
+        if let Some(file) = &mut self.file {
+            file.write_all(&bytes)?;
         }
+        self.chain = chain;
+        self.written += bytes.len() as u64;
+        self.accesses += self.piece.accesses.len() as u64;
+        Ok(())
+    }
+
+    /// The piece in its frame, without what there is no room for [REC-3], and the checksum behind it.
+    fn framed(&mut self) -> anyhow::Result<(Vec<u8>, u32)> {
+        let framed = |piece: &Piece, chain: u32| {
+            frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
+        };
+        let whole = framed(&self.piece, self.chain)?;
+        let reserved = if self.piece.end.is_some() { 0 } else { LAST_MOST };
+        if whole.0.len() as u64 + reserved <= self.limit.saturating_sub(self.written) {
+            return Ok(whole);
+        }
+        self.piece.accesses.clear();
+        self.piece.until_ns = self.piece.from_ns;
+        self.piece.end = Some(End::Full);
+        let last = framed(&self.piece, self.chain)?;
+        if last.0.len() as u64 <= LAST_MOST {
+            return Ok(last);
+        }
+        self.piece.legend.files.clear();
+        self.piece.legend.devices.clear();
+        framed(&self.piece, self.chain)
     }
 }
 
-/// `piece` with what goes before and behind it.
-fn frame(piece: &[u8], chain: &mut u32) -> anyhow::Result<Vec<u8>> {
+/// `piece` between what comes before and after it, and the checksum there; `chain`: that before it.
+fn frame(piece: &[u8], chain: u32) -> anyhow::Result<(Vec<u8>, u32)> {
     let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MOST);
     let length = length.context("a piece of a record is too long")?.to_le_bytes();
-    let of_length = crc32c::crc32c_append(*chain, &length);
-    *chain = crc32c::crc32c_append(of_length, piece);
-    Ok([&length, &of_length.to_le_bytes(), piece, &chain.to_le_bytes()].concat())
+    let of_length = crc32c::crc32c_append(chain, &length);
+    let chain = crc32c::crc32c_append(of_length, piece);
+    Ok(([&length, &of_length.to_le_bytes(), piece, &chain.to_le_bytes()].concat(), chain))
 }
 
 /// A record that is read.

@@ -210,8 +210,10 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         let (mut bytes, mut chain) = (MAGIC.to_vec(), 0);
-        for (piece, framed) in pieces {
-            bytes.extend(if framed { frame(&piece, &mut chain).unwrap() } else { piece });
+        for (piece, is_framed) in pieces {
+            let framed = if is_framed { frame(&piece, chain).unwrap() } else { (piece, chain) };
+            bytes.extend(framed.0);
+            chain = framed.1;
         }
         std::fs::write(&path, &bytes).unwrap();
         prop_assert!(opened(&path).is_err() || bytes.len() < MAGIC.len() + HEAD + FOOT, "[REC-1]");
@@ -234,7 +236,7 @@ proptest! {
         if cut {
             piece.truncate(at);
         }
-        std::fs::write(&path, [&MAGIC[..], &frame(&piece, &mut 0).unwrap()].concat()).unwrap();
+        std::fs::write(&path, [&MAGIC[..], &frame(&piece, 0).unwrap().0].concat()).unwrap();
         let _ = opened(&path);
     }
 }
@@ -263,9 +265,9 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
     }
     let behind = frame(
         &postcard::to_stdvec(&Piece { page_bytes: PAGE, ..Piece::default() }).unwrap(),
-        &mut { record.chain },
+        record.chain,
     );
-    std::fs::write(&path, [&bytes[..], &behind.unwrap()].concat()).unwrap();
+    std::fs::write(&path, [&bytes[..], &behind.unwrap().0].concat()).unwrap();
     assert!(opened(&path).unwrap_err().contains("it goes on behind its end"));
     // Of a later version, and something else.
     for (begin, told) in [
