@@ -73,8 +73,7 @@ fn is_interrupt(key: KeyEvent) -> bool {
 
 fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     let shown = watched.shown();
-    let strips: Vec<_> =
-        shown.iter().filter(|file| !file.strip.is_empty()).take(STRIPS_MOST).collect();
+    let (strips, widest) = watched.strips(STRIPS_MOST);
     let files = shown.len() as u16 + 1;
     let heights = [
         Constraint::Length(3),
@@ -112,7 +111,6 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
         .map(|device| Line::from(format!("{}: {}", device.name, device.sentence())));
     frame.render_widget(Paragraph::new(told.collect::<Vec<_>>()), devices);
 
-    let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
     let room = usize::from(strip.width).saturating_sub(widest + 2);
     let lines = strips.iter().map(|file| {
         let mut spans = vec![Span::from(format!("{:widest$}  ", file.short())).dim()];

@@ -199,12 +199,10 @@ impl Watched {
         for device in &self.devices {
             push_wrapped(&mut text, &format!("{}: ", device.name), &device.sentence(), look.width);
         }
-        let mut strips = self.shown();
-        strips.retain(|file| !file.strip.is_empty());
+        let (strips, widest) = self.strips(FILES_SHOWN);
         if !strips.is_empty() {
             push_line(&mut text, "");
         }
-        let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
         for file in &strips {
             let name = format!("{:widest$}", file.short());
             let room = look.width.saturating_sub(widest + 2).max(10);
@@ -256,6 +254,15 @@ impl Watched {
         let telling =
             self.files.iter().filter(|file| file.path.is_some() || file.requests.count > 0);
         telling.take(FILES_SHOWN).collect()
+    }
+
+    /// Those that have a strip, `most` at most, and the letters of the longest name that is shown of them.
+    pub(super) fn strips(&self, most: usize) -> (Vec<&File>, usize) {
+        let mut strips = self.shown();
+        strips.retain(|file| !file.strip.is_empty());
+        strips.truncate(most);
+        let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
+        (strips, widest)
     }
 
     fn table(&self) -> Table {
