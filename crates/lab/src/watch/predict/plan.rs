@@ -272,9 +272,9 @@ impl Making {
                     if offset >= self.files[place].file_bytes {
                         return;
                     }
-                    let bytes = read.bytes;
-                    let what = Doing::Read { is_known };
-                    self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));
+                    let (bytes, what) = (read.bytes, Doing::Read { is_known });
+                    let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                    self.step(read.task, begun_ns, at_ns, step);
                     let waited_ns = &mut self.tasks.entry(read.task).or_default().waited_ns;
                     *waited_ns = waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
                 }
@@ -293,18 +293,19 @@ impl Making {
                         self.brought[place].insert(first..end);
                     }
                 }
-                self.step(task, begun_ns, at_ns, (place, offset, bytes, Doing::Advise(advice)));
+                let what = Doing::Advise(advice);
+                let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                self.step(task, begun_ns, at_ns, step);
             }
             Access::Gone { task } => self.foresight.forget(task),
             _ => {}
         }
     }
 
-    fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: (usize, u64, u64, Doing)) {
+    /// Adds `step` behind those that the task has by now.
+    fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: Step) {
         let made = self.tasks.entry(task).or_default();
-        let (file, offset, bytes, what) = step;
-        let after_ns = begun_ns.saturating_sub(made.ended_ns);
-        made.steps.push(Step { after_ns, file, offset, bytes, what });
+        made.steps.push(Step { after_ns: begun_ns.saturating_sub(made.ended_ns), ..step });
         made.ended_ns = at_ns;
         self.steps += 1;
     }
