@@ -1,11 +1,11 @@
-//! `forebay watch`: what a process tree reads and writes, and what it waits for without need.
+//! `forebay watch`: what a process tree reads and writes, and which of its waits could have been avoided.
 //!
-//! How it goes: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
-//! `names` adds which file is meant, `calls` makes of them what was done, `observer` holds these together; and
+//! Data flow: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
+//! `names` adds which file is meant, `calls` turns events into accesses, `observer` holds these together;
 //! `account` keeps the figures, with `foresight` on what could have been known. `told` is the result, drawn once or, on
-//! a terminal, by `live` as it goes. `record` writes what was done to a file, `replay` has it seen again from there, and
-//! `predict` reads the same again in other ways.
-//! From `event` on nothing looks at the system, and the same events give the same account.
+//! a terminal, repeatedly by `live`. `record` writes accesses to a file, `replay` plays them from there, and
+//! `predict` repeats them with other ways of reading ahead.
+//! `calls`, `account` and `foresight` do not look at the system: the same events give the same account.
 //!
 //! eBPF was weighed: it would count in the kernel and so cost less, but takes clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
@@ -55,10 +55,10 @@ const ROUND: Duration = Duration::from_millis(25);
 /// How often something is shown, in nanoseconds of what is watched.
 const SHOWN_NS: u64 = 1_000_000_000;
 
-/// A replay shows something so often in a second at most.
+/// The most updates per second that a live replay draws.
 const SHOWN_MOST: f64 = 10.0;
 
-/// Carries it out.
+/// Runs the command.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), or what went wrong.
@@ -86,11 +86,11 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if args.record_limit < record::LIMIT_LEAST {
         bad_input!("--record-limit: a record has room for 1MiB at least");
     }
-    // Before anybody is watched: the server's answer would be seen.
+    // Before the watch begins, which would see the server answer.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
     let page_bytes = rustix::param::page_size() as u64;
-    // Without a name, to be gone whatever happens.
+    // Without a name, so that it disappears however the process ends.
     let nameless =
         (args.predict && args.record.is_none()).then(|| record::nameless(args.record_limit));
     let nameless = nameless.transpose()?;
@@ -109,7 +109,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     };
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.tree.starter = subject.starter();
-    // For what is over before it can be looked up.
+    // The command may end before its descriptors can be looked up.
     for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
         observer.tree.names.look(&path);
     }
@@ -117,7 +117,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     view.legend.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
-        // Not what it was given: that may be a password.
+        // Without its arguments: they may hold a password.
         WatchArgs { command, .. } => {
             command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
         }
@@ -178,7 +178,7 @@ fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
     view.end(shown_ns, args, Some(path))
 }
 
-/// How many times as fast as it happened a record is played; none: as fast as can be.
+/// How many times as fast as it happened a record is played; `None`: as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed(pub Option<f64>);
 
@@ -191,12 +191,12 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Watches until `subject` has ended, the time is over, or the user has enough.
+    /// Watches until `subject` has ended, the time is up, or the user ends it.
     fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
         if is_live {
             self.view.begin_live()?;
         }
-        // Whoever is killed soon leaves a record as well.
+        // A watch that is killed early leaves a readable record, too.
         self.flush(0);
         loop {
             let now_ns = self.observer.elapsed_ns();
@@ -226,21 +226,21 @@ impl Watch<'_> {
         })
     }
 
-    /// Has the record be good until now.
+    /// Writes to the record what happened until now.
     fn flush(&mut self, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush(now_ns, &self.view.legend);
         }
     }
 
-    /// Finds out what is called how.
+    /// Updates the names of files and devices.
     fn fill(&mut self) {
         let View { account, legend, .. } = &mut self.view;
         self.observer.fill(legend, account.devices.keys().copied());
     }
 }
 
-/// What is shown, of what happens or of what was recorded.
+/// What is shown, of a watch or of a replay.
 struct View {
     account: Account,
     legend: Legend,
@@ -258,13 +258,13 @@ impl View {
         View { account, legend, page_bytes, live: None, step_ns, shown_ns: 0, before }
     }
 
-    /// Takes the terminal.
+    /// Takes over the terminal.
     fn begin_live(&mut self) -> anyhow::Result<()> {
         self.live = Some(Live::begin()?);
         self.show(0)
     }
 
-    /// Whether the user has enough of a live view.
+    /// Whether the user has ended the live view.
     fn is_to_end(&self) -> bool {
         self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
     }
@@ -273,7 +273,7 @@ impl View {
         Watched::of(&self.account, &self.legend, self.page_bytes, now_ns as f64 / 1e9)
     }
 
-    /// Shows what there is, and what is new since the last time.
+    /// Shows the totals, and what is new since the last time.
     fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
         let watched = self.watched(now_ns);
         let totals = watched.totals();
@@ -287,7 +287,7 @@ impl View {
         }
     }
 
-    /// The result, and what is predicted from the record at `path` if that is wanted.
+    /// Prints the result, and the prediction from the record at `path` if one is asked for.
     fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
         let mut watched = self.watched(now_ns);
         output::print(&watched.drawn(output::look()))?;

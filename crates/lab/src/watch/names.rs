@@ -1,10 +1,10 @@
-//! Whose descriptor is which file, and what files and devices are called.
+//! Names: which file a descriptor is, and what files and devices are called.
 //!
-//! The kernel's events have numbers; /proc has the rest, as long as a process is there. A descriptor is looked up
-//! when it is first used, and again after it was closed; with a process its descriptors go. Files that are only
-//! mapped, or read by io_uring, are looked for among what the tree has open and mapped.
+//! The kernel's events have numbers only; /proc has the rest while the process exists. A descriptor is looked up
+//! when it is first used, and again after it was closed; descriptors are forgotten with their process. Files that are only
+//! mapped, or read by io_uring, are searched for among what the tree has open and mapped.
 //!
-//! Invariants:  [NAM-1] tasks, and processes with their descriptors, are those that have not ended
+//! Invariants:  [NAM-1] only tasks and processes that have not ended are kept
 //!              [NAM-2] paths are bounded, and the descriptors of each process
 
 use std::collections::HashSet;
@@ -21,18 +21,18 @@ use super::event::FileKey;
 /// Bits of the minor number in the kernel's own device numbers.
 const MINOR_BITS: u32 = 20;
 
-/// Paths that are kept, of more files than are told apart.
+/// Paths that are kept, of more files than are counted separately.
 const PATHS_MOST: usize = 1 << 16;
 
-/// Descriptors that are kept of a process: it may name any in its calls, also those that it has not.
+/// Descriptors that are kept of a process: its calls may name any number, also of descriptors that it does not have.
 const DESCRIPTORS_MOST: usize = 1 << 16;
 
 /// A process of the tree.
 #[derive(Debug, Default)]
 struct Process {
-    /// Those of its tasks that were met and have not ended.
+    /// Its tasks that were seen and have not ended.
     tasks: usize,
-    /// Its first task has ended. As long as that has not the process is there, whatever becomes of the others.
+    /// Its first task has ended. Until then the process exists, even if no other task of it was seen.
     is_ending: bool,
     descriptors: HashMap<i32, Option<FileKey>>,
 }
@@ -43,16 +43,16 @@ pub(super) struct Names {
     /// Processes by their tasks.
     tasks: HashMap<u32, u32>,
     processes: HashMap<u32, Process>,
-    /// Processes so far, with those that have ended.
+    /// Processes so far, including those that have ended.
     count: usize,
     paths: HashMap<FileKey, PathBuf>,
     /// Block devices opened as files: their pages are in an inode of the kernel's own with this number.
     raw: HashMap<u64, PathBuf>,
     /// Whole disks by their partitions, and by themselves.
     disks: HashMap<u32, u32>,
-    /// Looked for in vain.
+    /// Searched for and not found.
     unknown: HashSet<FileKey>,
-    /// By process: descriptors that events at hand close, and when.
+    /// By process: descriptors that this batch of events closes, and when.
     pub(super) closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
 
@@ -76,9 +76,9 @@ impl Names {
         }
         let mut closing = self.closing.get(&process).into_iter().flatten();
         if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
-            return None; // Whatever is there now came later.
+            return None; // The file that is there now was opened later.
         }
-        // A thread may have ended before the others, and the process's first task before it.
+        // Either may have ended before the other.
         let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
         let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
         let file = there.and_then(|path| self.look(path));
@@ -90,7 +90,7 @@ impl Names {
         file
     }
 
-    /// The process of `task`, which is met by that, and its number.
+    /// The process of `task`, which counts as seen by that, and its number.
     fn process(&mut self, task: u32) -> (u32, &mut Process) {
         let before = self.tasks.get(&task).copied();
         let number = before.unwrap_or_else(|| process_of(task));
@@ -112,12 +112,12 @@ impl Names {
         self.closing.entry(process).or_default().push((descriptors, at_ns));
     }
 
-    /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
+    /// The file at `path`, which may be a link in /proc. Its name is kept.
     pub(super) fn look(&mut self, path: &Path) -> Option<FileKey> {
         let facts = fs::metadata(path).ok()?;
         let called = match fs::read_link(path) {
             Ok(called) => Some(called),
-            // The process has ended since: the file is known, and not by what leads to it.
+            // The process has ended since the line above.
             Err(_) if path.starts_with("/proc") => None,
             Err(_) => Some(path.to_owned()),
         };
@@ -130,13 +130,13 @@ impl Names {
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
         if self.paths.len() >= PATHS_MOST {
-            self.paths.clear(); // [NAM-2] What was told by them has them in the legend.
+            self.paths.clear(); // [NAM-2] Files that were shown have theirs in the legend.
         }
         self.paths.extend(called.map(|called| (key, called)));
         Some(key)
     }
 
-    /// `descriptors` may be other files' from now on.
+    /// `descriptors` may belong to other files from now on.
     pub(super) fn closed(&mut self, task: u32, descriptors: &RangeInclusive<i32>) {
         let known = &mut self.process(task).1.descriptors;
         if descriptors.start() == descriptors.end() {
@@ -146,8 +146,7 @@ impl Names {
         }
     }
 
-    /// The process of `task`, which was `before`, runs another program: descriptors were closed, or it is another one of the
-    /// same number.
+    /// The process of `task`, which had the number `before`, executes another program: descriptors were closed.
     pub(super) fn executed(&mut self, task: u32, before: u32) {
         let number = process_of(task);
         if self.tasks.get(&task).is_some_and(|before| *before != number) {
@@ -171,7 +170,7 @@ impl Names {
         }
     }
 
-    /// `task` has ended: its number may be another's, and with its process's last task the descriptors are gone [NAM-1].
+    /// `task` has ended, and its descriptors if it was the last of its process [NAM-1].
     pub(super) fn ended(&mut self, task: u32) {
         let before = self.tasks.remove(&task);
         let number = before.unwrap_or(task);
@@ -183,14 +182,14 @@ impl Names {
         }
     }
 
-    /// Whatever was closed or ended may not have been told. Returns tasks that have ended.
+    /// Events were lost, which may have closed descriptors. Returns the tasks that have ended.
     pub(super) fn lost(&mut self) -> Vec<u32> {
         self.processes.values_mut().for_each(|process| process.descriptors.clear());
         let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
         self.tasks.keys().copied().filter(is_gone).collect()
     }
 
-    /// The path of `key`, which descriptors may know by other numbers, `called`.
+    /// The path of `key`, which descriptors may have by other numbers, `called`.
     pub(super) fn path(
         &self,
         key: FileKey,
@@ -200,8 +199,8 @@ impl Names {
         path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
     }
 
-    /// Looks for files without a name among what the processes of the tree have open and mapped: at `most` of these, as no
-    /// events are taken meanwhile.
+    /// Searches for files without a name among what the processes of the tree have open and mapped. It looks at `most` of
+    /// these, as no events are taken until it returns.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         let mut wanted: HashSet<FileKey> = wanted
             .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
@@ -228,7 +227,7 @@ impl Names {
 
     /// What to call a file without a path.
     pub(super) fn nameless(&mut self, key: FileKey) -> String {
-        // Of block devices' own pages, in which filesystems keep their tables.
+        // Pages of a block device itself, in which filesystems keep their metadata.
         if key.device >> MINOR_BITS == 0 && shown(key.inode as u32).exists() {
             return format!("({}, the filesystem's own)", self.disk_name(key.inode as u32));
         }
@@ -238,7 +237,7 @@ impl Names {
         }
     }
 
-    /// A task of the tree was met.
+    /// A task of the tree was seen.
     pub(super) fn met(&mut self, task: u32) {
         self.process(task);
     }
@@ -275,7 +274,7 @@ impl Names {
         self.tasks.len()
     }
 
-    /// How many processes were met.
+    /// How many processes were seen.
     pub(super) fn processes(&self) -> usize {
         self.count
     }

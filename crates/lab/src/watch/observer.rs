@@ -1,4 +1,4 @@
-//! The observer: what happens on this machine, from the kernel's events to what was done, and what files are called.
+//! The observer: a process tree's accesses and the names of its files, from the kernel's events and /proc.
 
 use super::access::Access;
 use super::calls::Calls;
@@ -8,8 +8,7 @@ use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
-/// Of what processes have open and mapped, so much is looked at for files without a name: some 30 ms, in which no events are
-/// taken.
+/// Open and mapped files that are looked at in one search for names: it takes some 30 ms, during which no events are taken.
 const SEARCH_MOST: usize = 1 << 13;
 
 /// See the module's description.
@@ -22,10 +21,10 @@ pub(super) struct Observer {
     begun_ns: u64,
 }
 
-/// The process tree, as far as its events tell.
+/// The process tree, as its events describe it.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// A task of ours, whose events are not the tree's.
+    /// The thread of this process that started the command: its events are left out.
     pub(super) starter: Option<u32>,
     pub(super) names: Names,
     calls: Calls,
@@ -36,7 +35,7 @@ impl Tree {
         Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
     }
 
-    /// Takes the first `count` of `events`; what is closed by the later ones is closed by now as well.
+    /// Takes the first `count` of `events`. What the others close is closed by now, too.
     fn take(&mut self, events: &[Event], count: usize) {
         self.names.closing.clear();
         for event in events.iter().filter(|event| self.starter != Some(event.task)) {
@@ -47,7 +46,7 @@ impl Tree {
         events[..count].iter().for_each(|event| self.event(*event));
     }
 
-    /// Events are missing: descriptors may have been closed, and tasks may have ended.
+    /// Events were lost: descriptors may have been closed, and tasks may have ended.
     fn lost(&mut self, at_ns: u64) {
         for task in self.names.lost() {
             self.event(Event { at_ns, task, what: What::Ended });
@@ -58,7 +57,7 @@ impl Tree {
         let Tree { starter, names, calls } = self;
         let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
         if *starter == Some(event.task) && !is_of_devices {
-            // Its number may be one of the tree's from now on.
+            // Its number may belong to one of the tree's tasks from now on.
             *starter = starter.filter(|_| event.what != What::Ended);
             return;
         }
@@ -83,19 +82,19 @@ impl Tree {
 }
 
 impl Observer {
-    /// Of what happens from now on. `page_bytes`: of the page cache.
+    /// Observes from now on. `page_bytes`: of the page cache.
     pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
         let tree = Tree::new(page_bytes);
         Observer { tracer, tree, relations, begun_ns: Tracer::now_ns() }
     }
 
-    /// Since it has begun, in nanoseconds.
+    /// Since the start, in nanoseconds.
     pub(super) fn elapsed_ns(&self) -> u64 {
         Tracer::now_ns().saturating_sub(self.begun_ns)
     }
 
-    /// What was done since the last time, with when that was, in nanoseconds since it has begun. `is_last`: nothing more
-    /// will be asked for.
+    /// Calls `each` with the accesses since the last call, and their times in nanoseconds since the start. `is_last`: it is
+    /// not called again.
     ///
     /// # Errors
     /// What the system said.
@@ -120,7 +119,7 @@ impl Observer {
         Ok(())
     }
 
-    /// What is called how by now. `devices`: those that are asked about.
+    /// Updates the names in `legend`. `devices`: those to name.
     pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
         let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
         names.search(calls.files().iter().copied(), SEARCH_MOST);

@@ -1,6 +1,6 @@
-//! What was seen, as data and as text.
+//! The result of a watch, as data and as text.
 //!
-//! Invariants:  [TLD-1] however many files there were, the text names at most `FILES_SHOWN`
+//! Invariants:  [TLD-1] the text names at most `FILES_SHOWN` files
 
 use anstyle::Style;
 use serde::Serialize;
@@ -14,25 +14,25 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
-/// Files that are named in text, those first that were waited for longest.
+/// Files that the text names, those with the longest waits first.
 pub(super) const FILES_SHOWN: usize = 20;
 
-/// Stands for what did not happen.
+/// Stands for a value of zero.
 const NOTHING: &str = "–";
 
-/// Letters of a name that are shown.
+/// The most letters of a name that are shown.
 const NAME_MOST: usize = 34;
 
 pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";
 
-/// Everything that was seen.
+/// The result.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Watched {
     schema: &'static str,
     forebay: &'static str,
-    /// Whom.
+    /// The process, service or command that was watched.
     subject: String,
-    /// What the events are from, and what they cannot tell.
+    /// Where the events come from, and what is missing.
     source: String,
     pub(super) seconds: f64,
     processes: usize,
@@ -66,7 +66,7 @@ impl Transfers {
 /// One file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct File {
-    /// What to call it: PostgreSQL's name, its path, or its number.
+    /// PostgreSQL's name, its path, or its number.
     pub(super) name: String,
     path: Option<String>,
     pub(super) reads: Transfers,
@@ -76,7 +76,7 @@ pub(super) struct File {
     hits: u64,
     ahead_bytes: u64,
     unused_bytes: u64,
-    /// Read for later since the program told the kernel to.
+    /// Read because the program advised it.
     advised_bytes: u64,
     pub(super) syncs: u64,
     sync_seconds: f64,
@@ -88,7 +88,7 @@ pub(super) struct File {
     pub(super) strip: String,
 }
 
-/// Seconds of waiting for blocks that could have been known earlier, by what.
+/// Seconds of waiting for blocks that could have been known earlier, by how.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Avoidable {
     sequence_seconds: f64,
@@ -102,7 +102,7 @@ impl Avoidable {
     }
 }
 
-/// Requests of one device, of everybody and of those who were watched.
+/// Requests of one device, from all processes and from those watched.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -117,7 +117,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Watched {
-    /// What `account` has by now, after so many `seconds`, as `legend` calls it. `page_bytes`: of the page cache.
+    /// The state of `account` after `seconds`, with the names in `legend`. `page_bytes`: of the page cache.
     pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
         let mut files: Vec<File> = account
             .files()
@@ -165,7 +165,7 @@ impl Watched {
         totals
     }
 
-    /// Whom, how many of them, and for how long.
+    /// The subject, how many processes it was, and how long it was watched.
     pub(super) fn title(&self) -> String {
         let processes = match self.processes {
             1 => "1 process".to_owned(),
@@ -217,7 +217,7 @@ impl Watched {
         if look.ascii { ascii(&text) } else { text }
     }
 
-    /// What was waited for, and what of it need not have been.
+    /// A sentence on how long reads waited, and how much of that was avoidable.
     fn waiting(&self) -> Option<String> {
         let of = |part: fn(&Avoidable) -> f64| {
             self.files.iter().map(|file| part(&file.avoidable)).sum::<f64>()
@@ -249,14 +249,14 @@ impl Watched {
         })
     }
 
-    /// Those that say something, which a library that was in memory and has no name does not [TLD-1].
+    /// The files to show [TLD-1]; not those without a name that were in memory, which are mostly libraries.
     pub(super) fn shown(&self) -> Vec<&File> {
         let telling =
             self.files.iter().filter(|file| file.path.is_some() || file.requests.count > 0);
         telling.take(FILES_SHOWN).collect()
     }
 
-    /// Those that have a strip, `most` at most, and the letters of the longest name that is shown of them.
+    /// At most `most` files that have a strip, and how many letters the longest shown name of these has.
     pub(super) fn strips(&self, most: usize) -> (Vec<&File>, usize) {
         let mut strips = self.shown();
         strips.retain(|file| !file.strip.is_empty());
@@ -268,7 +268,7 @@ impl Watched {
     fn table(&self) -> Table {
         let shown = self.shown();
         let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
-        // A column in which nothing happened is left out.
+        // Columns without values are left out.
         let told: Vec<usize> = (0..COLUMNS.len())
             .filter(|&column| rows.iter().any(|row| row[column] != NOTHING))
             .collect();
@@ -313,7 +313,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// What came since `before`, in a line.
+    /// The difference to `before`, in a line.
     pub(super) fn since(self, before: Totals) -> String {
         let count = |count: u64| numbers::grouped(count as f64);
         format!(
@@ -360,7 +360,7 @@ impl File {
         }
     }
 
-    /// The end of its name, which says most.
+    /// The end of its name, which differs most.
     pub(super) fn short(&self) -> String {
         let count = self.name.chars().count();
         if count <= NAME_MOST {

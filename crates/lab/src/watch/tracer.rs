@@ -1,12 +1,12 @@
-//! The kernel's events of a process tree, and the requests of all devices, as they come.
+//! The tracer: the kernel's events of a process tree, and the requests of all devices.
 //!
-//! Two instances: one follows the tree, by the kernel's own list of tasks to which it adds what these start; a
-//! request is given to a device by whichever task is at hand, so that another instance takes those of everybody.
-//! A task changes processors, and each processor has a buffer: events are put in order of time, and those that are
-//! newer than the beginning of a round of reading wait for the next.
+//! It has two trace instances. One follows the tree by the kernel's list of tasks, to which the kernel adds the tasks that
+//! these start. A request is given to a device by any task that happens to run, so the other instance takes those of all.
+//! A task changes processors, and each processor has a buffer: events are sorted by time, and those that are
+//! newer than the start of a round of reading wait for the next round.
 //!
 //! Concurrency: one owner.
-//! Failure:     an event that this kernel does not have is missing, and what cannot be told without it is said.
+//! Failure:     an event that this kernel does not have is left out, and the result says what is missing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,8 +24,8 @@ use crate::bad_input;
 use crate::ground::ledger::Undo;
 use crate::ground::tracefs::Tracefs;
 
-/// Of all processors, for one instance, and of one of them: at 50,000 requests a second, 20 MB/s, the least lasts for
-/// 50 ms.
+/// The buffers of all processors in one instance, and of one processor: at 50,000 requests a second, 20 MB/s, the
+/// smallest one lasts for 50 ms.
 const BUFFERS_KIB: usize = 256 << 10;
 const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 
@@ -39,7 +39,7 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// What clone is told for a thread.
 const NEW_THREAD: u64 = 0x10000;
 
-/// Of a list of tasks, the most that is written at once: the kernel may take a page, and no number is to be torn.
+/// The most of a list of tasks that is written at once: the kernel may take one page, and would split a number.
 const LIST_BYTES: usize = 4000;
 
 /// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
@@ -63,15 +63,15 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("readahead", Call::Advise(WILL_NEED), Some(1), Some(2)),
 ];
 
-/// Those after which descriptors are other files', and which arguments are the first and the last of them.
+/// System calls that close descriptors or give them other files, and which arguments are the first and last of these.
 const CLOSING: [(&str, usize, usize); 4] =
     [("close", 0, 0), ("dup2", 1, 1), ("dup3", 1, 1), ("close_range", 0, 1)];
 
-/// Which argument of close_range may say that they are closed later, by the next program, and what it is then.
+/// The argument of close_range that may say that only exec closes them, and the flag that says so.
 const CLOSE_FLAGS: usize = 2;
 const CLOSE_LATER: u64 = 4;
 
-/// Other events of the tree, and what cannot be told without them.
+/// Other events of the tree, and what is missing without them.
 const OF_TREE: [(&str, Option<&str>); 9] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
@@ -152,7 +152,7 @@ impl Request {
     }
 }
 
-/// An instance.
+/// A trace instance.
 #[derive(Debug)]
 struct Instance {
     path: PathBuf,
@@ -162,30 +162,30 @@ struct Instance {
 /// Events, from when it is started until it is dropped.
 #[derive(Debug)]
 pub(super) struct Tracer {
-    /// Of both instances. All close before the first is removed, since fields are dropped in order: what ends the
-    /// process in between finds neither of them busy.
+    /// Of both instances. Fields are dropped in order, so all pipes close before an instance is removed, and neither is busy
+    /// then.
     pipes: Vec<File>,
     tree: Instance,
     devices: Instance,
     /// The instances' paths may lead through it.
     _tracefs: Tracefs,
-    /// By the number that its records begin with.
+    /// By the number that their records begin with.
     kinds: Vec<Option<Kind>>,
     /// Bytes before the first event of a page, and all of a page.
     head_bytes: usize,
     page: Vec<u8>,
-    /// What came and was not handed on.
+    /// Events that were read, in order of time.
     waiting: Vec<Event>,
-    /// So many of them were handed on by now.
+    /// How many of them the last call of `take` returned as ready.
     ready: usize,
-    /// Rounds in which the kernel said that it dropped events.
+    /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
-    /// What cannot be told, as this kernel lacks the event for it.
+    /// What is missing because this kernel lacks the event for it.
     pub(super) lacking: Vec<&'static str>,
 }
 
 impl Tracer {
-    /// Makes the instances and lets the kernel collect; of a tree that is still empty.
+    /// Makes the instances and starts them, for a tree that is still empty.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or processes have other numbers
@@ -201,9 +201,9 @@ impl Tracer {
         let [tree, devices] = ["tree", "devices"].map(|purpose| Instance::new(&tracefs, purpose));
         let (tree, devices) = (tree?, devices?);
         tree.set("options/event-fork", "1")?;
-        // Nobody yet, but not everybody, as an empty list would mean.
+        // An empty list would mean all tasks.
         tree.set("set_event_pid", &NOBODY.to_string())?;
-        // It comes in one piece or not at all.
+        // The kernel returns it in one read.
         let mut header = vec![0; 4096];
         let count = File::open(tree.path.join("events/header_page"))?.read(&mut header)?;
         let data = Layout::parse(&String::from_utf8_lossy(&header[..count]))
@@ -268,7 +268,7 @@ impl Tracer {
             let Some(kind) = kind(event, &layout) else { continue };
             self.add(layout.id, kind);
             if matches!(kind, Kind::Slept) {
-                // Uninterruptible: for a device, or for a lock that somebody holds meanwhile.
+                // Uninterruptible sleep: waiting for a device, or for a lock.
                 self.tree.set("events/sched/sched_switch/filter", "prev_state & 2")?;
             }
             self.tree.set(&format!("events/{event}/enable"), "1")?;
@@ -292,8 +292,8 @@ impl Tracer {
         self.kinds[id] = Some(kind);
     }
 
-    /// Follows the tasks `ids`, and all that these start from now on. Those that have ended do no harm. Each write to a
-    /// list that is in use waits until no processor looks at the old one, some 10 ms: hence all at once.
+    /// Follows the tasks `ids`, and all that these start from now on. Tasks that have ended do no harm. Each write to a
+    /// list that is in use waits until no processor uses the old one, some 10 ms: so all are written at once.
     ///
     /// # Errors
     /// What the system said.
@@ -306,8 +306,8 @@ impl Tracer {
             .context("tasks cannot be followed")
     }
 
-    /// Reads what happened. Returns events in order of time, and how many of them nothing can come before: those are
-    /// handed on by that, the others once more with the next.
+    /// Reads new events. Returns all events in order of time, and how many of them are ready: no earlier ones can follow.
+    /// Those are returned once, the others again by the next call.
     ///
     /// # Errors
     /// What the system said.
@@ -328,25 +328,25 @@ impl Tracer {
                     waiting.extend(event(kinds, at_ns, record));
                 });
                 *dropped += u64::from(missed);
-                // Those of a busy machine could keep this going for ever.
+                // On a busy machine there are always newer ones.
                 if waiting.last().is_some_and(|event| event.at_ns > horizon_ns) {
                     break;
                 }
             }
         }
-        // Mostly runs that are in order, which this sort makes use of.
+        // Each buffer is in order, which makes this sort fast.
         waiting.sort_by_key(|event| event.at_ns);
         *ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
         Ok((waiting, *ready))
     }
 
-    /// Now, as events have it.
+    /// The time, on the clock of the events.
     pub(super) fn now_ns() -> u64 {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// Ends collecting, and removes the instances.
+    /// Stops tracing, and removes the instances.
     ///
     /// # Errors
     /// They could not be removed; what to do by hand.
@@ -362,7 +362,7 @@ impl Instance {
         let (undo, path) = tracefs.instance(purpose)?;
         let instance = Instance { path, undo };
         instance.set("trace_clock", "mono")?;
-        // All of the machine have a buffer, not only those that we may run on.
+        // All processors of the machine have a buffer, not only those that this process may run on.
         let processors = fs::read_dir(instance.path.join("per_cpu"))?.count();
         let each_kib =
             (BUFFERS_KIB / processors.max(1)).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
@@ -370,7 +370,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// What each processor collects.
+    /// The events of each processor.
     fn pipes(&self) -> anyhow::Result<Vec<File>> {
         let opened = fs::read_dir(self.path.join("per_cpu"))?.map(|entry| {
             let path = entry?.path().join("trace_pipe_raw");
@@ -387,7 +387,7 @@ impl Instance {
             .with_context(|| format!("cannot write {value} to {}", path.display()))
     }
 
-    /// Of an event, if this kernel has it.
+    /// The layout of an event, if this kernel has it.
     fn layout(&self, event: &str) -> Option<Layout> {
         let text =
             fs::read_to_string(Path::join(&self.path, format!("events/{event}/format"))).ok()?;
@@ -395,7 +395,7 @@ impl Instance {
     }
 }
 
-/// `ids` as the kernel takes them, in pieces of whole lines.
+/// `ids` as the kernel takes them, in pieces with whole lines.
 fn pieces(ids: &[u32]) -> Vec<String> {
     // Of 10 digits, the longest.
     ids.chunks(LIST_BYTES / 11)
@@ -403,7 +403,7 @@ fn pieces(ids: &[u32]) -> Vec<String> {
         .collect()
 }
 
-/// What the event of this name says; `None` where the kernel calls its fields something else.
+/// How records of this event are read; `None` where the kernel has other names for its fields.
 fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     let field = |name: &str| layout.field(name);
     let file = || Some([field("s_dev")?, field("i_ino")?]);
@@ -438,7 +438,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     })
 }
 
-/// The event that a record is.
+/// The event in a record.
 fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
     const ID: Field = Field { offset: 0, bytes: 2 };
     const TASK: Field = Field { offset: 4, bytes: 4 };
@@ -452,14 +452,14 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             call: advice.map_or(call, |advice| Call::Advise(number(advice) as u8)),
             descriptor: number(descriptor) as i32,
             file: None,
-            // preadv2 takes -1 for where the file stands.
+            // preadv2 takes -1 for the file's own position.
             offset: offset.map(number).filter(|&offset| offset as i64 >= 0),
             bytes: bytes.map_or(0, number),
         },
         Kind::Exit { result } => What::Exit { result: number(result) as i64 },
         Kind::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => return None,
         Kind::Closed { first, last, .. } => {
-            // The last of all is told by a number that none has.
+            // "To the last" is a number that no descriptor has.
             let [first, last] =
                 [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
             What::Closed { first, last }

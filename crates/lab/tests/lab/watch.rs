@@ -82,7 +82,7 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     if traced("who_may_not_trace_is_told_and_so_is_who_names_nobody").is_none() {
         return;
     }
-    refused(&[], "whom to watch? --pid P, --service NAME, or a command");
+    refused(&[], "name what to watch: --pid P, --service NAME, or a command");
     refused(&["--pid", "2147483647"], "there is no process 2147483647");
     refused(&["--service", "no-such-service"], "there is no service no-such-service.service");
     refused(&["/no/such/program"], "/no/such/program cannot be started");

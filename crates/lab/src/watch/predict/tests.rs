@@ -302,7 +302,7 @@ fn what_tasks_that_are_left_out_waited_is_not_compared() {
     let done: Vec<(u64, Access)> = (1..).map(|at| at * 1_000_000).zip(twice.chain(once)).collect();
     let plan = plan(&done, 1 << 30).unwrap();
     assert_eq!((plan.tasks.len(), plan.waited_ns), (128, 128 * 200));
-    assert!(plan.remarks.iter().any(|it| it.starts_with("of 129 tasks the 128")));
+    assert!(plan.remarks.iter().any(|it| it.starts_with("of 129 tasks only the 128")));
 }
 
 #[test]

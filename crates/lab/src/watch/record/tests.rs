@@ -171,7 +171,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         std::fs::write(&path, &bytes[..cut]).unwrap();
         match opened(&path) {
-            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is the begin of a record"), "{told}"),
+            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is the start of a record"), "{told}"),
             Ok(mut record) => {
                 prop_assert!(record.remark.is_some(), "[REC-2]");
                 let (some, whole) = read(&mut record);
@@ -268,7 +268,7 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
         record.chain,
     );
     std::fs::write(&path, [&bytes[..], &behind.unwrap().0].concat()).unwrap();
-    assert!(opened(&path).unwrap_err().contains("it goes on behind its end"));
+    assert!(opened(&path).unwrap_err().contains("it continues after its end"));
     // Of a later version, and something else.
     for (begin, told) in [
         ("forebay watch 27\n", "of version 27"),
