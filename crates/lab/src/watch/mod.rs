@@ -28,10 +28,12 @@ mod subject;
 mod told;
 mod tracer;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use anyhow::Context;
 
 use crate::bad_input;
 use crate::cli::WatchArgs;
@@ -250,12 +252,23 @@ struct View {
     step_ns: u64,
     shown_ns: u64,
     before: Totals,
+    /// Nobody reads the lines any more.
+    is_unread: bool,
 }
 
 impl View {
     fn new(page_bytes: u64, step_ns: u64) -> View {
         let (account, legend, before) = Default::default();
-        View { account, legend, page_bytes, live: None, step_ns, shown_ns: 0, before }
+        View {
+            account,
+            legend,
+            page_bytes,
+            live: None,
+            step_ns,
+            shown_ns: 0,
+            before,
+            is_unread: false,
+        }
     }
 
     /// Takes over the terminal.
@@ -264,9 +277,9 @@ impl View {
         self.show(0)
     }
 
-    /// Whether the user has ended the live view.
+    /// Whether the user has ended the live view, or the reader of the lines has gone.
     fn is_to_end(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
+        self.is_unread || self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
     }
 
     fn watched(&self, now_ns: u64) -> Watched {
@@ -283,7 +296,16 @@ impl View {
             Some(live) => {
                 live.draw(&watched, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
             }
-            None => output::print(&format!("{:>5.0} s  {line}\n", watched.seconds)),
+            None => {
+                let mut stdout = std::io::stdout().lock();
+                let printed = writeln!(stdout, "{:>5.0} s  {line}", watched.seconds);
+                match printed.and_then(|()| stdout.flush()) {
+                    // The reader has gone, such as `head`.
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_unread = true,
+                    printed => printed.context("cannot print")?,
+                }
+                Ok(())
+            }
         }
     }
 

@@ -4,11 +4,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use forebay_lab::ground::filesystem::Filesystem;
@@ -540,6 +541,21 @@ fn a_file_that_the_command_names_has_its_whole_path() {
         let is_it = |file: &Value| file["path"] == expected.to_str().unwrap();
         assert!(files.any(is_it), "{name}: {seen}");
     }
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_its_lines_any_more() {
+    const TEST: &str = "a_watch_ends_when_nobody_reads_its_lines_any_more";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let own = std::process::id().to_string();
+    let mut command = watch(scratch.path(), &["--pid", &own]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(" s  "), "{line}");
+    wait_until("the end of the watch", || has_ended(child.id()));
+    assert_eq!(instances(&tracing, child.id()), [""; 0]);
+    assert_ends_with(0, child, "a watch");
 }
 
 #[test]
