@@ -182,9 +182,13 @@ impl Names {
         }
     }
 
-    /// Events were lost, which may have closed descriptors. Returns the tasks that have ended.
-    pub(super) fn lost(&mut self) -> Vec<u32> {
+    /// Events were lost, which may have closed descriptors.
+    pub(super) fn forget_descriptors(&mut self) {
         self.processes.values_mut().for_each(|process| process.descriptors.clear());
+    }
+
+    /// The tasks that have ended, though no event said so.
+    pub(super) fn gone(&self) -> Vec<u32> {
         let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
         self.tasks.keys().copied().filter(is_gone).collect()
     }

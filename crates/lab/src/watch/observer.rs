@@ -46,9 +46,9 @@ impl Tree {
         events[..count].iter().for_each(|event| self.event(*event));
     }
 
-    /// Events were lost: descriptors may have been closed, and tasks may have ended.
-    fn lost(&mut self, at_ns: u64) {
-        for task in self.names.lost() {
+    /// Ends the tasks whose last events were lost.
+    fn end_those_gone(&mut self, at_ns: u64) {
+        for task in self.names.gone() {
             self.event(Event { at_ns, task, what: What::Ended });
         }
     }
@@ -105,10 +105,15 @@ impl Observer {
     ) -> anyhow::Result<()> {
         let Observer { tracer, tree, begun_ns, .. } = self;
         let dropped = tracer.dropped;
-        let (events, count) = tracer.take()?;
+        tracer.read()?;
+        let lost = tracer.dropped > dropped;
+        if lost {
+            tree.names.forget_descriptors();
+        }
+        let (events, count) = tracer.events();
         tree.take(events, count);
-        if tracer.dropped > dropped {
-            tree.lost(Tracer::now_ns());
+        if lost {
+            tree.end_those_gone(Tracer::now_ns());
         }
         let calls = &mut tree.calls;
         if is_last {
@@ -171,6 +176,8 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
+    /// The largest number of a task: on no machine are there so many.
+    const GONE: u32 = (1 << 22) - 1;
 
     /// What the tree does by the events, each a microsecond after the one before.
     fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
@@ -203,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_a_thread_has_done_is_told_though_it_is_gone_by_then() {
-        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), (1 << 22) - 1);
+        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), GONE);
         let started = (task, What::Started { other: gone, is_thread: true });
         let mut tree = Tree::new(PAGE);
         let events = [&[started], &write(gone, file.as_raw_fd())[..]].concat();
@@ -216,14 +223,15 @@ mod tests {
     #[test]
     fn where_events_are_missing_descriptors_are_looked_up_again_and_tasks_may_have_ended() {
         let [first, second] = [0, 1].map(|_| tempfile::tempfile().unwrap());
-        let (task, gone) = (own_task(), (1 << 22) - 1);
+        let (task, gone) = (own_task(), GONE);
         let mut place = rustix::io::dup(&first).unwrap();
         let mut tree = Tree::new(PAGE);
         let started = (task, What::Started { other: gone, is_thread: true });
         let number = place.as_raw_fd();
         assert_eq!(done(&mut tree, &[&[started], &write(task, number)[..]].concat()).len(), 1);
         rustix::io::dup2(&second, &mut place).unwrap();
-        tree.lost(9000);
+        tree.names.forget_descriptors();
+        tree.end_those_gone(9000);
         let told = [Access::Gone { task: gone }, Access::Write { file: 1, bytes: 5 }];
         assert_eq!(done(&mut tree, &write(task, number)), told);
         assert_eq!(tree.names.tasks(), 1, "[NAM-1]");

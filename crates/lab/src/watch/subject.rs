@@ -100,7 +100,7 @@ impl Subject {
             Subject::Command { child, .. } => child.try_wait()?.is_some(),
             Subject::Process(Some(end), _) => {
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-                poll(&mut [PollFd::new(end, PollFlags::IN)], Some(&now))? > 0
+                poll(&mut [PollFd::new(&*end, PollFlags::IN)], Some(&now))? > 0
             }
             Subject::Process(None, pid) => !Path::new(&format!("/proc/{pid}")).exists(),
             Subject::Service(group) => processes_of(group).is_empty(),

@@ -176,7 +176,7 @@ pub(super) struct Tracer {
     page: Vec<u8>,
     /// Events that were read, in order of time.
     waiting: Vec<Event>,
-    /// How many of them the last call of `take` returned as ready.
+    /// How many of them are ready.
     ready: usize,
     /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
@@ -306,12 +306,11 @@ impl Tracer {
             .context("tasks cannot be followed")
     }
 
-    /// Reads new events. Returns all events in order of time, and how many of them are ready: no earlier ones can follow.
-    /// Those are returned once, the others again by the next call.
+    /// Reads new events.
     ///
     /// # Errors
     /// What the system said.
-    pub(super) fn take(&mut self) -> anyhow::Result<(&[Event], usize)> {
+    pub(super) fn read(&mut self) -> anyhow::Result<()> {
         let horizon_ns = Tracer::now_ns();
         let Tracer { pipes, kinds, head_bytes, page, waiting, ready, dropped, .. } = self;
         waiting.drain(..*ready);
@@ -337,7 +336,13 @@ impl Tracer {
         // Each buffer is in order, which makes this sort fast.
         waiting.sort_by_key(|event| event.at_ns);
         *ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
-        Ok((waiting, *ready))
+        Ok(())
+    }
+
+    /// All events that were read, in order of time, and how many of them are ready: no earlier ones can follow. The next
+    /// read removes those and keeps the others.
+    pub(super) fn events(&self) -> (&[Event], usize) {
+        (&self.waiting, self.ready)
     }
 
     /// The time, on the clock of the events.

@@ -63,13 +63,13 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
         let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
         has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
     });
-    // Whoever is to be watched is found, or started, after that.
+    // The subject is found, or started, after that.
     std::thread::sleep(Duration::from_millis(300));
     under_way(child)
 }
 
 #[test]
-fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
+fn without_rights_or_a_subject_it_says_what_is_missing() {
     let scratch = Grounds::new();
     let refused = |args: &[&str], expected: &str| {
         let output = watch(scratch.path(), args).output().unwrap();
@@ -80,7 +80,7 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     if !rustix::process::geteuid().is_root() {
         return refused(&["true"], "only root may read: start it with sudo");
     }
-    if traced("who_may_not_trace_is_told_and_so_is_who_names_nobody").is_none() {
+    if traced("without_rights_or_a_subject_it_says_what_is_missing").is_none() {
         return;
     }
     refused(&[], "name what to watch: --pid P, --service NAME, or a command");
