@@ -100,10 +100,6 @@ impl Figures {
         self.unused.pages
     }
 
-    fn read_ahead(&mut self, first: u64, pages: u64, room: usize) {
-        self.ahead_pages += self.unused.add(first, pages, room);
-    }
-
     fn letter(&mut self, action: Action, why: Why) {
         let Some(letter) = action.letter(why, false) else { return };
         // Many hits in a row say no more than two.
@@ -206,8 +202,9 @@ impl Account {
                 let room = AHEAD_MOST.saturating_sub(self.ahead_words);
                 let figures = self.file(file);
                 let before = figures.unused.words.len();
-                figures.read_ahead(first, pages, room);
-                self.ahead_words += self.files[file as usize].unused.words.len() - before;
+                figures.ahead_pages += figures.unused.add(first, pages, room);
+                let added_words = figures.unused.words.len() - before;
+                self.ahead_words += added_words;
             }
             Access::Request { device, bytes, transfer, file } => {
                 let of_device = self.devices.entry(device).or_default();

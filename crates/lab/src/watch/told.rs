@@ -57,12 +57,6 @@ impl From<&Sizes> for Transfers {
     }
 }
 
-impl Transfers {
-    fn mean(&self) -> Option<u64> {
-        self.bytes.checked_div(self.count)
-    }
-}
-
 /// One file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct File {
@@ -378,8 +372,8 @@ impl File {
 
     /// By [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; 12] {
-        let count = |count: u64| numbers::grouped(count as f64);
         let dash = || NOTHING.to_owned();
+        let count = |count: u64| if count == 0 { dash() } else { numbers::grouped(count as f64) };
         let share = |part: f64, whole: f64| {
             if whole > 0.0 { format!("{} %", numbers::percent(part / whole)) } else { dash() }
         };
@@ -395,11 +389,11 @@ impl File {
         };
         [
             self.short(),
-            if self.reads.count == 0 { dash() } else { count(self.reads.count) },
+            count(self.reads.count),
             size(self.reads.bytes),
             share(self.hits as f64, self.reads.count as f64),
-            if self.requests.count == 0 { dash() } else { count(self.requests.count) },
-            self.requests.mean().map_or_else(dash, shown_size),
+            count(self.requests.count),
+            self.requests.bytes.checked_div(self.requests.count).map_or_else(dash, shown_size),
             size(self.ahead_bytes),
             share(self.unused_bytes as f64, self.ahead_bytes as f64),
             if self.waits == 0 { dash() } else { numbers::seconds(self.wait_seconds) },

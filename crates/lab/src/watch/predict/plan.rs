@@ -249,13 +249,11 @@ impl Making {
             Access::Read(read) => {
                 let is_known = self.foresight.read(read.task, read.file, read.pages()).is_some();
                 let pages = read.first..read.first + read.more + 1;
-                match read.way {
-                    Way::Direct => _ = self.left_out.insert("reads past the page cache"),
-                    Way::Unseen => {
-                        _ = self.left_out.insert("reads of mapped files and by io_uring");
-                    }
-                    Way::Cached => {}
-                }
+                self.left_out.extend(match read.way {
+                    Way::Direct => Some("reads past the page cache"),
+                    Way::Unseen => Some("reads of mapped files and by io_uring"),
+                    Way::Cached => None,
+                });
                 let Some(place) = self.place(record, read.file) else { return };
                 if read.way == Way::Direct {
                     return;
