@@ -142,7 +142,7 @@ pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
 
 /// Whether `cell` reaches [`BOUND`] of the best of `cells`, chosen as in [`ratio_to_best`], and its interval reaches that or
 /// lies above 0.975.
-pub fn is_near_best<R: AsRef<[f64]>>(cell: &[f64], cells: &[R]) -> bool {
+fn is_near_best<R: AsRef<[f64]>>(cell: &[f64], cells: &[R]) -> bool {
     ratio_to_best(cell, cells)
         .is_some_and(|(_, ratio)| ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= NEAR))
 }

@@ -3,7 +3,7 @@
 //! In a round each query runs once under each candidate ("arm"), one after the other in an order that is shuffled
 //! anew for every other round and turned about for the next, so that what slows the server down for a while slows all of them,
 //! and what one finds in memory that the one before has read is no luck of the draw. Which value is tried is found first
-//! (*search*: the knee of a ladder); what it gains is then measured anew against the present one (*proof*), since
+//! (*search*); what it gains is then measured anew against the present one (*proof*), since
 //! the rounds by which the best was chosen are the lucky ones.
 //!
 //! Made queries are compared by rows a second, for two parts of a table are not quite as large; somebody's own by
@@ -136,9 +136,8 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The one of `values` of `setting` that is the first to be as good as the best for each of `queries`, or where there is no
-    /// such one for all together; `hoped`, what the disk's measurement advises, if it is as good as well. None where nothing
-    /// could be measured.
+    /// The smallest of `values` of `setting` that is as good as the best by `queries` ([`good`]); `hoped`, what the disk's measurement
+    /// advises, if it is as good. None where nothing could be measured.
     ///
     /// # Errors
     /// What the server says of our own statements, or an interruption.

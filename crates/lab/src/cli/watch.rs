@@ -1,5 +1,6 @@
 //! The arguments of `forebay watch`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
@@ -13,7 +14,7 @@ use crate::watch::Speed;
 #[command(
     group(ArgGroup::new("recorded").args(["record", "predict"]).multiple(true)),
     after_help = "\
-What is told of each file:
+What is shown of each file:
   reads, bytes    as programs ask for them; hits: the kernel had all of it
   requests, each  what devices were asked to read for it, and the mean size
   ahead, unused   what the kernel read that nobody had asked for, and what of it
@@ -39,52 +40,52 @@ Examples:
   sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB"
 )]
 pub struct WatchArgs {
-    /// A command to start and to watch until it ends, with all that it starts; it runs as this user
+    /// A command to start and watch until it ends, with all that it starts; it runs as this user
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
-    pub command: Vec<String>,
-    /// A process that runs, with all that it has started and starts
+    pub command: Vec<OsString>,
+    /// A running process, with all that it has started and starts
     #[arg(long, value_name = "PID", conflicts_with = "service", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pid: Option<u32>,
     /// A service of systemd, such as postgresql@15-main
     #[arg(long, value_name = "NAME")]
     pub service: Option<String>,
-    /// Stop after so many seconds; a COMMAND is ended then
+    /// Stop after this many seconds; a COMMAND is ended then
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
-    /// Ask this PostgreSQL server what its files are called, such as 'host=/run/postgresql user=postgres'
+    /// Ask this PostgreSQL server for its relations' names, such as 'host=/run/postgresql user=postgres'
     #[arg(long, value_name = "DSN")]
     pub dsn: Option<String>,
-    /// Write what was seen to this file as JSON
+    /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Write what was done to this file, to be watched again with --replay
+    /// Record each read, write and request in this file, for --replay
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// The record ends when it is so large, and watching goes on
+    /// The most space that the record may take; when it is full, watching goes on without it
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", requires = "recorded")]
     pub record_limit: u64,
-    /// Watch what is in this file of --record; takes no rights
+    /// Show what was recorded in this file; needs no rights
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["command", "pid", "service", "seconds", "dsn", "record"])]
     pub replay: Option<PathBuf>,
-    /// Play it so many times as fast as it happened, or as fast as it can be: max [default: 1 on a terminal, max elsewhere]
+    /// Replay this many times as fast as it happened, or as fast as possible: max [default: 1 on a terminal, max elsewhere]
     #[arg(long, value_name = "N|max", value_parser = parse_speed, requires = "replay")]
     pub speed: Option<Speed>,
-    /// Read again what was recorded, in other ways of reading ahead, and say what each would gain. The pages of these
-    /// files go from the page cache meanwhile. Without --record or --replay there is a record of up to --record-limit in a
-    /// file without a name in $TMPDIR, or else /var/tmp
+    /// Repeat the recorded reads with other ways of reading ahead, and say what each would gain. That drops these files'
+    /// pages from the page cache. Without --record or --replay the record is a file without a name, of up to --record-limit,
+    /// in $TMPDIR or else /var/tmp
     #[arg(long)]
     pub predict: bool,
-    /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice what it is. They are set for
-    /// everybody who uses the device, for as long as it takes; that takes root
+    /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice the current one. They apply to
+    /// everyone who uses the device until the prediction ends; that takes root
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead, requires = "predict")]
     pub readahead: Vec<u64>,
-    /// How often everything is read again in each way
+    /// How often the reads are repeated in each way
     #[arg(long, value_name = "N", default_value_t = 5, requires = "predict",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// How long reading again may take in all, in seconds, if one round of all ways is not longer: of a long record the part is read again in which reads waited
-    /// longest
+    /// Most seconds for all repeated reads, but at least one round of all ways: of a long record, the part in which reads
+    /// waited longest is repeated
     #[arg(long, value_name = "N", default_value_t = 60, requires = "predict",
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub predict_seconds: u64,

@@ -1,15 +1,15 @@
-//! What a process tree did: whole reads, writes and syncs, and requests of devices, as the account is kept by them.
+//! Accesses: what a process tree did, as whole reads, writes, syncs and device requests.
 //!
-//! They are what a record holds. Files are numbers here, in the order in which they were met; what they are called is
-//! known elsewhere, and mostly later.
+//! The account is kept from them, and a record holds them. Files are numbers here, in the order in which they were first
+//! seen; `legend` has their names, which are mostly known later.
 //!
-//! Invariants:  [ACS-1] what is possible can be added up: a sum of bytes overflows after 2^31 accesses at the earliest
+//! Invariants:  [ACS-1] possible accesses can be added up: a sum of bytes overflows after 2^31 of them at the earliest
 
 use serde::{Deserialize, Serialize};
 
 use super::event::Transfer;
 
-/// Files that are told apart; all others are one, which has this number.
+/// Files that are counted separately; all others are counted as one, which has this number.
 pub(super) const FILES_MOST: u32 = 4096;
 
 /// No read asks for so many pages: the kernel ends each at 2 GiB.
@@ -19,6 +19,9 @@ pub(super) const READ_MOST: u64 = 1 << 20;
 const BYTES_MOST: u64 = 1 << 33;
 const NS_MOST: u64 = 1 << 42;
 
+/// Numbers of tasks are below: the kernel has no more.
+const TASKS_MOST: u32 = 1 << 22;
+
 /// Pages of a file are before this one: files end at 2^63 bytes.
 const PAGE_MOST: u64 = 1 << 52;
 
@@ -27,7 +30,7 @@ const PAGE_MOST: u64 = 1 << 52;
 pub(super) enum Access {
     /// A read has ended.
     Read(Read),
-    /// So many bytes were read, nobody knows where.
+    /// Bytes were read at an unknown place.
     ReadAnywhere {
         file: u32,
         bytes: u64,
@@ -40,8 +43,8 @@ pub(super) enum Access {
         file: u32,
         took_ns: u64,
     },
-    /// A program has told the kernel what it will do, as posix_fadvise numbers it, of so many bytes; so many pages were
-    /// taken in for that, and it took so long.
+    /// A program has advised the kernel, with `advice` as posix_fadvise numbers it; `pages` were read into the page cache
+    /// for that.
     Advise {
         task: u32,
         file: u32,
@@ -51,7 +54,7 @@ pub(super) enum Access {
         pages: u64,
         took_ns: u64,
     },
-    /// Pages were taken in that nobody had asked for.
+    /// Pages were read into the page cache that no call had asked for.
     Ahead {
         file: u32,
         first: u64,
@@ -64,13 +67,13 @@ pub(super) enum Access {
         transfer: Transfer,
         file: Option<u32>,
     },
-    /// It was given back, and will be given again.
+    /// The device gave it back, and will get it again.
     Requeue {
         device: u32,
         bytes: u64,
         transfer: Transfer,
     },
-    /// The task has ended, or its number is another's from now on.
+    /// The task has ended, or its number belongs to another one from now on.
     Gone {
         task: u32,
     },
@@ -85,7 +88,7 @@ pub(super) struct Read {
     pub(super) first: u64,
     pub(super) more: u64,
     pub(super) bytes: u64,
-    /// From its begin to its end.
+    /// From its start to its end.
     pub(super) took_ns: u64,
     /// From its first sleep to its end, if it slept.
     pub(super) waited_ns: Option<u64>,
@@ -94,7 +97,7 @@ pub(super) struct Read {
     pub(super) way: Way,
 }
 
-/// By which way pages were read.
+/// How pages were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Way {
     /// A system call, through the page cache.
@@ -113,7 +116,7 @@ impl Read {
 }
 
 impl Access {
-    /// Of requests: whose.
+    /// The device of a request.
     pub(super) fn device(&self) -> Option<u32> {
         match *self {
             Access::Request { device, .. } | Access::Requeue { device, .. } => Some(device),
@@ -127,24 +130,27 @@ impl Access {
         let size = |bytes: u64| bytes < BYTES_MOST;
         let time = |ns: u64| ns < NS_MOST;
         let pages = |first: u64, count: u64| first < PAGE_MOST && count <= READ_MOST;
+        let by = |task: u32| task < TASKS_MOST;
         match *self {
-            Access::Read(Read { file: of, first, more, bytes, took_ns, waited_ns, .. }) => {
+            Access::Read(Read {
+                task, file: of, first, more, bytes, took_ns, waited_ns, ..
+            }) => {
                 let within = waited_ns.is_none_or(|waited_ns| waited_ns <= took_ns);
-                file(of) && pages(first, more) && size(bytes) && time(took_ns) && within
+                by(task) && file(of) && pages(first, more) && size(bytes) && time(took_ns) && within
             }
             Access::ReadAnywhere { file: of, bytes } | Access::Write { file: of, bytes } => {
                 file(of) && size(bytes)
             }
             Access::Sync { file: of, took_ns } => file(of) && time(took_ns),
-            Access::Advise { file: of, pages, took_ns, .. } => {
-                file(of) && size(pages) && time(took_ns)
+            Access::Advise { task, file: of, pages, took_ns, .. } => {
+                by(task) && file(of) && size(pages) && time(took_ns)
             }
             Access::Ahead { file: of, first, pages: count } => {
                 file(of) && count > 0 && pages(first, count)
             }
             Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
             Access::Requeue { bytes, .. } => size(bytes),
-            Access::Gone { .. } => true,
+            Access::Gone { task } => by(task),
         }
     }
 }

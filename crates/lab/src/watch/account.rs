@@ -1,11 +1,11 @@
-//! The account: what a process tree reads and writes, file by file, from what it does.
+//! The account: the figures of each file and device, from a process tree's accesses.
 //!
-//! Worked example, on from that in `calls`: a read of page 4 for which pages 5 to 35 were read ahead, and then one of page
-//! 5, which is a hit: 30 pages are left that nobody has used.
+//! Worked example, continuing that in `calls`: a read of page 4 for which pages 5 to 35 were read ahead, and then one of
+//! page 5, which is a hit: 30 unused pages are left.
 //!
-//! Invariants:  [ACC-1] what is avoidable of waiting is at most the waiting
-//!              [ACC-2] pages that were never used are at most those read ahead
-//!              [ACC-3] pages remembered are bounded
+//! Invariants:  [ACC-1] avoidable waiting is at most the waiting
+//!              [ACC-2] unused pages are at most the pages read ahead
+//!              [ACC-3] remembered pages are bounded
 //! Concurrency: one owner.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -72,13 +72,13 @@ impl Times {
     }
 }
 
-/// What became of one file.
+/// The figures of one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Figures {
     /// As programs ask for them.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
-    /// As devices get them, from tasks of the tree.
+    /// As devices get them, from the tree's tasks.
     pub(super) requests: Sizes,
     pub(super) requests_written: Sizes,
     pub(super) hits: u64,
@@ -86,22 +86,18 @@ pub(super) struct Figures {
     /// By [`Known`], in its order.
     pub(super) avoidable_ns: [u64; 3],
     pub(super) syncs: Times,
-    /// Pages that nobody had asked for.
+    /// Pages that were read without being asked for.
     pub(super) ahead_pages: u64,
-    /// Pages that the program had the kernel read for later.
+    /// Pages that the kernel read because the program advised it.
     pub(super) advised_pages: u64,
     pub(super) strip: VecDeque<char>,
     unused: Pages,
 }
 
 impl Figures {
-    /// Pages read ahead that nobody has used yet.
+    /// Pages read ahead and not used yet.
     pub(super) fn unused_pages(&self) -> u64 {
         self.unused.pages
-    }
-
-    fn read_ahead(&mut self, first: u64, pages: u64, room: usize) {
-        self.ahead_pages += self.unused.add(first, pages, room);
     }
 
     fn letter(&mut self, action: Action, why: Why) {
@@ -135,7 +131,7 @@ impl Pages {
         }
     }
 
-    /// Returns how many were not in it. `room`: for so many more words.
+    /// Returns how many were not in it. `room`: the most words to add.
     pub(super) fn add(&mut self, first: u64, pages: u64, room: usize) -> u64 {
         let (before, words_most) = (self.pages, self.words.len() + room);
         Pages::words(first, pages, |word, bits| {
@@ -164,7 +160,7 @@ impl Pages {
     }
 }
 
-/// Requests of one device, whoever's they are.
+/// Requests of one device, from all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) read: Sizes,
@@ -186,7 +182,7 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// The numbers and figures of those that were read, written or synced, in the order in which they were met.
+    /// The numbers and figures of the files that were read, written or synced, in the order in which they were first seen.
     pub(super) fn files(&self) -> impl Iterator<Item = (u32, &Figures)> {
         (0..).zip(&self.files).filter(|(_, it)| {
             it.reads.count + it.writes.count + it.syncs.count + it.requests.count + it.ahead_pages
@@ -194,7 +190,7 @@ impl Account {
         })
     }
 
-    /// Something was done.
+    /// Counts `access`.
     pub(super) fn access(&mut self, access: &Access) {
         match *access {
             Access::Read(read) => self.read(&read),
@@ -206,8 +202,9 @@ impl Account {
                 let room = AHEAD_MOST.saturating_sub(self.ahead_words);
                 let figures = self.file(file);
                 let before = figures.unused.words.len();
-                figures.read_ahead(first, pages, room);
-                self.ahead_words += self.files[file as usize].unused.words.len() - before;
+                figures.ahead_pages += figures.unused.add(first, pages, room);
+                let added_words = figures.unused.words.len() - before;
+                self.ahead_words += added_words;
             }
             Access::Request { device, bytes, transfer, file } => {
                 let of_device = self.devices.entry(device).or_default();

@@ -1,15 +1,15 @@
-//! Calls: from the kernel's events to what was done.
+//! Calls: turns the kernel's events into accesses.
 //!
-//! A read is a system call from its begin to its end, or what a task asked of the page cache outside of one. Between
-//! begin and end the kernel says which pages of which file were asked for, which it took into the cache, what it handed
-//! down to a device, and whether the task slept. Pages that were taken in and not asked for were read ahead; a wait
-//! is from the first sleep to the end of the call. Worked example: a read of page 4 that takes in pages 4 to 35 and
+//! A read is a system call from its start to its end, or what a task asked of the page cache outside of one. In between,
+//! events say which pages of which file were asked for, which were added to the page cache, which requests were submitted
+//! to a device, and whether the task slept. Pages that were added without being asked for were read ahead; a wait
+//! is from the first sleep to the end of the call. Worked example: a read of page 4 that adds pages 4 to 35 and
 //! sleeps for 90 us is one read, 31 pages read ahead, and a wait of 90 us.
 //!
-//! Invariants:  [CAL-1] files and requests under way are bounded
-//!              [CAL-2] whatever the events are, what comes out is possible
+//! Invariants:  [CAL-1] files, submitted requests and added pages are bounded
+//!              [CAL-2] any events give only accesses that are possible
 //! Concurrency: one owner; events come in order of time.
-//! Failure:     none; what cannot be told whose it is belongs to no file.
+//! Failure:     none; an access whose file is not known belongs to none.
 
 use std::collections::BTreeMap;
 
@@ -21,22 +21,25 @@ use super::event::{Call, Event, FileKey, Transfer, What};
 /// Requests between a task and its device.
 const UNDER_WAY_MOST: usize = 1 << 16;
 
+/// The most additions to the page cache that are kept of a task: as many as the longest read needs.
+const ADDED_MOST: usize = READ_MOST as usize;
+
 /// The file that stands for all others.
 pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
 
-/// What a task is about.
+/// What a task is doing.
 #[derive(Debug, Default)]
 struct Task {
     call: Option<Open>,
-    /// Pages taken in since the call began, or since the last that was asked for outside of one.
+    /// Pages added since the call began, or since the last that was asked for outside of one.
     added: Vec<(FileKey, u64, u64)>,
     slept_ns: Option<u64>,
-    /// A mapped page that was wanted, outside of a call.
+    /// A mapped page that was asked for, outside of a call.
     fault: Option<(FileKey, (u64, u64))>,
-    /// Whose the next request is, and pages of another file, such as of the filesystem's own tables, in between.
+    /// The file that the next request is for, and pages of another file in between, such as of the filesystem's metadata.
     file: Option<FileKey>,
     aside: Option<(FileKey, u64)>,
-    /// Requests handed down in this call.
+    /// Requests submitted in this call.
     submitted: u64,
 }
 
@@ -66,10 +69,10 @@ pub(super) struct Calls {
     files: Vec<FileKey>,
     numbers: HashMap<FileKey, u32>,
     tasks: HashMap<u32, Task>,
-    /// What descriptors are called where a filesystem has two names for a file, and what its pages are.
+    /// From a file as descriptors have it to the same as its pages have it, where a filesystem has two device numbers.
     same: HashMap<FileKey, FileKey>,
     under_way: BTreeMap<(u32, u64), UnderWay>,
-    /// What was done and not taken yet, with its time.
+    /// Accesses that were not taken yet, with their times.
     pub(super) done: Vec<(u64, Access)>,
     now_ns: u64,
 }
@@ -100,16 +103,21 @@ impl Calls {
     }
 
     #[cfg(test)]
+    pub(super) fn added(&self, task: u32) -> usize {
+        self.tasks.get(&task).map_or(0, |task| task.added.len())
+    }
+
+    #[cfg(test)]
     pub(super) fn under_way(&self) -> usize {
         self.under_way.len()
     }
 
-    /// What the file is called by its descriptors, if that is something else.
+    /// The file as its descriptors have it, if that differs.
     pub(super) fn called(&self, key: FileKey) -> impl Iterator<Item = FileKey> {
         self.same.iter().filter(move |(_, it)| **it == key).map(|(called, _)| *called)
     }
 
-    /// Something happened.
+    /// Takes the next event.
     pub(super) fn event(&mut self, event: &Event) {
         let Event { at_ns, task: id, what } = *event;
         self.now_ns = at_ns;
@@ -118,14 +126,16 @@ impl Calls {
                 return self.issued(device, sector, sectors, transfer);
             }
             What::Requeue { device, sectors, transfer } => {
-                // Whose it is was counted with the first time.
+                // The file's share was counted the first time.
                 return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
             }
-            What::Exec | What::Ended => {
-                self.settle(id);
-                self.tasks.remove(&id);
-                return self.done(Access::Gone { task: id });
+            What::Exec { before } => {
+                if before != id {
+                    self.gone(before);
+                }
+                return self.gone(id);
             }
+            What::Ended => return self.gone(id),
             What::Enter { call, file, offset, bytes, .. } => {
                 self.settle(id);
                 let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
@@ -140,7 +150,7 @@ impl Calls {
             What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Direct { .. } => {
                 self.tasks.entry(id).or_default()
             }
-            // Alone they tell nothing; and a task that ends still sleeps, and would be kept for ever.
+            // Alone they mean nothing, and a task still sleeps after its last event, and would never be removed.
             _ => match self.tasks.get_mut(&id) {
                 Some(task) => task,
                 None => return,
@@ -156,12 +166,16 @@ impl Calls {
                 self.asked(id, file, (first, last));
             }
             What::Added { file, first, pages } => {
+                // [CAL-1] Pages may never be asked for, such as those that io_uring writes.
+                if task.added.len() == ADDED_MOST {
+                    task.added.clear();
+                }
                 let main = *task.file.get_or_insert(file);
                 task.added.push((file, first, pages));
                 let before = task.aside.map_or(0, |(_, pages)| pages);
                 task.aside = (main != file).then_some((file, before + pages));
             }
-            // What a call of the kernel's own touches is the call's.
+            // A page that the kernel touches within a call belongs to the call.
             What::Fault { file, page } if task.call.is_none() => {
                 task.file = Some(file);
                 task.fault = Some((file, (page, page)));
@@ -176,7 +190,7 @@ impl Calls {
             What::Submit { device, sector, sectors, transfer } => {
                 task.submitted += 1;
                 let file = match task.aside.take() {
-                    // Whole pages of it: the file's own come in other numbers, mostly.
+                    // Exactly its pages: the file's own requests mostly have another size.
                     Some((file, pages)) if pages * self.page_bytes == bytes_of(sectors) => {
                         Some(file)
                     }
@@ -193,8 +207,14 @@ impl Calls {
         }
     }
 
+    fn gone(&mut self, id: u32) {
+        self.settle(id);
+        self.tasks.remove(&id);
+        self.done(Access::Gone { task: id });
+    }
+
     fn done(&mut self, access: Access) {
-        // [CAL-2] Times and places that no kernel tells, and no program could make use of.
+        // [CAL-2] No kernel reports such times and places.
         if access.is_possible() {
             self.done.push((self.now_ns, access));
         }
@@ -213,12 +233,12 @@ impl Calls {
         })
     }
 
-    /// What the task `id` is about is `file`.
+    /// The task `id` is working on `file`.
     fn belongs(&mut self, id: u32, file: FileKey) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.file = Some(file);
         if let Some(open) = &mut task.call {
-            // The same inode, by another device number: subvolumes and overlays have such.
+            // The same inode by another device number, as with subvolumes and overlays.
             if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
                 self.same.insert(called, file);
             }
@@ -234,7 +254,7 @@ impl Calls {
                 *before = (before.0.min(pages.0), before.1.max(pages.1));
                 self.belongs(id, file);
             }
-            // Reads of what is to be written, and of what was advised.
+            // Reads for a write or an advice.
             Some(_) => {}
             None => {
                 task.fault = Some((file, pages));
@@ -243,11 +263,11 @@ impl Calls {
         }
     }
 
-    /// What the task `id` has read outside of a call is known now: what it wanted, and what was taken in since.
+    /// Counts what the task `id` has read outside of a call: the page that it asked for, and those added since.
     fn settle(&mut self, id: u32) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.call.is_none()) else { return };
         let (added, wanted) = (std::mem::take(&mut task.added), task.fault.take());
-        // Without a read they are a directory's, say, or advised.
+        // Pages added without a read are, for example, a directory's.
         let Some((key, pages)) = wanted else { return };
         self.ahead(&added, key, pages);
         let (file, more) = (self.number(key), pages.1.saturating_sub(pages.0));
@@ -264,7 +284,7 @@ impl Calls {
         }));
     }
 
-    /// Nothing more will happen.
+    /// No more events will come.
     pub(super) fn end(&mut self) {
         let tasks: Vec<u32> = self.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|id| self.settle(id));
@@ -287,6 +307,7 @@ impl Calls {
                 let file = self.number(key);
                 self.done(Access::Sync { file, took_ns });
             }
+            Call::Advise(_) if result < 0 => {}
             Call::Advise(advice) => {
                 let (file, offset) = (self.number(key), open.offset.unwrap_or(0));
                 let pages = task.added.iter().filter(|it| it.0 == key).map(|it| it.2).sum();
@@ -324,7 +345,7 @@ impl Calls {
         }
         let file = self.number(key);
         let Some(pages) = asked else { return self.done(Access::ReadAnywhere { file, bytes }) };
-        // Past the page cache nothing is taken in. Not every kernel says what was asked for.
+        // A direct read adds nothing to the page cache. Not every kernel says what was asked for.
         let is_direct =
             open.asked.is_none() && task.submitted > 0 && !task.added.iter().any(|it| it.0 == key);
         let taken_in = || task.added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages));
@@ -341,8 +362,8 @@ impl Calls {
         }));
     }
 
-    /// Pages were taken in for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
-    /// of other files are the filesystem's own tables.
+    /// Pages were added for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
+    /// of other files are the filesystem's metadata.
     fn ahead(&mut self, added: &[(FileKey, u64, u64)], of: FileKey, (low, high): (u64, u64)) {
         for &(_, first, pages) in added.iter().filter(|(file, ..)| *file == of) {
             let file = self.number(of);

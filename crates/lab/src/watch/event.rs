@@ -1,8 +1,8 @@
-//! What happened: the kernel's events.
+//! The kernel's events, as far as they are used here.
 
 use serde::{Deserialize, Serialize};
 
-/// A file as the kernel knows it.
+/// A file as the kernel identifies it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct FileKey {
     /// The device of its filesystem: major number times 2^20 and the minor one.
@@ -16,11 +16,11 @@ pub(super) enum Call {
     Read,
     Write,
     Sync,
-    /// The program tells the kernel what it will do, as posix_fadvise numbers it.
+    /// The program advises the kernel, as posix_fadvise numbers it.
     Advise(u8),
 }
 
-/// Something that happened.
+/// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Event {
     /// On the monotonic clock.
@@ -30,34 +30,36 @@ pub(super) struct Event {
     pub(super) what: What,
 }
 
-/// What it was. Pages are of the page cache, sectors of 512 bytes.
+/// What happened. Pages are of the page cache, sectors of 512 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     /// A system call begins. `file` is known once the descriptor was looked up, `offset` where the call names one.
     Enter { call: Call, descriptor: i32, file: Option<FileKey>, offset: Option<u64>, bytes: u64 },
     /// It ends.
     Exit { result: i64 },
-    /// A descriptor is closed, or another file takes its place.
-    Closed { descriptor: i32 },
-    /// Another program takes the process over.
-    Exec,
-    /// The task ends: its number may be another's from now on.
+    /// Descriptors are closed, from `first` to `last`, or get other files.
+    Closed { first: i32, last: i32 },
+    /// The process executes another program. The task that called exec was `before`, and has the process's number now.
+    Exec { before: u32 },
+    /// The task starts another one, of its own process or of a new one.
+    Started { other: u32, is_thread: bool },
+    /// The task ends: its number may belong to another one from now on.
     Ended,
     /// A read has asked for these pages, and they are there now.
     Asked { file: FileKey, first: u64, last: u64 },
     /// A transfer past the page cache begins here.
     Direct { file: FileKey, offset: u64 },
-    /// Pages are taken into the page cache, to be read or written.
+    /// Pages are added to the page cache, to be read or written.
     Added { file: FileKey, first: u64, pages: u64 },
-    /// A page that is mapped is wanted.
+    /// A mapped page is asked for.
     Fault { file: FileKey, page: u64 },
     /// The task goes to sleep until something is done, mostly by a device.
     Slept,
-    /// The task hands a request down to a device.
+    /// The task submits a request to a device.
     Submit { device: u32, sector: u64, sectors: u64, transfer: Transfer },
-    /// A device is given a request, whoever's it is.
+    /// A device is given a request, of any process.
     Issue { device: u32, sector: u64, sectors: u64, transfer: Transfer },
-    /// It was given back, and will be given again.
+    /// The device gave it back, and will get it again.
     Requeue { device: u32, sectors: u64, transfer: Transfer },
 }
 

@@ -1,24 +1,24 @@
 //! Foresight: whether it could have been known earlier that a read would come.
 //!
-//! Not what the kernel did make of it, but what could have been made of it: a wait for such a block is avoidable.
+//! This is about what any look-ahead could know, and not what the kernel did: a wait for such a block is avoidable.
 //! Worked example: 7, 8, 9 is a sequence from 8 on; 100, 103, 106 a stride at 106, as two equal steps are needed.
-//! Blocks of one file that a task reads one after the other, behind a block of another file, are taken for what an
-//! index names, if the task came from the one to the other before: 9, in the index, and 70, 13, 52 could all have been
-//! known with the 9, so that 13 and 52 came without need as late as they did. So many at most, since a list has an end
-//! and random reads have none.
+//! Blocks of one file that a task reads one after the other, after a block of another file, are assumed to be named by
+//! an index, if the task went from the one file to the other before: after 9, in the index, 70, 13 and 52 could all have
+//! been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number of blocks, since
+//! a list ends and random reads do not.
 //!
 //! Invariants:  [FOR-1] the first read of a file is never known
 
 use foldhash::HashMap;
 use serde::Serialize;
 
-/// Reads of a file among which a sequence is looked for: so many readers of it at once are told apart.
+/// Reads of a file among which a sequence is looked for: the most simultaneous readers that are told apart.
 const RECENT: usize = 16;
 
 /// The most that a block of an index may name.
 const RANGE_MOST: u32 = 512;
 
-/// By what a read could have been known.
+/// How a read could have been known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Known {
@@ -26,7 +26,7 @@ pub(super) enum Known {
     Sequence,
     /// It is as far from the task's last as that was from the one before.
     Stride,
-    /// The task read a block of another file, and then several of this one, and not for the first time.
+    /// The task read a block of another file, then several of this one, and not for the first time.
     Range,
 }
 
@@ -56,12 +56,12 @@ struct Last {
     step: Option<i64>,
     /// The file before this one.
     other: Option<u32>,
-    /// Reads of the file since that of the other; none if the task has not come from the one to the other before.
+    /// Reads of the file since that of the other; `None` if the task has not gone from that to this one before.
     since_other: Option<u32>,
 }
 
 impl Foresight {
-    /// The `task` reads `pages` of `file`: by what that could have been known.
+    /// The `task` reads `pages` of `file`. Returns how that could have been known.
     pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Known> {
         let (first, last) = pages;
         let recent = self.files.entry(file).or_default();
@@ -87,21 +87,21 @@ impl Foresight {
             .or(in_range.then_some(Known::Range))
     }
 
-    /// The task has ended, or its number is another's now.
+    /// The task has ended, or its number belongs to another one now.
     pub(super) fn forget(&mut self, task: u32) {
         self.tasks.remove(&task);
     }
 }
 
 impl Recent {
-    /// Whether one of the reads ends where `pages` begin, in the same page or the one before, or the other way round.
+    /// Whether one of the reads ends where `pages` begin, in the same page or the one before, or vice versa.
     fn in_sequence(&self, (first, last): Pages) -> bool {
         let follows = |end: u64, begin: u64| begin == end || begin == end.wrapping_add(1);
         let mut reads = self.reads.iter().flatten();
         reads.any(|&(begin, end)| follows(end, first) || follows(last, begin))
     }
 
-    /// One that goes on where another ended takes its place, so that each reader has one.
+    /// A read that continues another one takes its place, so that each reader has one.
     fn remember(&mut self, pages: Pages) {
         let goes_on =
             |it: &Option<Pages>| it.is_some_and(|(_, end)| pages.0 == end || pages.0 == end + 1);

@@ -1,4 +1,4 @@
-//! The legend: what files and devices are called, and whatever else is told beside the figures.
+//! The legend: the names of files and devices, and all else that is shown beside the figures.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,17 +11,17 @@ use super::access::FILES_MOST;
 /// More devices than any machine has: a record that names more was not written by a watch.
 pub(super) const DEVICES_MOST: usize = 1 << 14;
 
-/// What a file is called.
+/// A file's name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
     /// PostgreSQL's name, its path, or its number.
     pub(super) name: String,
     pub(super) path: Option<String>,
-    /// What was there, as it was last seen.
+    /// The file at that path, as it was last seen.
     pub(super) state: Option<State>,
 }
 
-/// What a file is known again by.
+/// What identifies a file later, and shows that it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) inode: u64,
@@ -31,14 +31,14 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Of the file at `path`; none if there is no such plain file.
+    /// Of the file at `path`; `None` if there is no plain file.
     pub(super) fn of(path: &Path) -> Option<State> {
         let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         let modified = (facts.mtime(), facts.mtime_nsec());
         Some(State { inode: facts.ino(), bytes: facts.len(), modified })
     }
 
-    /// Whether blocks that were here then may be elsewhere, or gone.
+    /// Whether its blocks may have moved since `then`, or are gone.
     pub(super) fn is_another(self, then: State) -> bool {
         self.inode != then.inode || self.bytes < then.bytes
     }
@@ -51,7 +51,7 @@ impl Called {
         Called { name, path, state }
     }
 
-    /// Takes note of what was written meanwhile; another file in its place is not taken for it.
+    /// Updates the state of the file, unless there is another file at its path.
     pub(super) fn look_again(&mut self) {
         let now = self.path.as_deref().and_then(|path| State::of(Path::new(path)));
         if let (Some(then), Some(now)) = (self.state, now)
@@ -65,9 +65,9 @@ impl Called {
 /// See the module's description. In a record it is what is new since the piece before.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Legend {
-    /// Whom.
+    /// The process, service or command that is watched.
     pub(super) subject: String,
-    /// What the events are from, and what they cannot tell.
+    /// Where the events come from, and what is missing.
     pub(super) source: String,
     pub(super) processes: usize,
     pub(super) remarks: Vec<String>,
@@ -85,12 +85,12 @@ impl Legend {
         self.devices.get(&number).cloned().unwrap_or_else(|| format!("device {number}"))
     }
 
-    /// Whether there are so few names as a watch makes; others would be a damaged record's.
+    /// Whether a watch can have made so many names.
     pub(super) fn is_possible(&self) -> bool {
         self.files.keys().all(|&number| number <= FILES_MOST) && self.devices.len() <= DEVICES_MOST
     }
 
-    /// What it has that `before` has not.
+    /// What is new compared with `before`.
     pub(super) fn since(&self, before: &Legend) -> Legend {
         let mut new = self.clone();
         new.files.retain(|number, called| before.files.get(number) != Some(called));
@@ -98,7 +98,7 @@ impl Legend {
         new
     }
 
-    /// With what is new.
+    /// Adds what is new.
     pub(super) fn add(&mut self, new: Legend) {
         self.files.extend(new.files);
         self.devices.extend(new.devices);

@@ -1,6 +1,6 @@
-//! The live view: what was seen so far, drawn anew while it goes on.
+//! The live view: the result so far, redrawn while the watch runs.
 //!
-//! Failure: the terminal is as it was before on every way out: the end, an error, a panic, two Ctrl-C.
+//! Failure: the terminal is restored on every way out: the end, an error, a panic, two Ctrl-C.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::interrupt::{self, Cleanup};
 /// Files whose strips are shown.
 const STRIPS_MOST: usize = 8;
 
-/// The terminal, as long as it is ours.
+/// The terminal, while the live view uses it.
 #[derive(Debug)]
 pub(super) struct Live {
     terminal: DefaultTerminal,
@@ -27,7 +27,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// Takes the terminal.
+    /// Takes over the terminal.
     ///
     /// # Errors
     /// What the system said.
@@ -46,7 +46,7 @@ impl Live {
         Ok(())
     }
 
-    /// Whether a key was pressed that ends it; in this state of the terminal Ctrl-C is one.
+    /// Whether a key was pressed that ends it; Ctrl-C is one, as the terminal is in raw mode.
     ///
     /// # Errors
     /// What the system said.
@@ -66,15 +66,14 @@ impl Live {
     }
 }
 
-/// Whether it is Ctrl-C, which also keeps what would come after the view from beginning.
+/// Whether it is Ctrl-C, after which a prediction does not start.
 fn is_interrupt(key: KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
 }
 
 fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     let shown = watched.shown();
-    let strips: Vec<_> =
-        shown.iter().filter(|file| !file.strip.is_empty()).take(STRIPS_MOST).collect();
+    let (strips, widest) = watched.strips(STRIPS_MOST);
     let files = shown.len() as u16 + 1;
     let heights = [
         Constraint::Length(3),
@@ -112,7 +111,6 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
         .map(|device| Line::from(format!("{}: {}", device.name, device.sentence())));
     frame.render_widget(Paragraph::new(told.collect::<Vec<_>>()), devices);
 
-    let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
     let room = usize::from(strip.width).saturating_sub(widest + 2);
     let lines = strips.iter().map(|file| {
         let mut spans = vec![Span::from(format!("{:widest$}  ", file.short())).dim()];
@@ -131,7 +129,7 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     frame.render_widget(Paragraph::new(last), foot);
 }
 
-/// As in the strips of a pool's trace.
+/// The colours of a pool's trace.
 fn coloured(letter: char) -> Style {
     match letter {
         'S' => Style::new().green(),

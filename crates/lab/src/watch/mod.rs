@@ -1,11 +1,11 @@
-//! `forebay watch`: what a process tree reads and writes, and what it waits for without need.
+//! `forebay watch`: what a process tree reads and writes, and which of its waits could have been avoided.
 //!
-//! How it goes: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
-//! `names` adds which file is meant, `calls` makes of them what was done, `observer` holds these together; and
+//! Data flow: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
+//! `names` adds which file is meant, `calls` turns events into accesses, `observer` holds these together;
 //! `account` keeps the figures, with `foresight` on what could have been known. `told` is the result, drawn once or, on
-//! a terminal, by `live` as it goes. `record` writes what was done to a file, `replay` has it seen again from there, and
-//! `predict` reads the same again in other ways.
-//! From `event` on nothing looks at the system, and the same events give the same account.
+//! a terminal, repeatedly by `live`. `record` writes accesses to a file, `replay` plays them from there, and
+//! `predict` repeats them with other ways of reading ahead.
+//! `calls`, `account` and `foresight` do not look at the system: the same events give the same account.
 //!
 //! eBPF was weighed: it would count in the kernel and so cost less, but takes clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
@@ -28,10 +28,12 @@ mod subject;
 mod told;
 mod tracer;
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+use anyhow::Context;
 
 use crate::bad_input;
 use crate::cli::WatchArgs;
@@ -55,10 +57,10 @@ const ROUND: Duration = Duration::from_millis(25);
 /// How often something is shown, in nanoseconds of what is watched.
 const SHOWN_NS: u64 = 1_000_000_000;
 
-/// A replay shows something so often in a second at most.
+/// The most updates per second that a live replay draws.
 const SHOWN_MOST: f64 = 10.0;
 
-/// Carries it out.
+/// Runs the command.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), or what went wrong.
@@ -81,37 +83,46 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
 /// Watches what happens.
 fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.record {
-        output::check_file(path)?;
+        record::check(path)?;
     }
     if args.record_limit < record::LIMIT_LEAST {
         bad_input!("--record-limit: a record has room for 1MiB at least");
     }
-    // Before anybody is watched: the server's answer would be seen.
+    // Before the watch begins, which would see the server answer.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
     let page_bytes = rustix::param::page_size() as u64;
-    // Without a name, to be gone whatever happens.
+    // Without a name, so that it disappears however the process ends.
     let nameless =
         (args.predict && args.record.is_none()).then(|| record::nameless(args.record_limit));
     let nameless = nameless.transpose()?;
     let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
     let path = args.record.clone().or(nameless.map(PathBuf::from));
-    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
-    let recorder = path.as_ref().map(recorder).transpose()?;
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
+    // Not before: where there is nothing to watch, a record that is there stays as it is.
+    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
+    let recorder = match path.as_ref().map(recorder).transpose() {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            subject.end()?;
+            return Err(error);
+        }
+    };
     let mut observer = Observer::new(tracer, relations, page_bytes);
-    observer.starter = subject.starter();
-    // For what is over before it can be looked up.
-    for word in &args.command {
-        observer.names.look(Path::new(word));
+    observer.tree.starter = subject.starter();
+    // The command may end before its descriptors can be looked up.
+    for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
+        observer.tree.names.look(&path);
     }
     let mut view = View::new(page_bytes, SHOWN_NS);
     view.legend.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
-        // Not what it was given: that may be a password.
-        WatchArgs { command, .. } => command.first().cloned().unwrap_or_default(),
+        // Without its arguments: they may hold a password.
+        WatchArgs { command, .. } => {
+            command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
+        }
     };
     let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);
@@ -169,7 +180,7 @@ fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
     view.end(shown_ns, args, Some(path))
 }
 
-/// How many times as fast as it happened a record is played; none: as fast as can be.
+/// How many times as fast as it happened a record is played; `None`: as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed(pub Option<f64>);
 
@@ -182,12 +193,12 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Watches until `subject` has ended, the time is over, or the user has enough.
+    /// Watches until `subject` has ended, the time is up, or the user ends it.
     fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
         if is_live {
             self.view.begin_live()?;
         }
-        // Whoever is killed soon leaves a record as well.
+        // A watch that is killed early leaves a readable record, too.
         self.flush(0);
         loop {
             let now_ns = self.observer.elapsed_ns();
@@ -217,21 +228,21 @@ impl Watch<'_> {
         })
     }
 
-    /// Has the record be good until now.
+    /// Writes to the record what happened until now.
     fn flush(&mut self, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush(now_ns, &self.view.legend);
         }
     }
 
-    /// Finds out what is called how.
+    /// Updates the names of files and devices.
     fn fill(&mut self) {
         let View { account, legend, .. } = &mut self.view;
         self.observer.fill(legend, account.devices.keys().copied());
     }
 }
 
-/// What is shown, of what happens or of what was recorded.
+/// What is shown, of a watch or of a replay.
 struct View {
     account: Account,
     legend: Legend,
@@ -241,30 +252,41 @@ struct View {
     step_ns: u64,
     shown_ns: u64,
     before: Totals,
+    /// Nobody reads the lines any more.
+    is_unread: bool,
 }
 
 impl View {
     fn new(page_bytes: u64, step_ns: u64) -> View {
         let (account, legend, before) = Default::default();
-        View { account, legend, page_bytes, live: None, step_ns, shown_ns: 0, before }
+        View {
+            account,
+            legend,
+            page_bytes,
+            live: None,
+            step_ns,
+            shown_ns: 0,
+            before,
+            is_unread: false,
+        }
     }
 
-    /// Takes the terminal.
+    /// Takes over the terminal.
     fn begin_live(&mut self) -> anyhow::Result<()> {
         self.live = Some(Live::begin()?);
         self.show(0)
     }
 
-    /// Whether the user has enough of a live view.
+    /// Whether the user has ended the live view, or the reader of the lines has gone.
     fn is_to_end(&self) -> bool {
-        self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
+        self.is_unread || self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
     }
 
     fn watched(&self, now_ns: u64) -> Watched {
         Watched::of(&self.account, &self.legend, self.page_bytes, now_ns as f64 / 1e9)
     }
 
-    /// Shows what there is, and what is new since the last time.
+    /// Shows the totals, and what is new since the last time.
     fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
         let watched = self.watched(now_ns);
         let totals = watched.totals();
@@ -274,11 +296,20 @@ impl View {
             Some(live) => {
                 live.draw(&watched, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
             }
-            None => output::print(&format!("{:>5.0} s  {line}\n", watched.seconds)),
+            None => {
+                let mut stdout = std::io::stdout().lock();
+                let printed = writeln!(stdout, "{:>5.0} s  {line}", watched.seconds);
+                match printed.and_then(|()| stdout.flush()) {
+                    // The reader has gone, such as `head`.
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_unread = true,
+                    printed => printed.context("cannot print")?,
+                }
+                Ok(())
+            }
         }
     }
 
-    /// The result, and what is predicted from the record at `path` if that is wanted.
+    /// Prints the result, and the prediction from the record at `path` if one is asked for.
     fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
         let mut watched = self.watched(now_ns);
         output::print(&watched.drawn(output::look()))?;

@@ -1,14 +1,15 @@
-//! Whose descriptor is which file, and what files and devices are called.
+//! Names: which file a descriptor is, and what files and devices are called.
 //!
-//! The kernel's events have numbers; /proc has the rest, as long as a process is there. A descriptor is looked up
-//! when it is first used, and again after it was closed; with a process its descriptors go. Files that are only
-//! mapped, or read by io_uring, are looked for among what the tree has open and mapped.
+//! The kernel's events have numbers only; /proc has the rest while the process exists. A descriptor is looked up
+//! when it is first used, and again after it was closed; descriptors are forgotten with their process. Files that are only
+//! mapped, or read by io_uring, are searched for among what the tree has open and mapped.
 //!
-//! Invariants:  [NAM-1] tasks, and processes with their descriptors, are those that have not ended
-//!              [NAM-2] paths are bounded
+//! Invariants:  [NAM-1] only tasks and processes that have not ended are kept
+//!              [NAM-2] paths are bounded, and the descriptors of each process
 
 use std::collections::HashSet;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -20,15 +21,18 @@ use super::event::FileKey;
 /// Bits of the minor number in the kernel's own device numbers.
 const MINOR_BITS: u32 = 20;
 
-/// Paths that are kept, of more files than are told apart.
+/// Paths that are kept, of more files than are counted separately.
 const PATHS_MOST: usize = 1 << 16;
+
+/// Descriptors that are kept of a process: its calls may name any number, also of descriptors that it does not have.
+const DESCRIPTORS_MOST: usize = 1 << 16;
 
 /// A process of the tree.
 #[derive(Debug, Default)]
 struct Process {
-    /// Those of its tasks that were met and have not ended.
+    /// Its tasks that were seen and have not ended.
     tasks: usize,
-    /// Its first task has ended. As long as that has not the process is there, whatever becomes of the others.
+    /// Its first task has ended. Until then the process exists, even if no other task of it was seen.
     is_ending: bool,
     descriptors: HashMap<i32, Option<FileKey>>,
 }
@@ -39,15 +43,17 @@ pub(super) struct Names {
     /// Processes by their tasks.
     tasks: HashMap<u32, u32>,
     processes: HashMap<u32, Process>,
-    /// Processes so far, with those that have ended.
+    /// Processes so far, including those that have ended.
     count: usize,
     paths: HashMap<FileKey, PathBuf>,
     /// Block devices opened as files: their pages are in an inode of the kernel's own with this number.
     raw: HashMap<u64, PathBuf>,
     /// Whole disks by their partitions, and by themselves.
     disks: HashMap<u32, u32>,
-    /// Looked for in vain.
+    /// Searched for and not found.
     unknown: HashSet<FileKey>,
+    /// By process: descriptors that this batch of events closes, and when.
+    pub(super) closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
 
 fn kernel_device(device: u64) -> u32 {
@@ -61,19 +67,31 @@ fn shown(device: u32) -> PathBuf {
 }
 
 impl Names {
-    /// The file behind `descriptor` of the process of `task`; `None` if it is no file on a disk, or has gone.
-    pub(super) fn file(&mut self, task: u32, descriptor: i32) -> Option<FileKey> {
-        if let Some(file) = self.process(task).descriptors.get(&descriptor) {
+    /// The file behind `descriptor` of the process of `task`, as it was at `at_ns`; `None` if it is no file on a disk, or has
+    /// gone.
+    pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
+        let (process, known) = self.process(task);
+        if let Some(file) = known.descriptors.get(&descriptor) {
             return *file;
         }
-        let path = PathBuf::from(format!("/proc/{task}/fd/{descriptor}"));
-        let file = self.look(&path);
-        self.process(task).descriptors.insert(descriptor, file);
+        let mut closing = self.closing.get(&process).into_iter().flatten();
+        if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
+            return None; // The file that is there now was opened later.
+        }
+        // Either may have ended before the other.
+        let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
+        let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
+        let file = there.and_then(|path| self.look(path));
+        let known = &mut self.process(task).1.descriptors;
+        if known.len() >= DESCRIPTORS_MOST {
+            known.clear(); // [NAM-2]
+        }
+        known.insert(descriptor, file);
         file
     }
 
-    /// The process of `task`, which is met by that.
-    fn process(&mut self, task: u32) -> &mut Process {
+    /// The process of `task`, which counts as seen by that, and its number.
+    fn process(&mut self, task: u32) -> (u32, &mut Process) {
         let before = self.tasks.get(&task).copied();
         let number = before.unwrap_or_else(|| process_of(task));
         let count = &mut self.count;
@@ -85,15 +103,21 @@ impl Names {
             self.tasks.insert(task, number);
             process.tasks += 1;
         }
-        process
+        (number, process)
     }
 
-    /// The file at `path`, perhaps a link of /proc, and keeps what it is called.
+    /// `descriptors` are closed at `at_ns`, by an event that is still to come.
+    pub(super) fn will_close(&mut self, task: u32, descriptors: RangeInclusive<i32>, at_ns: u64) {
+        let (process, _) = self.process(task);
+        self.closing.entry(process).or_default().push((descriptors, at_ns));
+    }
+
+    /// The file at `path`, which may be a link in /proc. Its name is kept.
     pub(super) fn look(&mut self, path: &Path) -> Option<FileKey> {
         let facts = fs::metadata(path).ok()?;
         let called = match fs::read_link(path) {
             Ok(called) => Some(called),
-            // The process has ended since: the file is known, and not by what leads to it.
+            // The process has ended since the line above.
             Err(_) if path.starts_with("/proc") => None,
             Err(_) => Some(path.to_owned()),
         };
@@ -106,29 +130,47 @@ impl Names {
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
         if self.paths.len() >= PATHS_MOST {
-            self.paths.clear(); // [NAM-2] What was told by them has them in the legend.
+            self.paths.clear(); // [NAM-2] Files that were shown have theirs in the legend.
         }
         self.paths.extend(called.map(|called| (key, called)));
         Some(key)
     }
 
-    /// `descriptor` may be another file's from now on.
-    pub(super) fn closed(&mut self, task: u32, descriptor: i32) {
-        self.process(task).descriptors.remove(&descriptor);
+    /// `descriptors` may belong to other files from now on.
+    pub(super) fn closed(&mut self, task: u32, descriptors: &RangeInclusive<i32>) {
+        let known = &mut self.process(task).1.descriptors;
+        if descriptors.start() == descriptors.end() {
+            known.remove(descriptors.start());
+        } else {
+            known.retain(|descriptor, _| !descriptors.contains(descriptor));
+        }
     }
 
-    /// The process of `task` runs another program: descriptors were closed, or it is another one of the same number.
-    pub(super) fn executed(&mut self, task: u32) {
+    /// The process of `task`, which had the number `before`, executes another program: descriptors were closed.
+    pub(super) fn executed(&mut self, task: u32, before: u32) {
         let number = process_of(task);
         if self.tasks.get(&task).is_some_and(|before| *before != number) {
             self.ended(task);
         }
-        let process = self.process(task);
+        let (_, process) = self.process(task);
         process.is_ending = false;
         process.descriptors.clear();
+        if before != task {
+            self.ended(before);
+        }
     }
 
-    /// `task` has ended: its number may be another's, and with its process's last task the descriptors are gone [NAM-1].
+    /// `task` has started `other`, as a thread of its own process or not.
+    pub(super) fn started(&mut self, task: u32, other: u32, is_thread: bool) {
+        self.ended(other);
+        if is_thread {
+            let (number, process) = self.process(task);
+            process.tasks += 1;
+            self.tasks.insert(other, number);
+        }
+    }
+
+    /// `task` has ended, and its descriptors if it was the last of its process [NAM-1].
     pub(super) fn ended(&mut self, task: u32) {
         let before = self.tasks.remove(&task);
         let number = before.unwrap_or(task);
@@ -140,7 +182,18 @@ impl Names {
         }
     }
 
-    /// The path of `key`, which descriptors may know by other numbers, `called`.
+    /// Events were lost, which may have closed descriptors.
+    pub(super) fn forget_descriptors(&mut self) {
+        self.processes.values_mut().for_each(|process| process.descriptors.clear());
+    }
+
+    /// The tasks that have ended, though no event said so.
+    pub(super) fn gone(&self) -> Vec<u32> {
+        let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
+        self.tasks.keys().copied().filter(is_gone).collect()
+    }
+
+    /// The path of `key`, which descriptors may have by other numbers, `called`.
     pub(super) fn path(
         &self,
         key: FileKey,
@@ -150,8 +203,9 @@ impl Names {
         path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
     }
 
-    /// Looks for files without a name among what the processes of the tree have open and mapped.
-    pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>) {
+    /// Searches for files without a name among what the processes of the tree have open and mapped. It looks at `most` of
+    /// these, as no events are taken until it returns.
+    pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         let mut wanted: HashSet<FileKey> = wanted
             .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
             .collect();
@@ -163,9 +217,10 @@ impl Names {
             for directory in ["fd", "map_files"] {
                 let entries = fs::read_dir(format!("/proc/{process}/{directory}"));
                 for entry in entries.into_iter().flatten().flatten() {
-                    if wanted.is_empty() {
+                    if wanted.is_empty() || most == 0 {
                         return;
                     }
+                    most -= 1;
                     if let Some(found) = self.look(&entry.path()) {
                         wanted.remove(&found);
                     }
@@ -176,7 +231,7 @@ impl Names {
 
     /// What to call a file without a path.
     pub(super) fn nameless(&mut self, key: FileKey) -> String {
-        // Of block devices' own pages, in which filesystems keep their tables.
+        // Pages of a block device itself, in which filesystems keep their metadata.
         if key.device >> MINOR_BITS == 0 && shown(key.inode as u32).exists() {
             return format!("({}, the filesystem's own)", self.disk_name(key.inode as u32));
         }
@@ -186,7 +241,7 @@ impl Names {
         }
     }
 
-    /// A task of the tree was met.
+    /// A task of the tree was seen.
     pub(super) fn met(&mut self, task: u32) {
         self.process(task);
     }
@@ -218,14 +273,19 @@ impl Names {
         )
     }
 
-    /// How many processes were met.
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// How many processes were seen.
     pub(super) fn processes(&self) -> usize {
         self.count
     }
 }
 
 /// The process that `task` is a thread of.
-fn process_of(task: u32) -> u32 {
+pub(super) fn process_of(task: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
     line.and_then(|line| line.trim().parse().ok()).unwrap_or(task)
@@ -239,12 +299,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_without_a_name_is_looked_for_among_so_many() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
+        for (most, is_found) in [(0, false), (usize::MAX, true)] {
+            let mut names = Names::default();
+            names.met(std::process::id());
+            names.search([key].into_iter(), most);
+            assert_eq!(names.path(key, std::iter::empty()).is_some(), is_found);
+        }
+    }
+
+    #[test]
+    fn a_process_that_names_any_descriptors_has_few_kept() {
+        let mut names = Names::default();
+        let process = std::process::id();
+        let count = DESCRIPTORS_MOST as i32 + 9;
+        (0..count).for_each(|at| _ = names.file(process, 1 << 30 | at, 0));
+        assert_eq!(names.processes[&process].descriptors.len(), 9, "[NAM-2]");
+    }
+
+    #[test]
     fn descriptors_go_with_the_last_task_of_their_process() {
         let file = File::open(std::env::current_exe().unwrap()).unwrap();
         let own = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let process = std::process::id();
         let mut names = Names::default();
-        assert!(names.file(own, file.as_raw_fd()).is_some());
+        assert!(names.file(own, file.as_raw_fd(), 0).is_some());
         // The first task is there, though it was not met: the descriptors are good.
         names.ended(own);
         assert_eq!((names.tasks.len(), names.processes[&process].descriptors.len()), (0, 1));

@@ -1,46 +1,100 @@
-//! The observer: what happens on this machine, from the kernel's events to what was done, and what files are called.
+//! The observer: a process tree's accesses and the names of its files, from the kernel's events and /proc.
 
 use super::access::Access;
 use super::calls::Calls;
-use super::event::What;
+use super::event::{Event, What};
 use super::legend::{Called, Legend};
 use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
+/// Open and mapped files that are looked at in one search for names: it takes some 30 ms, during which no events are taken.
+const SEARCH_MOST: usize = 1 << 13;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Observer {
     pub(super) tracer: Tracer,
-    /// A task of ours, whose events are nobody's.
-    pub(super) starter: Option<u32>,
-    pub(super) names: Names,
+    pub(super) tree: Tree,
     relations: Relations,
-    calls: Calls,
     /// On the events' clock.
     begun_ns: u64,
 }
 
-impl Observer {
-    /// Of what happens from now on. `page_bytes`: of the page cache.
-    pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
-        Observer {
-            tracer,
-            starter: None,
-            names: Names::default(),
-            relations,
-            calls: Calls::new(page_bytes),
-            begun_ns: Tracer::now_ns(),
+/// The process tree, as its events describe it.
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// The thread of this process that started the command: its events are left out.
+    pub(super) starter: Option<u32>,
+    pub(super) names: Names,
+    calls: Calls,
+}
+
+impl Tree {
+    fn new(page_bytes: u64) -> Tree {
+        Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
+    }
+
+    /// Takes the first `count` of `events`. What the others close is closed by now, too.
+    fn take(&mut self, events: &[Event], count: usize) {
+        self.names.closing.clear();
+        for event in events.iter().filter(|event| self.starter != Some(event.task)) {
+            if let What::Closed { first, last } = event.what {
+                self.names.will_close(event.task, first..=last, event.at_ns);
+            }
+        }
+        events[..count].iter().for_each(|event| self.event(*event));
+    }
+
+    /// Ends the tasks whose last events were lost.
+    fn end_those_gone(&mut self, at_ns: u64) {
+        for task in self.names.gone() {
+            self.event(Event { at_ns, task, what: What::Ended });
         }
     }
 
-    /// Since it has begun, in nanoseconds.
+    fn event(&mut self, mut event: Event) {
+        let Tree { starter, names, calls } = self;
+        let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
+        if *starter == Some(event.task) && !is_of_devices {
+            // Its number may belong to one of the tree's tasks from now on.
+            *starter = starter.filter(|_| event.what != What::Ended);
+            return;
+        }
+        match &mut event.what {
+            What::Enter { descriptor, file, .. } => {
+                *file = names.file(event.task, *descriptor, event.at_ns);
+            }
+            What::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
+            What::Exec { before } => names.executed(event.task, *before),
+            What::Started { other, is_thread } => names.started(event.task, *other, *is_thread),
+            What::Ended => names.ended(event.task),
+            What::Fault { .. } => names.met(event.task),
+            What::Submit { device, .. }
+            | What::Issue { device, .. }
+            | What::Requeue { device, .. } => {
+                *device = names.disk(*device);
+            }
+            _ => {}
+        }
+        calls.event(&event);
+    }
+}
+
+impl Observer {
+    /// Observes from now on. `page_bytes`: of the page cache.
+    pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
+        let tree = Tree::new(page_bytes);
+        Observer { tracer, tree, relations, begun_ns: Tracer::now_ns() }
+    }
+
+    /// Since the start, in nanoseconds.
     pub(super) fn elapsed_ns(&self) -> u64 {
         Tracer::now_ns().saturating_sub(self.begun_ns)
     }
 
-    /// What was done since the last time, with when that was, in nanoseconds since it has begun. `is_last`: nothing more
-    /// will be asked for.
+    /// Calls `each` with the accesses since the last call, and their times in nanoseconds since the start. `is_last`: it is
+    /// not called again.
     ///
     /// # Errors
     /// What the system said.
@@ -49,27 +103,19 @@ impl Observer {
         is_last: bool,
         each: impl FnMut((u64, Access)),
     ) -> anyhow::Result<()> {
-        let Observer { tracer, starter, names, calls, begun_ns, .. } = self;
-        tracer.take(|mut event| {
-            let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
-            if *starter == Some(event.task) && !is_of_devices {
-                return;
-            }
-            match &mut event.what {
-                What::Enter { descriptor, file, .. } => *file = names.file(event.task, *descriptor),
-                What::Closed { descriptor } => names.closed(event.task, *descriptor),
-                What::Exec => names.executed(event.task),
-                What::Ended => names.ended(event.task),
-                What::Fault { .. } => names.met(event.task),
-                What::Submit { device, .. }
-                | What::Issue { device, .. }
-                | What::Requeue { device, .. } => {
-                    *device = names.disk(*device);
-                }
-                _ => {}
-            }
-            calls.event(&event);
-        })?;
+        let Observer { tracer, tree, begun_ns, .. } = self;
+        let dropped = tracer.dropped;
+        tracer.read()?;
+        let lost = tracer.dropped > dropped;
+        if lost {
+            tree.names.forget_descriptors();
+        }
+        let (events, count) = tracer.events();
+        tree.take(events, count);
+        if lost {
+            tree.end_those_gone(Tracer::now_ns());
+        }
+        let calls = &mut tree.calls;
         if is_last {
             calls.end();
         }
@@ -78,10 +124,10 @@ impl Observer {
         Ok(())
     }
 
-    /// What is called how by now. `devices`: those that are asked about.
+    /// Updates the names in `legend`. `devices`: those to name.
     pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
-        let Observer { names, calls, relations, .. } = self;
-        names.search(calls.files().iter().copied());
+        let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
+        names.search(calls.files().iter().copied(), SEARCH_MOST);
         for (number, &key) in (0..).zip(calls.files()) {
             // A path that is known does not change, and a name without one may be found.
             let before = legend.files.get(&number);
@@ -95,7 +141,10 @@ impl Observer {
             let relation = path.as_deref().and_then(|path| relations.name(path));
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
-            legend.files.insert(number, Called::new(name, path));
+            let mut called = Called::new(name, path);
+            // Another file may be there by now, or here, if the process sees other mounts.
+            called.state = called.state.filter(|state| state.inode == key.inode);
+            legend.files.insert(number, called);
         }
         for device in devices {
             legend.devices.entry(device).or_insert_with(|| names.disk_name(device));
@@ -116,5 +165,102 @@ impl Observer {
                 tracer.dropped
             ));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::super::event::Call;
+    use super::*;
+
+    const PAGE: u64 = 4096;
+    /// The largest number of a task: on no machine are there so many.
+    const GONE: u32 = (1 << 22) - 1;
+
+    /// What the tree does by the events, each a microsecond after the one before.
+    fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
+        let events =
+            (1..).zip(events).map(|(at, &(task, what))| Event { at_ns: at * 1000, task, what });
+        let events: Vec<Event> = events.collect();
+        tree.take(&events, events.len());
+        tree.calls.done.drain(..).map(|(_, access)| access).collect()
+    }
+
+    /// A write of five bytes.
+    fn write(task: u32, descriptor: i32) -> [(u32, What); 2] {
+        let (call, bytes) = (Call::Write, 5);
+        let enter = What::Enter { call, descriptor, file: None, offset: None, bytes };
+        [(task, enter), (task, What::Exit { result: 5 })]
+    }
+
+    fn own_task() -> u32 {
+        rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    #[test]
+    fn what_starts_a_command_is_left_out_and_a_later_task_of_its_number_is_not() {
+        let file = tempfile::tempfile().unwrap();
+        let (own, descriptor) = (own_task(), file.as_raw_fd());
+        let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
+        let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
+        assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
+    }
+
+    #[test]
+    fn what_a_thread_has_done_is_told_though_it_is_gone_by_then() {
+        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), GONE);
+        let started = (task, What::Started { other: gone, is_thread: true });
+        let mut tree = Tree::new(PAGE);
+        let events = [&[started], &write(gone, file.as_raw_fd())[..]].concat();
+        assert_eq!(done(&mut tree, &events), [Access::Write { file: 0, bytes: 5 }]);
+        assert_eq!(tree.names.processes(), 1);
+        done(&mut tree, &[(gone, What::Ended)]);
+        assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
+    }
+
+    #[test]
+    fn where_events_are_missing_descriptors_are_looked_up_again_and_tasks_may_have_ended() {
+        let [first, second] = [0, 1].map(|_| tempfile::tempfile().unwrap());
+        let (task, gone) = (own_task(), GONE);
+        let mut place = rustix::io::dup(&first).unwrap();
+        let mut tree = Tree::new(PAGE);
+        let started = (task, What::Started { other: gone, is_thread: true });
+        let number = place.as_raw_fd();
+        assert_eq!(done(&mut tree, &[&[started], &write(task, number)[..]].concat()).len(), 1);
+        rustix::io::dup2(&second, &mut place).unwrap();
+        tree.names.forget_descriptors();
+        tree.end_those_gone(9000);
+        let told = [Access::Gone { task: gone }, Access::Write { file: 1, bytes: 5 }];
+        assert_eq!(done(&mut tree, &write(task, number)), told);
+        assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
+    }
+
+    #[test]
+    fn of_a_thread_that_runs_another_program_nothing_is_kept() {
+        let (own, thread) = (std::process::id(), own_task());
+        let mut tree = Tree::new(PAGE);
+        let events = [&write(thread, -1)[..], &[(own, What::Exec { before: thread })]].concat();
+        let gone = [thread, own].map(|task| Access::Gone { task });
+        assert_eq!(done(&mut tree, &events), gone);
+        done(&mut tree, &[(own, What::Ended)]);
+        assert_eq!((tree.names.tasks(), tree.calls.tasks()), (0, 0), "[NAM-1]");
+    }
+
+    #[test]
+    fn writes_by_a_descriptor_that_is_closed_by_now_are_not_counted_for_its_next_file() {
+        let (file, task) = (tempfile::tempfile().unwrap(), own_task());
+        let descriptor = file.as_raw_fd();
+        let closed = (task, What::Closed { first: descriptor, last: descriptor });
+        let events = [&write(task, descriptor)[..], &[closed], &write(task, descriptor)].concat();
+        assert_eq!(done(&mut Tree::new(PAGE), &events), [Access::Write { file: 0, bytes: 5 }]);
+        // Also where the close is only seen with the next events.
+        let mut tree = Tree::new(PAGE);
+        let events = [&write(task, descriptor)[..], &[closed]].concat();
+        let events = (1..).zip(events).map(|(at_ns, (task, what))| Event { at_ns, task, what });
+        tree.take(&events.collect::<Vec<_>>(), 2);
+        assert_eq!(tree.calls.done, []);
+        assert_eq!(done(&mut tree, &[&[closed], &write(task, descriptor)[..]].concat()).len(), 1);
     }
 }

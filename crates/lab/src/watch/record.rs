@@ -1,20 +1,19 @@
-//! A record: what was done, in a file that can be watched again.
+//! Records: a process tree's accesses in a file, which can be replayed.
 //!
-//! The file begins with a line that names its version. Then come pieces, one a second at least: how long a piece is and
-//! the checksum of that, the piece, its checksum. A piece holds what was done since the piece before, and what files
-//! and devices have been found to be called meanwhile. Each checksum goes on from the one before it, so that a piece that is
-//! missing, or in another place, shows as well as one that was changed. The last piece says that it is the last.
+//! The file begins with a line that names its version. Pieces follow, at least one per second: the piece's length with
+//! its checksum, the piece, the piece's checksum. A piece holds the accesses since the piece before, and the names of files
+//! and devices that became known since. Each checksum continues from the one before it, so that a missing or moved piece
+//! is detected as well as a changed one. The last piece says that it is the last.
 //!
-//! A piece is written by one call, and nothing is written twice: whoever is killed leaves all pieces but the one that was
-//! not full. It is not synced, which would be seen by those who are watched.
+//! A piece is written by one call, and nothing is written twice: a watch that is killed leaves all pieces but the
+//! unfinished one. Records are not synced, which would slow down the processes that are watched.
 //!
-//! Invariants:  [REC-1] whatever the bytes of a file are, reading it ends, in memory that is bounded by the largest piece
-//!              and by how many files, devices and tasks there are, of which the first two have a bound
-//!              [REC-2] a file that was not written so is refused, or it is one that was cut off, and then all whole pieces
-//!              are read
-//!              [REC-3] a record does not become longer than its limit
-//! Failure:     a record that cannot be written any more ends, and what it has is good; a damaged one is told with
-//!              where it is damaged.
+//! Invariants:  [REC-1] reading any file ends, in memory that is bounded by the largest piece and by how many files, devices
+//!              and tasks there can be
+//!              [REC-2] any file that was not written by a watch is refused; of a truncated one all whole pieces are read
+//!              [REC-3] a record does not grow beyond its limit
+//! Failure:     a record that cannot be written any more ends, and can be read up to there; a damaged one is refused with
+//!              the place of the damage.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -23,27 +22,29 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::legend::{DEVICES_MOST, Legend};
 use crate::bad_input;
+use crate::output;
 use crate::report::numbers;
 use crate::units::shown_size;
 
 /// The first line, with the version.
 const MAGIC: &[u8; 16] = b"forebay watch 3\n";
 
-/// What it begins with in every version.
+/// The start of that line in every version.
 const NAME: &[u8] = b"forebay watch ";
 
-/// A piece is written when it has so many accesses, however soon: a few bytes each.
+/// A piece with so many accesses, of a few bytes each, is written at once.
 const PIECE_ACCESSES: usize = 1 << 14;
 
-/// No piece is longer, in bytes: half of it may be names.
+/// The most bytes of a piece.
 const PIECE_MOST: u32 = 16 << 20;
 
-/// What is left of the limit for the last piece.
+/// The part of the limit that is reserved for the last piece.
 const LAST_MOST: u64 = 64 << 10;
 
 /// The least limit.
@@ -57,30 +58,41 @@ const FOOT: usize = 4;
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Piece {
     page_bytes: u64,
-    /// In nanoseconds since it was begun to watch.
+    /// In nanoseconds since the start of the watch.
     from_ns: u64,
     until_ns: u64,
-    /// What is new of it.
+    /// What is new in it.
     legend: Legend,
     end: Option<End>,
-    /// With the time since the one before, or since the piece begins.
+    /// With the time since the one before, or since the start of the piece.
     accesses: Vec<(u64, Access)>,
 }
 
 /// Why there are no more pieces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum End {
-    /// Nothing more was to be seen.
+    /// The watch ended.
     Whole,
-    /// It has reached its limit.
+    /// The record reached its limit.
     Full,
 }
 
-/// Where a record goes that nobody keeps: a file without a name, gone whatever happens. Not in memory, as /tmp may be: what is
-/// watched would have less of it.
+/// Whether a record could be written at `path`, which changes nothing there.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): no file can be made there, or there is not so much room.
+/// [`BadInput`](crate::BadInput): it could not, or there is something else than a file.
+pub(super) fn check(path: &Path) -> anyhow::Result<()> {
+    if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
+        bad_input!("cannot write {0}: {0} is no file; name another", path.display());
+    }
+    output::check_file(path)
+}
+
+/// A file without a name for a record that is not kept. It disappears however the process ends. It is not in /tmp, which
+/// may be in memory: the processes that are watched would have less of that.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput): no file can be made, or there is less space than `limit`.
 pub(super) fn nameless(limit: u64) -> anyhow::Result<File> {
     let directory = std::env::var_os("TMPDIR").filter(|it| !it.is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
@@ -108,14 +120,14 @@ pub(super) fn nameless(limit: u64) -> anyhow::Result<File> {
 #[derive(Debug)]
 pub(super) struct Recorder {
     path: PathBuf,
-    /// None once it has ended before its time.
+    /// `None` once the record has ended early.
     file: Option<File>,
     chain: u32,
     limit: u64,
     written: u64,
     piece: Piece,
     last_ns: u64,
-    /// What is in the file of it.
+    /// As the file has it.
     legend: Legend,
     failed: Option<anyhow::Error>,
     accesses: u64,
@@ -128,7 +140,7 @@ impl Recorder {
     /// What the system said.
     pub(super) fn create(path: &Path, limit: u64, page_bytes: u64) -> anyhow::Result<Recorder> {
         let cannot = || format!("cannot write {}", path.display());
-        // Names of files and the command may be nobody else's affair.
+        // Other users may not be allowed to know the names of files.
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
         let mut file = file.with_context(cannot)?;
@@ -147,7 +159,7 @@ impl Recorder {
         })
     }
 
-    /// What was done `at_ns` after the begin.
+    /// Adds what was done `at_ns` after the start.
     pub(super) fn add(&mut self, at_ns: u64, access: Access) {
         if self.file.is_none() {
             return;
@@ -156,22 +168,21 @@ impl Recorder {
         self.piece.accesses.push((at_ns - self.last_ns, access));
         self.last_ns = at_ns;
         if self.piece.accesses.len() == PIECE_ACCESSES {
-            let legend = self.legend.clone();
-            self.write(at_ns, &legend, None);
+            self.write(at_ns, None, None);
         }
     }
 
-    /// Writes what there is. `legend`: all of it.
+    /// Writes what was added. `legend`: all of it.
     pub(super) fn flush(&mut self, until_ns: u64, legend: &Legend) {
-        self.write(until_ns, legend, None);
+        self.write(until_ns, Some(legend), None);
     }
 
-    /// The last of it. Returns a sentence on what there is.
+    /// Writes the last piece. Returns a sentence about the record.
     ///
     /// # Errors
     /// It could not be written.
     pub(super) fn end(mut self, until_ns: u64, legend: &Legend) -> anyhow::Result<String> {
-        self.write(until_ns, legend, Some(End::Whole));
+        self.write(until_ns, Some(legend), Some(End::Whole));
         if let Some(error) = self.failed {
             return Err(error).with_context(|| {
                 let whole = shown_size(self.written);
@@ -191,61 +202,74 @@ impl Recorder {
         ))
     }
 
-    fn write(&mut self, until_ns: u64, legend: &Legend, end: Option<End>) {
-        let Some(file) = &mut self.file else { return };
+    /// Writes a piece. `legend`: all of it, if it may have changed.
+    fn write(&mut self, until_ns: u64, legend: Option<&Legend>, end: Option<End>) {
+        if self.file.is_none() {
+            return;
+        }
         let until_ns = until_ns.max(self.last_ns);
         self.piece.until_ns = until_ns;
-        self.piece.legend = legend.since(&self.legend);
         self.piece.end = end;
-        let mut chain = self.chain;
-        let framed = |piece: &Piece, chain: &mut u32| -> anyhow::Result<Vec<u8>> {
-            frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
-        };
-        let written = framed(&self.piece, &mut chain).and_then(|bytes| {
-            let mut bytes = bytes;
-            let room = self.limit.saturating_sub(self.written);
-            let is_full = bytes.len() as u64 + if end.is_some() { 0 } else { LAST_MOST } > room;
-            if is_full {
-                // [REC-3] What it has no room for is left out.
-                self.piece.accesses.clear();
-                self.piece.until_ns = self.piece.from_ns;
-                self.piece.end = Some(End::Full);
-                chain = self.chain;
-                bytes = framed(&self.piece, &mut chain)?;
-                if bytes.len() as u64 > LAST_MOST {
-                    self.piece.legend = Legend::default();
-                    chain = self.chain;
-                    bytes = framed(&self.piece, &mut chain)?;
-                }
-            }
-            file.write_all(&bytes)?;
-            self.written += bytes.len() as u64;
-            self.accesses += self.piece.accesses.len() as u64;
-            Ok(is_full)
-        });
-        self.chain = chain;
-        self.legend.clone_from(legend);
+        if let Some(legend) = legend {
+            self.piece.legend = legend.since(&self.legend);
+            self.legend.clone_from(legend);
+        }
+        if let Err(error) = self.write_piece() {
+            (self.file, self.failed) = (None, Some(error));
+        } else if self.piece.end == Some(End::Full) {
+            self.file = None;
+        }
         self.piece.accesses.clear();
+        self.piece.legend.files.clear();
+        self.piece.legend.devices.clear();
         self.piece.from_ns = until_ns;
         self.last_ns = until_ns;
-        match written {
-            Ok(false) => {}
-            Ok(true) => self.file = None,
-            Err(error) => (self.file, self.failed) = (None, Some(error)),
+    }
+
+    fn write_piece(&mut self) -> anyhow::Result<()> {
+        let (bytes, chain) = self.framed()?;
+        if let Some(file) = &mut self.file {
+            file.write_all(&bytes)?;
         }
+        self.chain = chain;
+        self.written += bytes.len() as u64;
+        self.accesses += self.piece.accesses.len() as u64;
+        Ok(())
+    }
+
+    /// The piece in its frame, without what there is no room for [REC-3], and the checksum behind it.
+    fn framed(&mut self) -> anyhow::Result<(Vec<u8>, u32)> {
+        let framed = |piece: &Piece, chain: u32| {
+            frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
+        };
+        let whole = framed(&self.piece, self.chain)?;
+        let reserved = if self.piece.end.is_some() { 0 } else { LAST_MOST };
+        if whole.0.len() as u64 + reserved <= self.limit.saturating_sub(self.written) {
+            return Ok(whole);
+        }
+        self.piece.accesses.clear();
+        self.piece.until_ns = self.piece.from_ns;
+        self.piece.end = Some(End::Full);
+        let last = framed(&self.piece, self.chain)?;
+        if last.0.len() as u64 <= LAST_MOST {
+            return Ok(last);
+        }
+        self.piece.legend.files.clear();
+        self.piece.legend.devices.clear();
+        framed(&self.piece, self.chain)
     }
 }
 
-/// `piece` with what goes before and behind it.
-fn frame(piece: &[u8], chain: &mut u32) -> anyhow::Result<Vec<u8>> {
+/// `piece` between what comes before and after it, and the checksum there; `chain`: that before it.
+fn frame(piece: &[u8], chain: u32) -> anyhow::Result<(Vec<u8>, u32)> {
     let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MOST);
     let length = length.context("a piece of a record is too long")?.to_le_bytes();
-    let of_length = crc32c::crc32c_append(*chain, &length);
-    *chain = crc32c::crc32c_append(of_length, piece);
-    Ok([&length, &of_length.to_le_bytes(), piece, &chain.to_le_bytes()].concat())
+    let of_length = crc32c::crc32c_append(chain, &length);
+    let chain = crc32c::crc32c_append(of_length, piece);
+    Ok(([&length, &of_length.to_le_bytes(), piece, &chain.to_le_bytes()].concat(), chain))
 }
 
-/// A record that is read.
+/// A record that is being read.
 #[derive(Debug)]
 pub(super) struct Record {
     path: PathBuf,
@@ -255,23 +279,26 @@ pub(super) struct Record {
     /// At its end.
     pub(super) legend: Legend,
     pub(super) until_ns: u64,
-    /// It has no end, or it was full.
+    /// That it has no end, or was full.
     pub(super) remark: Option<String>,
     at: u64,
     len: u64,
-    /// What is left is no whole piece.
+    /// The rest of the file is no whole piece.
     is_cut: bool,
     chain: u32,
 }
 
 impl Record {
-    /// Opens the record at `path`, and reads all of it once, so that what comes later is not damaged.
+    /// Opens the record at `path`, and reads all of it once to check it.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): it cannot be opened, it is none, or it is damaged.
     pub(super) fn open(path: &Path) -> anyhow::Result<Record> {
         let shown = path.display();
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?, file)));
+        // Otherwise opening a pipe would wait for a writer.
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
         let (facts, file) = match opened {
             Ok((facts, file)) if facts.is_file() => (facts, file),
             Ok(_) => bad_input!("{shown} is no file"),
@@ -305,7 +332,7 @@ impl Record {
         let (mut legend, mut end, mut devices) = (Legend::default(), None, HashSet::new());
         while let Some(piece) = record.next()? {
             if end.is_some() || record.page_bytes != 0 && record.page_bytes != piece.page_bytes {
-                return Err(record.damaged("it goes on behind its end"));
+                return Err(record.damaged("it continues after its end"));
             }
             (record.page_bytes, end) = (piece.page_bytes, piece.end);
             record.until_ns = piece.until_ns;
@@ -317,7 +344,9 @@ impl Record {
             }
         }
         if record.page_bytes == 0 {
-            bad_input!("{shown} is the begin of a record: nothing was seen before it was cut off");
+            bad_input!(
+                "{shown} is the start of a record that was cut off before anything was seen"
+            );
         }
         record.legend = legend;
         let seconds = numbers::seconds(record.until_ns as f64 / 1e9);
@@ -334,7 +363,7 @@ impl Record {
         Ok(record)
     }
 
-    /// Begins again with the first piece.
+    /// Goes back to the first piece.
     ///
     /// # Errors
     /// What the system said.
@@ -345,7 +374,7 @@ impl Record {
         Ok(())
     }
 
-    /// The next piece; none behind the last whole one.
+    /// The next piece; `None` after the last whole one.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): it is damaged.
@@ -363,11 +392,11 @@ impl Record {
         self.at += (HEAD + length + FOOT) as u64;
         match postcard::take_from_bytes::<Piece>(piece) {
             Ok((piece, [])) if piece.is_possible() => Ok(Some(piece)),
-            _ => Err(self.damaged("it says what cannot be")),
+            _ => Err(self.damaged("there are impossible values")),
         }
     }
 
-    /// The length of the next piece, if all of it is there.
+    /// The length of the next piece, if the file has all of it.
     fn head(&mut self) -> anyhow::Result<Option<usize>> {
         let left = self.len.saturating_sub(self.at);
         if left < (HEAD + FOOT) as u64 {
@@ -379,7 +408,7 @@ impl Record {
         let chain = crc32c::crc32c_append(self.chain, &length);
         let length = u32::from_le_bytes(length);
         if told != chain.to_le_bytes() || length > PIECE_MOST {
-            // A crash of the machine may leave a file that is longer than what was written of it.
+            // After a crash of the machine a file may end in zeros that were never written.
             if head == [0; HEAD] && self.is_empty_from_here()? {
                 return Ok(None);
             }
@@ -429,11 +458,11 @@ impl Piece {
                 .all(|(after_ns, access)| *after_ns <= self.until_ns && access.is_possible())
     }
 
-    /// What was done, with the time since the begin of the record.
+    /// The accesses, with the time since the start of the record.
     pub(super) fn accesses(&self) -> impl Iterator<Item = (u64, Access)> {
         let mut at_ns = self.from_ns;
         self.accesses.iter().map(move |&(after_ns, access)| {
-            // In a record that was not written here the sum might be anything.
+            // In a record that no watch has written the sum may be anything.
             at_ns = at_ns.saturating_add(after_ns).min(self.until_ns);
             (at_ns, access)
         })

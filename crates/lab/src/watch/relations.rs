@@ -1,4 +1,4 @@
-//! What PostgreSQL calls its files, as far as a server can be asked.
+//! The names of PostgreSQL's relations, by their files.
 //!
 //! Worked example: `/srv/pg/base/16385/16420.1` is the second gigabyte of the relation whose path the server gives as
 //! `base/16385/16420`; the last two parts are enough, and hold in other tablespaces as well.
@@ -32,7 +32,7 @@ impl Relations {
         let mut names = HashMap::new();
         for database in Connection::open(&config)?.rows(DATABASES)? {
             let config = config.clone().in_database(database.text(0));
-            // One that this role may not enter keeps its numbers.
+            // The files of one that this role may not connect to keep their numbers.
             let Ok(mut connection) = Connection::open(&config) else {
                 interrupt::check()?;
                 continue;
@@ -47,7 +47,7 @@ impl Relations {
         Ok(Relations(names))
     }
 
-    /// What the file at `path` is called, with its fork and its segment of a gigabyte, if these are not the first.
+    /// The relation of the file at `path`, with its fork and its segment of a gigabyte, if these are not the first.
     pub(super) fn name(&self, path: &Path) -> Option<String> {
         let tail = tail(&path.to_string_lossy());
         let (tail, segment) = match tail.rsplit_once('.') {

@@ -1,4 +1,4 @@
-//! A record, played: into the account go what was done by and by, as if it happened now.
+//! Replay: feeds a record's accesses to the account step by step, as if they happened now.
 
 use std::path::Path;
 
@@ -14,9 +14,9 @@ const IDLE_NS: u64 = 60_000_000_000;
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) record: Record,
-    /// Not played yet, of the piece at hand; the next comes last.
+    /// Accesses of the current piece that were not played yet; the next one is the last.
     waiting: Vec<(u64, Access)>,
-    /// At the end of the piece at hand.
+    /// At the end of the current piece.
     processes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Player {
         Ok(Player { record: Record::open(path)?, waiting: Vec::new(), processes: 0 })
     }
 
-    /// Plays what was done until `until_ns` after the begin.
+    /// Plays what was done until `until_ns` after the start.
     ///
     /// # Errors
     /// As [`Record::next`].
@@ -46,8 +46,8 @@ impl Player {
         Ok(())
     }
 
-    /// When to show something after `from_ns`: a step later, or at the end of the record. `skips`: or behind a long time in
-    /// which nothing was done, of which there may be years.
+    /// When to show something after `from_ns`: a step later, or at the end of the record; with `skips` also after a long time
+    /// in which nothing was done, of which there may be years.
     ///
     /// # Errors
     /// As [`Record::next`].
@@ -63,7 +63,7 @@ impl Player {
         Ok(from_ns.saturating_add(skipped_ns.max(step_ns)).min(until_ns))
     }
 
-    /// When the next thing was done that is not played yet; none behind the last.
+    /// The time of the next access to play; `None` after the last.
     ///
     /// # Errors
     /// As [`Record::next`].

@@ -6,17 +6,17 @@
 //! 5 ns after the page's time: the word `2 | 5 << 5`, for two words of data, and the data.
 //!
 //! Invariants:  [RNG-1] whatever the bytes are, reading ends, within the page
-//! Failure:     a page that makes no sense ends at the place where it makes none.
+//! Failure:     a malformed page is read up to the place where it is malformed.
 //! Source:      the kernel's Documentation/trace/ring-buffer-design.rst, and the files header_page and
 //!              header_event that it describes itself with.
 
-/// What the kernel sets in a page's length when it had to drop events before it.
+/// The flag in a page's length for events that were dropped before it.
 const MISSED: u64 = 1 << 31;
 
 /// The bits of it that are the length.
 const LENGTH: u64 = (1 << 20) - 1;
 
-/// In place of an event's length in words: its length is in the next word; padding; more of the time; the time.
+/// Special values of an event's length in words: the length is in the next word; padding; more of the time; the time.
 const LONG: u32 = 0;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;

@@ -1,21 +1,25 @@
-//! Whom to watch: a command that is started for it, a process, or a service, each with all that it starts.
+//! The subject of a watch: a command that it starts, a process, or a service, each with all that it starts.
 //!
-//! The kernel follows a tree by itself once it has the tasks that are there. A command is started by a thread that
-//! is followed, so that nothing of it is missed; the thread ends, and is followed no more.
+//! Once the kernel has the tasks that exist, it follows the tree by itself. A command is started by a thread that is
+//! followed, so that nothing of it is missed; the thread ends after that.
 //!
-//! Concurrency: what a command prints while the live view has the terminal is read by a thread, which ends with it.
+//! Concurrency: a thread reads what a command prints while the live view has the terminal, and ends with the command.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ffi::OsString;
 use std::fs;
 use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
+use super::names::process_of;
 use super::tracer::Tracer;
 use crate::bad_input;
 use crate::cli::WatchArgs;
@@ -27,11 +31,14 @@ const PRINTED_MOST: usize = 64 << 10;
 /// How long a command may take to end after it was asked to.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Looks for tasks to follow: what is started during one is found by the next, or followed by the kernel.
+/// The most searches for tasks to follow: a task that is started during one is found by the next, or followed by the kernel.
 const LOOKS_MOST: usize = 4;
 
-/// Where control groups are.
+/// The directory of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
+
+/// Units that have processes.
+const UNITS: [&str; 6] = [".service", ".slice", ".scope", ".socket", ".mount", ".swap"];
 
 /// See the module's description.
 #[derive(Debug)]
@@ -39,16 +46,17 @@ pub(super) enum Subject {
     Command {
         child: Child,
         printed: Vec<JoinHandle<Vec<u8>>>,
-        /// The task of ours that has started it.
+        /// The thread of this process that started it.
         starter: u32,
     },
-    Process(u32),
+    /// Its pidfd, if the kernel has these, and its number.
+    Process(Option<OwnedFd>, u32),
     /// The directory of its control group.
     Service(PathBuf),
 }
 
 impl Subject {
-    /// Finds or starts it, and has `tracer` follow it. `live`: the terminal is ours.
+    /// Finds or starts it, and has `tracer` follow it. `live`: the live view uses the terminal.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): there is no such process, service or command.
@@ -57,11 +65,15 @@ impl Subject {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 bad_input!("there is no process {pid}");
             }
+            let pid = process_of(pid);
+            // Its number may be reused after its end; and /proc has it until its parent waits for it.
+            let end =
+                Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             follow(tracer, || vec![pid])?;
-            return Ok(Subject::Process(pid));
+            return Ok(Subject::Process(end, pid));
         }
         if let Some(name) = &args.service {
-            let unit = if name.contains('.') { name.clone() } else { format!("{name}.service") };
+            let unit = unit(name);
             let Some(group) = group(Path::new(GROUPS), &unit) else {
                 bad_input!(
                     "there is no service {unit} with processes under {GROUPS}; `systemctl status {name}` says more, \
@@ -74,24 +86,28 @@ impl Subject {
         start(&args.command, tracer, live)
     }
 
-    /// A task that is followed and does not belong to it.
+    /// The task that is followed and does not belong to the subject.
     pub(super) fn starter(&self) -> Option<u32> {
         if let Subject::Command { starter, .. } = self { Some(*starter) } else { None }
     }
 
-    /// Whether there is nobody left to watch.
+    /// Whether it has ended.
     ///
     /// # Errors
     /// What the system said.
     pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(match self {
             Subject::Command { child, .. } => child.try_wait()?.is_some(),
-            Subject::Process(pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+            Subject::Process(Some(end), _) => {
+                let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+                poll(&mut [PollFd::new(&*end, PollFlags::IN)], Some(&now))? > 0
+            }
+            Subject::Process(None, pid) => !Path::new(&format!("/proc/{pid}")).exists(),
             Subject::Service(group) => processes_of(group).is_empty(),
         })
     }
 
-    /// Ends a command that was started for this, if it runs. Returns how it ended, and the last that it printed.
+    /// Ends a command that was started for this, if it still runs. Returns how it ended, and the last of its output.
     ///
     /// # Errors
     /// What the system said.
@@ -112,7 +128,7 @@ impl Subject {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        // What it has started may go on and keep the pipe: that is not waited for.
+        // Its children may keep the pipe open: do not wait for them.
         std::thread::sleep(Duration::from_millis(if printed.is_empty() { 0 } else { 20 }));
         let ended = printed.into_iter().filter(JoinHandle::is_finished);
         let last = ended.flat_map(|thread| thread.join().unwrap_or_default()).collect();
@@ -121,12 +137,13 @@ impl Subject {
 }
 
 /// Starts `words` so that it is followed from its first instruction on.
-fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
     let Some((program, rest)) = words.split_first() else {
         bad_input!(
-            "whom to watch? --pid P, --service NAME, or a command; forebay watch --help has examples"
+            "name what to watch: --pid P, --service NAME, or a command; forebay watch --help has examples"
         );
     };
+    let shown = program.display();
     let mut command = Command::new(program);
     command.args(rest);
     if live {
@@ -138,24 +155,22 @@ fn start(words: &[String], tracer: &Tracer, live: bool) -> anyhow::Result<Subjec
             tracer.follow(&[own])?;
             Ok((own, command.spawn()))
         });
-        starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {program} failed"))?
+        starter.join().map_err(|_| anyhow::anyhow!("the thread that starts {shown} failed"))?
     });
     let (starter, mut child) = match spawned? {
         (_, Err(error))
             if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) =>
         {
-            bad_input!("{program} cannot be started: {error}")
+            bad_input!("{shown} cannot be started: {error}")
         }
-        (starter, child) => {
-            (starter, child.with_context(|| format!("{program} cannot be started"))?)
-        }
+        (starter, child) => (starter, child.with_context(|| format!("{shown} cannot be started"))?),
     };
     let (out, told) = (child.stdout.take(), child.stderr.take());
     let printed = out.map(kept).into_iter().chain(told.map(kept)).collect();
     Ok(Subject::Command { child, printed, starter })
 }
 
-/// Reads all of `from`, and keeps the last of it.
+/// Reads all of `from`, and keeps the last part.
 fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut last, mut buffer) = (VecDeque::new(), [0; 4096]);
@@ -170,7 +185,7 @@ fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
 /// Has `tracer` follow the processes that `roots` names, and all below them.
 fn follow(tracer: &Tracer, roots: impl Fn() -> Vec<u32>) -> anyhow::Result<()> {
     let tasks = || {
-        // The watch ends before it begins.
+        // Ctrl-C before the start.
         if interrupt::is_requested() {
             return Vec::new();
         }
@@ -180,7 +195,7 @@ fn follow(tracer: &Tracer, roots: impl Fn() -> Vec<u32>) -> anyhow::Result<()> {
     follow_new(tasks, |new| tracer.follow(new))
 }
 
-/// Has `follow` take what `tasks` finds, each once, until it finds nothing new.
+/// Calls `follow` with the tasks that `tasks` finds, each once, until it finds no new ones.
 fn follow_new(
     tasks: impl Fn() -> Vec<u32>,
     mut follow: impl FnMut(&[u32]) -> anyhow::Result<()>,
@@ -196,12 +211,12 @@ fn follow_new(
     Ok(())
 }
 
-/// The processes `roots` and all that they and theirs have started.
+/// The processes `roots` and all that they and theirs have started, but for this one.
 fn below(roots: &[u32]) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in numbers(Path::new("/proc")) {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The name before it may have anything in it.
+        // The name before it may contain anything.
         let parent = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
@@ -214,6 +229,7 @@ fn below(roots: &[u32]) -> Vec<u32> {
         found.extend(children.remove(process).unwrap_or_default());
         at += 1;
     }
+    found.retain(|process| *process != std::process::id());
     found
 }
 
@@ -221,6 +237,12 @@ fn below(roots: &[u32]) -> Vec<u32> {
 fn numbers(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The unit that systemd takes `name` for; `name` may contain dots.
+fn unit(name: &str) -> String {
+    let is_whole = UNITS.iter().any(|suffix| name.ends_with(suffix));
+    if is_whole { name.to_owned() } else { format!("{name}.service") }
 }
 
 /// The control group of `unit` below `directory`, if there are processes in it.
@@ -251,6 +273,25 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
+
+    #[test]
+    fn a_watch_does_not_watch_itself() {
+        let parent = rustix::process::getppid().unwrap().as_raw_nonzero().get().unsigned_abs();
+        let found = below(&[parent]);
+        assert!(found.contains(&parent) && !found.contains(&std::process::id()), "{found:?}");
+    }
+
+    #[test]
+    fn a_service_may_have_dots_in_its_name() {
+        for (name, expected) in [
+            ("postgresql@9.6-main", "postgresql@9.6-main.service"),
+            ("postgresql@15-main", "postgresql@15-main.service"),
+            ("cron.service", "cron.service"),
+            ("user-1000.slice", "user-1000.slice"),
+        ] {
+            assert_eq!(unit(name), expected);
+        }
+    }
 
     #[test]
     fn tasks_are_followed_once_until_no_new_ones_are_found() {

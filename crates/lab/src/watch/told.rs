@@ -1,6 +1,6 @@
-//! What was seen, as data and as text.
+//! The result of a watch, as data and as text.
 //!
-//! Invariants:  [TLD-1] however many files there were, the text names at most `FILES_SHOWN`
+//! Invariants:  [TLD-1] the text names at most `FILES_SHOWN` files
 
 use anstyle::Style;
 use serde::Serialize;
@@ -14,25 +14,25 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
-/// Files that are named in text, those first that were waited for longest.
+/// Files that the text names, those with the longest waits first.
 pub(super) const FILES_SHOWN: usize = 20;
 
-/// Stands for what did not happen.
+/// Stands for a value of zero.
 const NOTHING: &str = "–";
 
-/// Letters of a name that are shown.
+/// The most letters of a name that are shown.
 const NAME_MOST: usize = 34;
 
 pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";
 
-/// Everything that was seen.
+/// The result.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Watched {
     schema: &'static str,
     forebay: &'static str,
-    /// Whom.
+    /// The process, service or command that was watched.
     subject: String,
-    /// What the events are from, and what they cannot tell.
+    /// Where the events come from, and what is missing.
     source: String,
     pub(super) seconds: f64,
     processes: usize,
@@ -57,16 +57,10 @@ impl From<&Sizes> for Transfers {
     }
 }
 
-impl Transfers {
-    fn mean(&self) -> Option<u64> {
-        self.bytes.checked_div(self.count)
-    }
-}
-
 /// One file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct File {
-    /// What to call it: PostgreSQL's name, its path, or its number.
+    /// PostgreSQL's name, its path, or its number.
     pub(super) name: String,
     path: Option<String>,
     pub(super) reads: Transfers,
@@ -76,7 +70,7 @@ pub(super) struct File {
     hits: u64,
     ahead_bytes: u64,
     unused_bytes: u64,
-    /// Read for later since the program told the kernel to.
+    /// Read because the program advised it.
     advised_bytes: u64,
     pub(super) syncs: u64,
     sync_seconds: f64,
@@ -88,7 +82,7 @@ pub(super) struct File {
     pub(super) strip: String,
 }
 
-/// Seconds of waiting for blocks that could have been known earlier, by what.
+/// Seconds of waiting for blocks that could have been known earlier, by how.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Avoidable {
     sequence_seconds: f64,
@@ -102,7 +96,7 @@ impl Avoidable {
     }
 }
 
-/// Requests of one device, of everybody and of those who were watched.
+/// Requests of one device, from all processes and from those watched.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -117,7 +111,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Watched {
-    /// What `account` has by now, after so many `seconds`, as `legend` calls it. `page_bytes`: of the page cache.
+    /// The state of `account` after `seconds`, with the names in `legend`. `page_bytes`: of the page cache.
     pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
         let mut files: Vec<File> = account
             .files()
@@ -165,7 +159,7 @@ impl Watched {
         totals
     }
 
-    /// Whom, how many of them, and for how long.
+    /// The subject, how many processes it was, and how long it was watched.
     pub(super) fn title(&self) -> String {
         let processes = match self.processes {
             1 => "1 process".to_owned(),
@@ -199,12 +193,10 @@ impl Watched {
         for device in &self.devices {
             push_wrapped(&mut text, &format!("{}: ", device.name), &device.sentence(), look.width);
         }
-        let mut strips = self.shown();
-        strips.retain(|file| !file.strip.is_empty());
+        let (strips, widest) = self.strips(FILES_SHOWN);
         if !strips.is_empty() {
             push_line(&mut text, "");
         }
-        let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
         for file in &strips {
             let name = format!("{:widest$}", file.short());
             let room = look.width.saturating_sub(widest + 2).max(10);
@@ -219,7 +211,7 @@ impl Watched {
         if look.ascii { ascii(&text) } else { text }
     }
 
-    /// What was waited for, and what of it need not have been.
+    /// A sentence on how long reads waited, and how much of that was avoidable.
     fn waiting(&self) -> Option<String> {
         let of = |part: fn(&Avoidable) -> f64| {
             self.files.iter().map(|file| part(&file.avoidable)).sum::<f64>()
@@ -251,17 +243,26 @@ impl Watched {
         })
     }
 
-    /// Those that say something, which a library that was in memory and has no name does not [TLD-1].
+    /// The files to show [TLD-1]; not those without a name that were in memory, which are mostly libraries.
     pub(super) fn shown(&self) -> Vec<&File> {
         let telling =
             self.files.iter().filter(|file| file.path.is_some() || file.requests.count > 0);
         telling.take(FILES_SHOWN).collect()
     }
 
+    /// At most `most` files that have a strip, and how many letters the longest shown name of these has.
+    pub(super) fn strips(&self, most: usize) -> (Vec<&File>, usize) {
+        let mut strips = self.shown();
+        strips.retain(|file| !file.strip.is_empty());
+        strips.truncate(most);
+        let widest = strips.iter().map(|file| file.short().chars().count()).max().unwrap_or(0);
+        (strips, widest)
+    }
+
     fn table(&self) -> Table {
         let shown = self.shown();
         let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
-        // A column in which nothing happened is left out.
+        // Columns without values are left out.
         let told: Vec<usize> = (0..COLUMNS.len())
             .filter(|&column| rows.iter().any(|row| row[column] != NOTHING))
             .collect();
@@ -306,7 +307,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// What came since `before`, in a line.
+    /// The difference to `before`, in a line.
     pub(super) fn since(self, before: Totals) -> String {
         let count = |count: u64| numbers::grouped(count as f64);
         format!(
@@ -339,9 +340,9 @@ impl File {
             requests: (&it.requests).into(),
             requests_written: (&it.requests_written).into(),
             hits: it.hits,
-            ahead_bytes: it.ahead_pages * page_bytes,
-            unused_bytes: it.unused_pages() * page_bytes,
-            advised_bytes: it.advised_pages * page_bytes,
+            ahead_bytes: it.ahead_pages.saturating_mul(page_bytes),
+            unused_bytes: it.unused_pages().saturating_mul(page_bytes),
+            advised_bytes: it.advised_pages.saturating_mul(page_bytes),
             syncs: it.syncs.count,
             sync_seconds: seconds(it.syncs.total_ns),
             sync_longest_seconds: seconds(it.syncs.longest_ns),
@@ -353,7 +354,7 @@ impl File {
         }
     }
 
-    /// The end of its name, which says most.
+    /// The end of its name, which differs most.
     pub(super) fn short(&self) -> String {
         let count = self.name.chars().count();
         if count <= NAME_MOST {
@@ -371,8 +372,8 @@ impl File {
 
     /// By [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; 12] {
-        let count = |count: u64| numbers::grouped(count as f64);
         let dash = || NOTHING.to_owned();
+        let count = |count: u64| if count == 0 { dash() } else { numbers::grouped(count as f64) };
         let share = |part: f64, whole: f64| {
             if whole > 0.0 { format!("{} %", numbers::percent(part / whole)) } else { dash() }
         };
@@ -388,11 +389,11 @@ impl File {
         };
         [
             self.short(),
-            if self.reads.count == 0 { dash() } else { count(self.reads.count) },
+            count(self.reads.count),
             size(self.reads.bytes),
             share(self.hits as f64, self.reads.count as f64),
-            if self.requests.count == 0 { dash() } else { count(self.requests.count) },
-            self.requests.mean().map_or_else(dash, shown_size),
+            count(self.requests.count),
+            self.requests.bytes.checked_div(self.requests.count).map_or_else(dash, shown_size),
             size(self.ahead_bytes),
             share(self.unused_bytes as f64, self.ahead_bytes as f64),
             if self.waits == 0 { dash() } else { numbers::seconds(self.wait_seconds) },
@@ -440,6 +441,17 @@ pub(super) fn sample() -> Watched {
 mod tests {
     use super::super::access::Access;
     use super::*;
+
+    #[test]
+    fn any_sum_of_pages_is_told() {
+        let mut account = Account::default();
+        let (offset, bytes, pages, took_ns) = (0, 0, (1 << 33) - 1, 0);
+        let advised = Access::Advise { task: 1, file: 0, offset, bytes, advice: 3, pages, took_ns };
+        assert!(advised.is_possible());
+        account.access(&Access::Write { file: 0, bytes: 1 });
+        (0..1 << 16).for_each(|_| account.access(&advised));
+        Watched::of(&account, &Legend::default(), 1 << 16, 1.0);
+    }
 
     #[test]
     fn the_text_names_so_many_files_and_no_line_is_too_wide() {

@@ -1,12 +1,12 @@
-//! The kernel's events of a process tree, and the requests of all devices, as they come.
+//! The tracer: the kernel's events of a process tree, and the requests of all devices.
 //!
-//! Two instances: one follows the tree, by the kernel's own list of tasks to which it adds what these start; a
-//! request is given to a device by whichever task is at hand, so that another instance takes those of everybody.
-//! A task changes processors, and each processor has a buffer: events are put in order of time, and those that are
-//! newer than the beginning of a round of reading wait for the next.
+//! It has two trace instances. One follows the tree by the kernel's list of tasks, to which the kernel adds the tasks that
+//! these start. A request is given to a device by any task that happens to run, so the other instance takes those of all.
+//! A task changes processors, and each processor has a buffer: events are sorted by time, and those that are
+//! newer than the start of a round of reading wait for the next round.
 //!
 //! Concurrency: one owner.
-//! Failure:     an event that this kernel does not have is missing, and what cannot be told without it is said.
+//! Failure:     an event that this kernel does not have is left out, and the result says what is missing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -24,8 +24,8 @@ use crate::bad_input;
 use crate::ground::ledger::Undo;
 use crate::ground::tracefs::Tracefs;
 
-/// Of all processors, for one instance, and of one of them: at 50,000 requests a second, 20 MB/s, the least lasts for
-/// 50 ms.
+/// The buffers of all processors in one instance, and of one processor: at 50,000 requests a second, 20 MB/s, the
+/// smallest one lasts for 50 ms.
 const BUFFERS_KIB: usize = 256 << 10;
 const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 
@@ -33,11 +33,17 @@ const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 const WILL_NEED: u8 = 3;
 const ADVICE: usize = 3;
 
-/// Of a list of tasks, the most that is written at once: the kernel may take a page, and no number is to be torn.
+/// The PID namespace that events have the numbers of, as /proc shows it; the kernel's number for it is fixed.
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
+/// What clone is told for a thread.
+const NEW_THREAD: u64 = 0x10000;
+
+/// The most of a list of tasks that is written at once: the kernel may take one page, and would split a number.
 const LIST_BYTES: usize = 4000;
 
-/// Numbers of tasks end before it.
-const NO_TASK: u32 = 1 << 22;
+/// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
+const NOBODY: u32 = 0;
 
 /// System calls, what they are about, and which of their arguments is an offset and which a length.
 const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
@@ -57,17 +63,23 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("readahead", Call::Advise(WILL_NEED), Some(1), Some(2)),
 ];
 
-/// Those after which a descriptor is another file's, and the argument that it is.
-const CLOSING: [(&str, usize); 3] = [("close", 0), ("dup2", 1), ("dup3", 1)];
+/// System calls that close descriptors or give them other files, and which arguments are the first and last of these.
+const CLOSING: [(&str, usize, usize); 4] =
+    [("close", 0, 0), ("dup2", 1, 1), ("dup3", 1, 1), ("close_range", 0, 1)];
 
-/// Other events of the tree, and what cannot be told without them.
-const OF_TREE: [(&str, Option<&str>); 8] = [
+/// The argument of close_range that may say that only exec closes them, and the flag that says so.
+const CLOSE_FLAGS: usize = 2;
+const CLOSE_LATER: u64 = 4;
+
+/// Other events of the tree, and what is missing without them.
+const OF_TREE: [(&str, Option<&str>); 9] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
     ("filemap/mm_filemap_fault", Some("reads of mapped files")),
     ("iomap/iomap_dio_rw_begin", Some("where direct reads begin that name no offset")),
     ("sched/sched_switch", Some("waits")),
     ("block/block_bio_queue", Some("whose request it is that a device gets")),
+    ("task/task_newtask", None),
     ("sched/sched_process_exec", None),
     ("sched/sched_process_exit", None),
 ];
@@ -88,9 +100,17 @@ enum Kind {
         result: Field,
     },
     Closed {
-        descriptor: Field,
+        first: Field,
+        last: Field,
+        flags: Option<Field>,
     },
-    Exec,
+    Exec {
+        before: Field,
+    },
+    Started {
+        other: Field,
+        flags: Field,
+    },
     Ended,
     Asked {
         file: [Field; 2],
@@ -132,7 +152,7 @@ impl Request {
     }
 }
 
-/// An instance.
+/// A trace instance.
 #[derive(Debug)]
 struct Instance {
     path: PathBuf,
@@ -142,39 +162,48 @@ struct Instance {
 /// Events, from when it is started until it is dropped.
 #[derive(Debug)]
 pub(super) struct Tracer {
-    /// Of both instances. All close before the first is removed, since fields are dropped in order: what ends the
-    /// process in between finds neither of them busy.
+    /// Of both instances. Fields are dropped in order, so all pipes close before an instance is removed, and neither is busy
+    /// then.
     pipes: Vec<File>,
     tree: Instance,
     devices: Instance,
     /// The instances' paths may lead through it.
     _tracefs: Tracefs,
-    /// By the number that its records begin with.
+    /// By the number that their records begin with.
     kinds: Vec<Option<Kind>>,
     /// Bytes before the first event of a page, and all of a page.
     head_bytes: usize,
     page: Vec<u8>,
-    /// What came, in no order.
+    /// Events that were read, in order of time.
     waiting: Vec<Event>,
-    /// Rounds in which the kernel said that it dropped events.
+    /// How many of them are ready.
+    ready: usize,
+    /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
-    /// What cannot be told, as this kernel lacks the event for it.
+    /// What is missing because this kernel lacks the event for it.
     pub(super) lacking: Vec<&'static str>,
 }
 
 impl Tracer {
-    /// Makes the instances and lets the kernel collect; of a tree that is still empty.
+    /// Makes the instances and starts them, for a tree that is still empty.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): this user may not trace, or this kernel lacks the events.
+    /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or processes have other numbers
+    /// here than in them.
     pub(super) fn start() -> anyhow::Result<Tracer> {
+        if fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it != Path::new(FIRST_NAMESPACE)) {
+            bad_input!(
+                "in a container, or another PID namespace, processes have other numbers than in the kernel's trace events: \
+                 watch from outside of it"
+            );
+        }
         let tracefs = Tracefs::open()?;
         let [tree, devices] = ["tree", "devices"].map(|purpose| Instance::new(&tracefs, purpose));
         let (tree, devices) = (tree?, devices?);
         tree.set("options/event-fork", "1")?;
-        // Nobody yet, but not everybody, as an empty list would mean.
-        tree.set("set_event_pid", &NO_TASK.to_string())?;
-        // It comes in one piece or not at all.
+        // An empty list would mean all tasks.
+        tree.set("set_event_pid", &NOBODY.to_string())?;
+        // The kernel returns it in one read.
         let mut header = vec![0; 4096];
         let count = File::open(tree.path.join("events/header_page"))?.read(&mut header)?;
         let data = Layout::parse(&String::from_utf8_lossy(&header[..count]))
@@ -191,6 +220,7 @@ impl Tracer {
             head_bytes: data.offset,
             page: vec![0; data.offset + data.bytes],
             waiting: Vec::new(),
+            ready: 0,
             dropped: 0,
             lacking: Vec::new(),
         };
@@ -218,11 +248,13 @@ impl Tracer {
             self.tree.set(&format!("events/syscalls/sys_exit_{name}/enable"), "1")?;
             calls += 1;
         }
-        for (name, argument) in CLOSING {
+        for (name, first, last) in CLOSING {
             let event = format!("syscalls/sys_enter_{name}");
             let Some(layout) = self.tree.layout(&event) else { continue };
-            let Some(descriptor) = layout.argument(argument) else { continue };
-            self.add(layout.id, Kind::Closed { descriptor });
+            let [first, last] = [first, last].map(|index| layout.argument(index));
+            let (Some(first), Some(last)) = (first, last) else { continue };
+            let flags = layout.argument(CLOSE_FLAGS).filter(|_| first != last);
+            self.add(layout.id, Kind::Closed { first, last, flags });
             self.tree.set(&format!("events/{event}/enable"), "1")?;
         }
         if calls == 0 {
@@ -236,7 +268,7 @@ impl Tracer {
             let Some(kind) = kind(event, &layout) else { continue };
             self.add(layout.id, kind);
             if matches!(kind, Kind::Slept) {
-                // Uninterruptible: for a device, or for a lock that somebody holds meanwhile.
+                // Uninterruptible sleep: waiting for a device, or for a lock.
                 self.tree.set("events/sched/sched_switch/filter", "prev_state & 2")?;
             }
             self.tree.set(&format!("events/{event}/enable"), "1")?;
@@ -260,8 +292,8 @@ impl Tracer {
         self.kinds[id] = Some(kind);
     }
 
-    /// Follows the tasks `ids`, and all that these start from now on. Those that have ended do no harm. Each write to a
-    /// list that is in use waits until no processor looks at the old one, some 10 ms: hence all at once.
+    /// Follows the tasks `ids`, and all that these start from now on. Tasks that have ended do no harm. Each write to a
+    /// list that is in use waits until no processor uses the old one, some 10 ms: so all are written at once.
     ///
     /// # Errors
     /// What the system said.
@@ -274,13 +306,14 @@ impl Tracer {
             .context("tasks cannot be followed")
     }
 
-    /// Hands on what happened until now, in order of time.
+    /// Reads new events.
     ///
     /// # Errors
     /// What the system said.
-    pub(super) fn take(&mut self, each: impl FnMut(Event)) -> anyhow::Result<()> {
+    pub(super) fn read(&mut self) -> anyhow::Result<()> {
         let horizon_ns = Tracer::now_ns();
-        let Tracer { pipes, kinds, head_bytes, page, waiting, dropped, .. } = self;
+        let Tracer { pipes, kinds, head_bytes, page, waiting, ready, dropped, .. } = self;
+        waiting.drain(..*ready);
         for pipe in pipes {
             loop {
                 let count = match pipe.read(page) {
@@ -294,26 +327,31 @@ impl Tracer {
                     waiting.extend(event(kinds, at_ns, record));
                 });
                 *dropped += u64::from(missed);
-                // Those of a busy machine could keep this going for ever.
+                // On a busy machine there are always newer ones.
                 if waiting.last().is_some_and(|event| event.at_ns > horizon_ns) {
                     break;
                 }
             }
         }
-        // Mostly runs that are in order, which this sort makes use of.
+        // Each buffer is in order, which makes this sort fast.
         waiting.sort_by_key(|event| event.at_ns);
-        let ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
-        waiting.drain(..ready).for_each(each);
+        *ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
         Ok(())
     }
 
-    /// Now, as events have it.
+    /// All events that were read, in order of time, and how many of them are ready: no earlier ones can follow. The next
+    /// read removes those and keeps the others.
+    pub(super) fn events(&self) -> (&[Event], usize) {
+        (&self.waiting, self.ready)
+    }
+
+    /// The time, on the clock of the events.
     pub(super) fn now_ns() -> u64 {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
     }
 
-    /// Ends collecting, and removes the instances.
+    /// Stops tracing, and removes the instances.
     ///
     /// # Errors
     /// They could not be removed; what to do by hand.
@@ -329,7 +367,7 @@ impl Instance {
         let (undo, path) = tracefs.instance(purpose)?;
         let instance = Instance { path, undo };
         instance.set("trace_clock", "mono")?;
-        // All of the machine have a buffer, not only those that we may run on.
+        // All processors of the machine have a buffer, not only those that this process may run on.
         let processors = fs::read_dir(instance.path.join("per_cpu"))?.count();
         let each_kib =
             (BUFFERS_KIB / processors.max(1)).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
@@ -337,7 +375,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// What each processor collects.
+    /// The events of each processor.
     fn pipes(&self) -> anyhow::Result<Vec<File>> {
         let opened = fs::read_dir(self.path.join("per_cpu"))?.map(|entry| {
             let path = entry?.path().join("trace_pipe_raw");
@@ -354,7 +392,7 @@ impl Instance {
             .with_context(|| format!("cannot write {value} to {}", path.display()))
     }
 
-    /// Of an event, if this kernel has it.
+    /// The layout of an event, if this kernel has it.
     fn layout(&self, event: &str) -> Option<Layout> {
         let text =
             fs::read_to_string(Path::join(&self.path, format!("events/{event}/format"))).ok()?;
@@ -362,7 +400,7 @@ impl Instance {
     }
 }
 
-/// `ids` as the kernel takes them, in pieces of whole lines.
+/// `ids` as the kernel takes them, in pieces with whole lines.
 fn pieces(ids: &[u32]) -> Vec<String> {
     // Of 10 digits, the longest.
     ids.chunks(LIST_BYTES / 11)
@@ -370,7 +408,7 @@ fn pieces(ids: &[u32]) -> Vec<String> {
         .collect()
 }
 
-/// What the event of this name says; `None` where the kernel calls its fields something else.
+/// How records of this event are read; `None` where the kernel has other names for its fields.
 fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     let field = |name: &str| layout.field(name);
     let file = || Some([field("s_dev")?, field("i_ino")?]);
@@ -395,7 +433,8 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
             Kind::Direct { file: [field("dev")?, field("ino")?], offset: field("pos")? }
         }
         "sched/sched_switch" => Kind::Slept,
-        "sched/sched_process_exec" => Kind::Exec,
+        "sched/sched_process_exec" => Kind::Exec { before: field("old_pid")? },
+        "task/task_newtask" => Kind::Started { other: field("pid")?, flags: field("clone_flags")? },
         "sched/sched_process_exit" => Kind::Ended,
         "block/block_bio_queue" => Kind::Submit(request()?),
         "block/block_rq_issue" => Kind::Issue(request()?),
@@ -404,7 +443,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     })
 }
 
-/// The event that a record is.
+/// The event in a record.
 fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
     const ID: Field = Field { offset: 0, bytes: 2 };
     const TASK: Field = Field { offset: 4, bytes: 4 };
@@ -418,13 +457,23 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             call: advice.map_or(call, |advice| Call::Advise(number(advice) as u8)),
             descriptor: number(descriptor) as i32,
             file: None,
-            // preadv2 takes -1 for where the file stands.
+            // preadv2 takes -1 for the file's own position.
             offset: offset.map(number).filter(|&offset| offset as i64 >= 0),
             bytes: bytes.map_or(0, number),
         },
         Kind::Exit { result } => What::Exit { result: number(result) as i64 },
-        Kind::Closed { descriptor } => What::Closed { descriptor: number(descriptor) as i32 },
-        Kind::Exec => What::Exec,
+        Kind::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => return None,
+        Kind::Closed { first, last, .. } => {
+            // "To the last" is a number that no descriptor has.
+            let [first, last] =
+                [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
+            What::Closed { first, last }
+        }
+        Kind::Exec { before } => What::Exec { before: number(before) as u32 },
+        Kind::Started { other, flags } => What::Started {
+            other: number(other) as u32,
+            is_thread: number(flags) & NEW_THREAD != 0,
+        },
         Kind::Ended => What::Ended,
         Kind::Asked { file, first, last } => {
             What::Asked { file: key(file), first: number(first), last: number(last) }
@@ -455,6 +504,12 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_list_of_tasks_begins_with_one_that_every_kernel_takes() {
+        let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
+        assert!(NOBODY < most.trim().parse().unwrap());
+    }
 
     #[test]
     fn many_tasks_are_followed_by_few_writes_and_no_number_is_torn() {

@@ -2,10 +2,14 @@
 //!
 //! It takes root and a kernel with trace events; elsewhere the tests say `skipped`, and that is counted.
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use forebay_lab::ground::filesystem::Filesystem;
@@ -59,13 +63,13 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
         let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
         has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
     });
-    // The process to be watched is found, or started, after that.
+    // The subject is found, or started, after that.
     std::thread::sleep(Duration::from_millis(300));
     under_way(child)
 }
 
 #[test]
-fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
+fn without_rights_or_a_subject_it_says_what_is_missing() {
     let scratch = Grounds::new();
     let refused = |args: &[&str], expected: &str| {
         let output = watch(scratch.path(), args).output().unwrap();
@@ -76,17 +80,34 @@ fn who_may_not_trace_is_told_and_so_is_who_names_nobody() {
     if !rustix::process::geteuid().is_root() {
         return refused(&["true"], "only root may read: start it with sudo");
     }
-    if traced("who_may_not_trace_is_told_and_so_is_who_names_nobody").is_none() {
+    if traced("without_rights_or_a_subject_it_says_what_is_missing").is_none() {
         return;
     }
-    refused(&[], "whom to watch? --pid P, --service NAME, or a command");
+    refused(&[], "name what to watch: --pid P, --service NAME, or a command");
     refused(&["--pid", "2147483647"], "there is no process 2147483647");
     refused(&["--service", "no-such-service"], "there is no service no-such-service.service");
     refused(&["/no/such/program"], "/no/such/program cannot be started");
     refused(&["--dsn", "host=/no/such/directory", "true"], "cannot connect to a server");
     refused(&["--json", "/no/such/directory/file", "true"], "there is no directory");
+    std::fs::write(scratch.path().join("record"), "of yesterday").unwrap();
+    refused(&["--record", "record", "--pid", "2147483647"], "there is no process 2147483647");
+    assert_eq!(std::fs::read(scratch.path().join("record")).unwrap(), b"of yesterday");
     refused(&["--json", "new", "--record", "./new", "true"], "would overwrite the record");
     refused(&["--predict", "--record-limit", "9000TiB", "true"], "needs room for a record of");
+}
+
+#[test]
+fn in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside() {
+    const TEST: &str = "in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let watch = watch(scratch.path(), &["true"]);
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc"]).arg(watch.get_program());
+    command.args(watch.get_args()).env(STATE_DIRECTORY, scratch.path().join("state"));
+    let Ok(output) = command.output() else { return skipped(TEST, "no unshare") };
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("watch from outside of it") && told.lines().count() == 1, "{told}");
 }
 
 /// A filesystem on a loop device of the test's own: the device's name, and where it is mounted.
@@ -340,6 +361,201 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
     let child = under_way(child);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_ends_with(130, child, "a watch with --predict");
+}
+
+/// Whom to watch is this process: what `doing` does meanwhile, as JSON.
+fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce()) -> Value {
+    let (own, json) = (std::process::id().to_string(), scratch.path().join("watched.json"));
+    let child = begun(scratch.path(), tracing, &["--pid", &own, "--json", json.to_str().unwrap()]);
+    doing();
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_ends_with(0, child, "a watch");
+    serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
+}
+
+/// Bytes written to the file whose path ends so.
+fn written_to(seen: &Value, end: &str) -> u64 {
+    let mut files = seen["files"].as_array().unwrap().iter();
+    let file = files.find(|file| file["path"].as_str().is_some_and(|path| path.ends_with(end)));
+    file.map_or(0, |file| file["writes"]["bytes"].as_u64().unwrap())
+}
+
+#[test]
+fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
+    const TEST: &str = "what_is_written_is_told_of_the_file_that_the_descriptor_is_then";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let [first, second] =
+        ["first", "second"].map(|name| File::create(scratch.path().join(name)).unwrap());
+    let mut place = rustix::io::dup(&first).unwrap();
+    let write = |to: &OwnedFd, count: usize| {
+        assert_eq!(rustix::io::write(to, &vec![b'x'; count]).unwrap(), count);
+    };
+    let seen = seen_of_this_process(&scratch, &tracing, || {
+        // Within one batch of events: the first is not told of the second, nor of any.
+        write(&place, 1);
+        rustix::io::dup2(&second, &mut place).unwrap();
+        write(&place, 20);
+        std::thread::sleep(Duration::from_millis(200));
+        write(&place, 20);
+    });
+    assert_eq!(["/first", "/second"].map(|name| written_to(&seen, name)), [0, 40], "{seen}");
+}
+
+#[test]
+fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
+    const TEST: &str = "a_close_that_is_lost_does_not_have_writes_told_of_another_file";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    if Command::new("perl").arg("-e0").status().is_err() {
+        return skipped(TEST, "no perl");
+    }
+    let at = |name: &str| scratch.path().join(name);
+    std::fs::write(at("input"), "x").unwrap();
+    // Descriptor 1 is the first file and then the second, between reads of which some events are not written over.
+    let script = "sub pause { select undef, undef, undef, 0.02 } \
+                  sub reads { for (1 .. $_[0]) { sysseek A, 0, 0; sysread A, $a, 1 } } \
+                  open A, '<input'; open STDOUT, '>first'; syswrite STDOUT, '1'; \
+                  pause for 1 .. 20; open B, '>ready'; pause until -e 'go'; reads 10000; \
+                  open STDOUT, '>second'; reads 800000; open B, '>done'; pause until -e 'on'; \
+                  syswrite STDOUT, 'x' x 20; pause for 1 .. 20";
+    let json = at("watched.json");
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    let child = begun(scratch.path(), &tracing, &args);
+    wait_until("the first write", || at("ready").exists());
+    // It takes nothing for a while, and more comes than there is room for.
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    File::create(at("go")).unwrap();
+    wait_until("the reads", || at("done").exists());
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    File::create(at("on")).unwrap();
+    assert_ends_with(0, child, "a watch");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(seen["remarks"].to_string().contains("dropped events"), "{seen}");
+    let [first, second] = ["/first", "/second"].map(|name| written_to(&seen, name));
+    assert!(first <= 1 && second == 20, "{first} {second}: {seen}");
+}
+
+#[test]
+fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
+    const TEST: &str = "what_threads_of_a_moment_do_is_told_and_they_are_no_processes";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let file = File::create(scratch.path().join("written")).unwrap();
+    let seen = seen_of_this_process(&scratch, &tracing, || {
+        for _ in 0..400 {
+            std::thread::scope(|scope| {
+                scope.spawn(|| rustix::io::write(&file, b"12345").unwrap());
+            });
+        }
+    });
+    assert_eq!(written_to(&seen, "/written"), 400 * 5, "{seen}");
+    // Other tests start some.
+    assert!(seen["processes"].as_u64().unwrap() < 200, "{}", seen["processes"]);
+}
+
+#[test]
+fn what_is_closed_by_close_range_is_looked_up_again() {
+    const TEST: &str = "what_is_closed_by_close_range_is_looked_up_again";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    let json = scratch.path().join("watched.json");
+    // Number 436 on all processors. The second file gets the descriptor of the first.
+    let script = "open A, '>first'; syswrite A, 'x' x 300; select undef, undef, undef, 0.3; \
+                  my $number = fileno A; syscall 436, $number, $number + 9, 0; \
+                  open B, '>second'; fileno B == $number or die; \
+                  syswrite B, 'x' x 4000; select undef, undef, undef, 0.3";
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+        return skipped(TEST, "no perl");
+    }
+    assert!(output.status.success() && told.is_empty(), "{told}");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert_eq!(["/first", "/second"].map(|name| written_to(&seen, name)), [300, 4000], "{seen}");
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
+    const TEST: &str = "a_process_that_has_ended_is_not_watched_until_somebody_asks_how";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
+    let child = begun(scratch.path(), &tracing, &["--pid", &watched.id().to_string()]);
+    watched.kill().unwrap();
+    wait_until("the end of the watch", || has_ended(child.id()));
+    assert_ends_with(0, child, "a watch");
+    watched.wait().unwrap();
+}
+
+#[test]
+fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
+    const TEST: &str = "a_file_that_came_in_place_of_another_is_not_read_again_for_it";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    for name in ["file", "other"] {
+        std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
+    }
+    let script = "open A, '<file'; sysread A, $_, 9; select undef, undef, undef, 0.3; close A; \
+                  rename 'other', 'file'; select undef, undef, undef, 1.3";
+    let args = ["--record", "record", "--", "perl", "-e", script];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+        return skipped(TEST, "no perl");
+    }
+    assert!(output.status.success(), "{told}");
+    // It would be told of, if it were read.
+    std::fs::write(scratch.path().join("file"), vec![b'y'; 10 << 12]).unwrap();
+    let args = ["--replay", "record", "--predict", "--rounds", "1", "--predict-seconds", "3"];
+    let output = watch(scratch.path(), &args).output().unwrap();
+    let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert!(told.contains("left out: ") && !told.contains("were written since"), "{told}");
+}
+
+#[test]
+fn a_file_may_have_any_name() {
+    let Some((scratch, _tracing)) = traced("a_file_may_have_any_name") else { return };
+    let name = OsStr::from_bytes(b"a\xff\n\x1b[2Jb");
+    std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
+    let mut command = watch(scratch.path(), &["--", "cat"]);
+    let output = command.arg(name).env("LC_ALL", "C.UTF-8").output().unwrap();
+    let told = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    assert!(output.status.success(), "{told:?}");
+    assert!(
+        told[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !told[0].contains('\u{1b}'),
+        "{told:?}"
+    );
+}
+
+#[test]
+fn a_file_that_the_command_names_has_its_whole_path() {
+    const TEST: &str = "a_file_that_the_command_names_has_its_whole_path";
+    let Some((scratch, _tracing)) = traced(TEST) else { return };
+    std::fs::create_dir(scratch.path().join("data")).unwrap();
+    std::fs::write(scratch.path().join("data/file"), vec![b'x'; 9 << 12]).unwrap();
+    std::os::unix::fs::symlink("file", scratch.path().join("data/link")).unwrap();
+    let json = scratch.path().join("watched.json");
+    for name in ["data/file", "data/link"] {
+        let args = ["--json", json.to_str().unwrap(), "--", "cat", name];
+        assert!(watch(scratch.path(), &args).output().unwrap().status.success());
+        let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+        let expected = scratch.path().canonicalize().unwrap().join("data/file");
+        let mut files = seen["files"].as_array().unwrap().iter();
+        let is_it = |file: &Value| file["path"] == expected.to_str().unwrap();
+        assert!(files.any(is_it), "{name}: {seen}");
+    }
+}
+
+#[test]
+fn a_watch_ends_when_nobody_reads_its_lines_any_more() {
+    const TEST: &str = "a_watch_ends_when_nobody_reads_its_lines_any_more";
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let own = std::process::id().to_string();
+    let mut command = watch(scratch.path(), &["--pid", &own]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(" s  "), "{line}");
+    wait_until("the end of the watch", || has_ended(child.id()));
+    assert_eq!(instances(&tracing, child.id()), [""; 0]);
+    assert_ends_with(0, child, "a watch");
 }
 
 #[test]

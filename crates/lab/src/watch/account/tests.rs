@@ -135,6 +135,13 @@ fn what_a_program_asks_to_be_read_for_later_is_not_the_kernels_guess() {
 }
 
 #[test]
+fn advice_that_the_kernel_refuses_was_not_given() {
+    let mut story = Story::default();
+    story.enter(Call::Advise(9), 0, PAGE).then(0, What::Exit { result: -22 });
+    assert_eq!(story.calls().done, []);
+}
+
+#[test]
 fn pages_taken_in_to_be_written_are_not_read_ahead() {
     let mut story = Story::default();
     story.enter(Call::Write, 0, PAGE).then(0, What::Added { file: FILE, first: 0, pages: 1 });
@@ -280,6 +287,9 @@ fn what_no_call_moves_is_not_possible() {
         assert_eq!(Access::Write { file: 0, bytes }.is_possible(), is_possible, "[ACS-1]");
     }
     assert!(!Access::Write { file: FILES_MOST + 1, bytes: 1 }.is_possible());
+    for (task, is_possible) in [((1 << 22) - 1, true), (1 << 22, false)] {
+        assert_eq!(Access::Gone { task }.is_possible(), is_possible);
+    }
 }
 
 #[test]
@@ -305,6 +315,16 @@ fn files_and_requests_under_way_are_bounded() {
     assert_eq!(others.writes.count, 5000 - u64::from(FILES_MOST));
 }
 
+#[test]
+fn pages_that_nobody_asks_for_are_bounded() {
+    let mut calls = Calls::new(PAGE);
+    for first in 0..(1 << 20) + 9 {
+        let what = What::Added { file: FILE, first, pages: 1 };
+        calls.event(&Event { at_ns: first, task: 1, what });
+    }
+    assert_eq!(calls.added(1), 9, "[CAL-1]");
+}
+
 /// Any events, of few tasks, files and places, so that they meet.
 fn any_event() -> impl Strategy<Value = What> {
     let file = || prop::sample::select(vec![FILE, OTHER]);
@@ -315,7 +335,7 @@ fn any_event() -> impl Strategy<Value = What> {
             |(call, file, offset, bytes)| What::Enter { call, descriptor: 3, file, offset, bytes }
         ),
         (-1..1i64 << 17).prop_map(|result| What::Exit { result }),
-        Just(What::Exec),
+        (1u32..4).prop_map(|before| What::Exec { before }),
         Just(What::Ended),
         (file(), 0..300u64, 0..40u64).prop_map(|(file, first, more)| What::Asked {
             file,

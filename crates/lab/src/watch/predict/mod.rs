@@ -1,11 +1,11 @@
-//! `--predict`: what other ways of reading ahead would gain, by reading again what was recorded.
+//! `--predict`: what other ways of reading ahead would gain, measured by repeating recorded reads.
 //!
-//! The reads of a record are done again, on the same files, at the times at which the process would come to them, once
-//! as it is and once in each other way, in several rounds and in shuffled order; what follows is in `outcome`.
+//! The reads of a record are repeated on the same files, at the times at which the process would come to them, once
+//! unchanged and once in each other way, in several rounds and in shuffled order; `outcome` evaluates the rounds.
 //!
-//! Invariants:  [PRE-1] files are opened to be read, and nothing is written to them
-//!              [PRE-2] it takes so long as it may, and a round
-//! Failure:     the readahead of devices is put back by [`ReadaheadGuard`], whatever happens.
+//! Invariants:  [PRE-1] files are only opened for reading
+//!              [PRE-2] it takes at most the given time and one round
+//! Failure:     [`ReadaheadGuard`] puts back the readahead of devices on every way out.
 
 mod outcome;
 mod plan;
@@ -30,10 +30,13 @@ pub(super) use outcome::Prediction;
 use plan::Plan;
 use play::{Ahead, Apart, Way};
 
-/// A way may take so many times as long as what was recorded, or its part of `--predict-seconds`; then it is cut off.
+/// A way is cut off when it takes this many times as long as what was recorded, and more than its part of the time.
 const TIMES_MOST: u32 = 4;
 
-/// All ways for a plan in which the program `advises` the kernel or does not; the first is as it is.
+/// The most files that are open besides those of a plan.
+const OPEN_ELSE: usize = 64;
+
+/// All ways for a plan in which the program `advises` the kernel or does not; the first is the unchanged one.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     let ahead = |knows_all, takes, most| Way::Ahead(Ahead { knows_all, takes, most });
     let mut all = vec![
@@ -48,7 +51,7 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     if advises {
         all.push(Entrant::new("without the program's advice", Way::WithoutAdvice));
     }
-    // As far as the extension looks ahead of a scan that takes all, and as the SQLite VFS does of any.
+    // As far as the extension looks ahead of a scan that returns all rows, and as the SQLite VFS does of any.
     all.extend([
         Entrant::new("look-ahead: what could be known", ahead(false, Takes::All, 256)),
         Entrant::new("look-ahead: if all were known", ahead(true, Takes::All, 256)),
@@ -57,32 +60,33 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     all
 }
 
-/// Reads again what is in the record at `path`.
+/// Predicts from the record at `path`.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Prediction> {
-    // Who has ended the watch by Ctrl-C wants no more of it.
+    // Ctrl-C has ended the watch.
     interrupt::check()?;
     let time = Duration::from_secs(args.predict_seconds);
-    // As if it advised, which is known only then.
+    // Whether it advises is known later; this is the larger number.
     let runs = args.rounds * entrants(args, true).len() as u32;
-    // A quarter is to prepare, and some ways take longer than it took.
-    let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs)?;
-    // Each task opens each file that it reads.
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let open_most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let open_most = (open_most as usize).saturating_sub(OPEN_ELSE);
+    // A quarter of the time is for preparation, and some ways take longer than the original.
+    let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs, open_most)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
     let played = rounds(args, &mut plan, &guards, &mut entrants, time);
-    // Put back whatever happened; and if both failed, what went wrong first is told.
+    // Restore also after an error; the first error is returned.
     let restored = guards.into_iter().try_for_each(|(guard, _)| guard.restore());
     let remarks = played.and_then(|remarks| restored.map(|()| remarks))?;
     plan.remarks.extend(remarks);
     Ok(Prediction::of(&plan, &entrants))
 }
 
-/// The right to set the readahead of all devices under the plan's files, with what it is, if any way wants that.
+/// Guards for the readahead of all devices under the plan's files, with its current values, if any way sets it.
 fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
     let mut files = Vec::new();
     if entrants.iter().any(|entrant| matches!(entrant.way, Way::Readahead(_))) {
@@ -104,7 +108,7 @@ fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGua
     taken.collect()
 }
 
-/// All rounds, as time allows. Returns remarks.
+/// Plays as many rounds as there is time for. Returns remarks.
 fn rounds(
     args: &WatchArgs,
     plan: &mut Plan,
@@ -119,7 +123,8 @@ fn rounds(
     let mut progress = Progress::new(u64::from(runs));
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
-    // The first time it may be on the disk. What is left out then is so for all: later all runs are to find the same memory.
+    // Only the first preparation may have to read from the disk, and has limited time. What it leaves out stays out, so that
+    // all runs find the same pages in memory.
     let mut preparing = Some(time / 4);
     for round in 0..args.rounds {
         // [PRE-2]

@@ -1,11 +1,11 @@
-//! What rounds of ways come to.
+//! The outcome: predictions from the rounds of all ways.
 //!
-//! What a way waits is compared with what is waited as it is, round by round, and so a disk that gets slower meanwhile favours
-//! nobody. Where it waits less, the prediction is the same share of what was waited when it was recorded; where it waits
-//! more, it is so much more than that, since a share of little waiting would be one of its noise. Worked example: recorded
-//! were 500 ms of waiting; in three rounds it waits 520, 480 and 610 ms as it is and 260, 250 and 300 ms without
-//! readahead: 0.50 of it, so 250 ms. Recorded were 20 ms, and in a round it waits 10 ms as it is and 300 ms without advice:
-//! 310 ms, and not 600. How long all of it would take is told by how long each round took, in the same way.
+//! The waiting of a way is compared with that of the unchanged run in the same round, so that a disk that becomes slower
+//! favours no way. If it is less, the recorded waiting is scaled by their ratio; if it is more, the difference is added to
+//! the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms of waiting were recorded;
+//! three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead: a ratio of 0.50, so 250 ms.
+//! Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without advice: 310 ms, and not 600. How long
+//! it would take is predicted from how long each round took, in the same way.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 
-/// A replay of it as it is that waits so many times as long as was recorded, or this part, is another thing.
+/// If the unchanged run waits this many times as long as was recorded, or less than the inverse, conditions have changed.
 const ALIKE: f64 = 1.5;
 
-/// Waiting less than this is none: logarithms are taken of it.
+/// Shorter waits count as this long, since logarithms are taken of them.
 const LEAST: Duration = Duration::from_micros(1);
 
 /// At least that, of seconds.
@@ -29,15 +29,15 @@ fn at_least(seconds: f64) -> f64 {
     seconds.max(LEAST.as_secs_f64())
 }
 
-/// What was found.
+/// The predictions, and what they are based on.
 #[derive(Debug, Clone, Serialize)]
 pub(in crate::watch) struct Prediction {
-    /// The part that was read again, in seconds of the record.
+    /// The part that was repeated, in seconds of the record.
     from_seconds: f64,
     until_seconds: f64,
     reads: usize,
     tasks: usize,
-    /// What reads waited in that part when it was recorded, in all of the record, and when it was read again as it is.
+    /// How long reads waited in that part when it was recorded, in the whole record, and when it was repeated unchanged.
     recorded_wait_seconds: f64,
     recorded_wait_seconds_in_all: f64,
     replayed_wait_seconds: f64,
@@ -50,14 +50,14 @@ pub(in crate::watch) struct Prediction {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Predicted {
     way: String,
-    /// What would be waited in that part.
+    /// How long reads would wait in that part.
     pub(super) wait_seconds: f64,
-    /// That, of what was waited when it was recorded; none from a single round.
+    /// The ratio of that to the recorded waiting; `None` from a single round.
     ratio: Option<Estimate>,
     /// How long that part would take.
     pub(super) seconds: f64,
     pub(super) verdict: &'static str,
-    /// What was waited, and how long it took, in each round.
+    /// How long reads waited, and how long it took, in each round.
     rounds: Vec<(f64, f64)>,
 }
 
@@ -73,12 +73,12 @@ impl Entrant {
         Entrant { name: name.into(), way, rounds: Vec::new() }
     }
 
-    /// What each round waited, or whatever `of` it. Of one that was cut off, as much for the rest of it.
+    /// The value `of` each round, in seconds, scaled up for rounds that were cut off.
     fn each(&self, of: fn(&Played) -> Duration) -> Vec<f64> {
         self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
     }
 
-    /// The same if `recorded` had been measured where `as_it_is` is now, in seconds.
+    /// The same, relative to `as_it_is` and applied to `recorded` seconds.
     fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
         let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
         let expected = pairs.map(|(way, as_it_is)| {
@@ -98,7 +98,7 @@ impl Prediction {
         let apart = replayed / at_least(recorded);
         if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
             remarks.push(format!(
-                "read again as it is, reads waited {}, and {} when it was recorded: what is said here is about something \
+                "repeated unchanged, reads waited {}, and {} when they were recorded: this prediction is about something \
                  else, such as another state of memory or a disk that others use",
                 numbers::seconds(replayed),
                 numbers::seconds(recorded)
@@ -107,7 +107,7 @@ impl Prediction {
         let is_cut = |entrant: &&Entrant| entrant.rounds.iter().any(|it| it.share < 1.0);
         for entrant in entrants.iter().filter(is_cut) {
             remarks.push(format!(
-                "{}: cut off, as it takes so long; the rest is taken to wait as much",
+                "{}: cut off because it took too long; the rest is assumed to wait as much",
                 entrant.name
             ));
         }
@@ -118,7 +118,7 @@ impl Prediction {
             };
             let (least, seconds) = (at_least(recorded), at_least(seconds));
             let compared = of(least, |it| it.waited);
-            // An interval of one round would be none.
+            // One round gives no interval.
             let ratio = compared.filter(|it| at > 0 && it.rounds > 1);
             let verdict = match ratio {
                 _ if at == 0 => "",

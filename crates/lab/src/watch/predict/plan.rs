@@ -1,20 +1,21 @@
-//! The plan: what is read again, from a record.
+//! The plan: the part of a record that is repeated.
 //!
-//! Of a long record it is the part in which reads waited longest. Each task is read for by itself: its reads in their
-//! order, and between the end of one and the begin of the next the time that the task took then, as it would take it
-//! again. Worked example: a task that read for 90 us and began to read again 10 us later begins to read 10 us later again,
-//! however long the first read takes this time.
+//! Of a long record it is the part in which reads waited longest. Each task is repeated separately: its reads in order,
+//! with the time that the task took then between the end of one and the start of the next. Worked example: a task that
+//! read for 90 us and started its next read 10 us later starts it 10 us later again, however long the first read takes
+//! this time.
 //!
-//! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is so
-//! again when the plan is played. What nobody did before the first step and behind the last is no part of it.
+//! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is
+//! there again when the plan is played. Idle time before the first step and after the last is left out.
 //!
-//! Invariants:  [PLA-1] the plan is no longer than it may be, and has so many steps and tasks at most
-//! Failure:     what cannot be read again (past the page cache, mapped, a file that is no more or another) is left out, and said.
+//! Invariants:  [PLA-1] the length, the steps, the tasks and the open files of a plan are bounded
+//! Failure:     what cannot be repeated (reads past the page cache or of mapped files, files that are gone or replaced) is
+//!              left out, and a remark says so.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_lookahead::{Block, Run};
@@ -27,24 +28,24 @@ use crate::watch::foresight::Foresight;
 use crate::watch::legend::{Called, State};
 use crate::watch::record::Record;
 
-/// What is read there is made when it is read, and may never end.
+/// Files there are generated when they are read, and may never end.
 const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Most steps of a plan: some 200 MB of memory.
+/// The most steps of a plan: some 200 MB of memory.
 const STEPS_MOST: usize = 4 << 20;
 
-/// Most tasks that read at once.
+/// The most tasks that read at once.
 const TASKS_MOST: usize = 128;
 
-/// The part with the longest waits is looked for in steps of this part of its length.
+/// The part with the longest waits is searched for in steps of its length divided by this.
 const LOOKS: u64 = 8;
 
 /// Something that a task does.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// After the step before, or since the plan begins.
+    /// After the end of the step before, or since the start of the plan.
     pub(super) after_ns: u64,
-    /// By its place in the plan.
+    /// Its index among the plan's files.
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
@@ -65,11 +66,11 @@ pub(super) enum Doing {
 pub(super) struct PlanFile {
     pub(super) path: PathBuf,
     pub(super) file_bytes: u64,
-    /// Pages that were in memory when the plan begins.
+    /// Pages that are in memory when the plan starts.
     pub(super) resident: RangeSet<u64>,
-    /// What is mostly read of it at once, in bytes: a power of two.
+    /// The most frequent size of its reads, in bytes: a power of two.
     pub(super) block_bytes: u64,
-    /// Where its blocks begin among those of all files, which are counted on, so that two files are no sequence.
+    /// Its first block in a numbering of the blocks of all files, which has gaps so that two files are no sequence.
     pub(super) first_block: u64,
 }
 
@@ -79,30 +80,37 @@ pub(super) struct Plan {
     pub(super) page_bytes: u64,
     pub(super) files: Vec<PlanFile>,
     pub(super) tasks: Vec<Vec<Step>>,
-    /// Since the begin of the record, in nanoseconds.
+    /// Since the start of the record, in nanoseconds.
     pub(super) from_ns: u64,
     pub(super) until_ns: u64,
-    /// What its reads waited when they were recorded, in nanoseconds.
+    /// How long its reads waited when they were recorded, in nanoseconds.
     pub(super) waited_ns: u64,
-    /// The same of all that was recorded.
+    /// The same of the whole record.
     pub(super) waited_in_all_ns: u64,
     pub(super) remarks: Vec<String>,
 }
 
-/// A task, while a plan is made.
+/// A task of a plan that is being made.
 #[derive(Default)]
 struct Made {
     steps: Vec<Step>,
-    /// When its last one ended.
+    /// When the last one ended.
     ended_ns: u64,
     waited_ns: u64,
 }
 
-/// While a plan is made.
+impl Made {
+    /// How many files it reads, or advises the kernel about.
+    fn files(&self) -> usize {
+        self.steps.iter().map(|step| step.file).collect::<HashSet<usize>>().len()
+    }
+}
+
+/// A plan that is being made.
 #[derive(Default)]
 struct Making {
     tasks: BTreeMap<u32, Made>,
-    /// Places of the files by their numbers; none of one that is left out.
+    /// Indexes into `files` by the record's numbers; `None` for files that are left out.
     places: HashMap<u32, Option<usize>>,
     files: Vec<PlanFile>,
     sizes: Vec<[u32; 5]>,
@@ -116,11 +124,16 @@ struct Making {
 }
 
 impl Plan {
-    /// Of the part of `record` that is `length` long at most.
+    /// Makes a plan of at most `length` from `record`. `open_most`: the most files that may be open; each task opens all
+    /// that it reads.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): there is nothing in it that can be read again.
-    pub(super) fn new(record: &mut Record, length: Duration) -> anyhow::Result<Plan> {
+    /// [`BadInput`](crate::BadInput): nothing in it can be repeated.
+    pub(super) fn new(
+        record: &mut Record,
+        length: Duration,
+        open_most: usize,
+    ) -> anyhow::Result<Plan> {
         let length_ns = (length.as_nanos() as u64).max(LOOKS);
         let (from_ns, waited_in_all_ns) = longest_waits(record, length_ns)?;
         let mut until_ns = record.until_ns.min(from_ns.saturating_add(length_ns));
@@ -135,7 +148,7 @@ impl Plan {
                 if begun_ns >= from_ns {
                     making.access(record, begun_ns - from_ns, at_ns - from_ns, &access);
                 } else if let Access::Read(read) = access {
-                    // What follows on it could have been known.
+                    // A read that continues it could have been known.
                     making.foresight.read(read.task, read.file, read.pages());
                 }
                 if making.steps == STEPS_MOST {
@@ -145,10 +158,10 @@ impl Plan {
             }
         }
         record.rewind()?;
-        making.plan(record, from_ns, until_ns, waited_in_all_ns)
+        making.plan(record, from_ns, until_ns, waited_in_all_ns, open_most)
     }
 
-    /// Whether the program has told the kernel anything.
+    /// Whether the program has advised the kernel.
     pub(super) fn advises(&self) -> bool {
         self.tasks.iter().flatten().any(|step| matches!(step.what, Doing::Advise(_)))
     }
@@ -158,7 +171,7 @@ impl Plan {
         self.tasks.iter().map(Vec::len).sum()
     }
 
-    /// The blocks of a step, among those of all files. None are further than can be counted.
+    /// The blocks of a step, in the numbering of all files; empty at its end.
     pub(super) fn blocks(&self, step: &Step) -> Range<Block> {
         let PlanFile { block_bytes, first_block, .. } = self.files[step.file];
         let of =
@@ -177,6 +190,11 @@ impl Plan {
     }
 }
 
+/// The end of advice for `bytes` from `offset` on: 0 bytes mean to the end of the file.
+pub(super) fn advised_end(offset: u64, bytes: u64) -> u64 {
+    if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) }
+}
+
 fn took_ns(access: &Access) -> u64 {
     match access {
         Access::Read(Read { took_ns, .. }) | Access::Advise { took_ns, .. } => *took_ns,
@@ -184,7 +202,7 @@ fn took_ns(access: &Access) -> u64 {
     }
 }
 
-/// Where the part of `length_ns` begins in which reads waited longest, and what they waited in all.
+/// The start of the part of `length_ns` in which reads waited longest, and how long they waited in the whole record.
 fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u64)> {
     let look_ns = length_ns / LOOKS;
     let mut waits: BTreeMap<u64, u64> = BTreeMap::new();
@@ -211,31 +229,31 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
     Ok(((best.unwrap_or(0) * look_ns).min(last), all))
 }
 
-/// Where `called` is, what it was and what it is now; none if it cannot be read again.
+/// The path of `called`, its state in the record, and now; `None` if it cannot be read.
 fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
-    let path = PathBuf::from(called.path.as_deref()?);
+    let path = Path::new(called.path.as_deref()?);
+    // A link may lead to one of the kernel's files.
+    let path = path.canonicalize().ok().filter(|_| path.is_absolute())?;
     let of_the_kernel = OF_THE_KERNEL.iter().any(|root| path.starts_with(root));
-    // What it is before it is opened: to open a device may be to use it, and a pipe waits for a writer.
-    let now = State::of(&path).filter(|_| path.is_absolute() && !of_the_kernel)?;
+    // Before it is opened: opening a device may start something, and opening a pipe waits for a writer.
+    let now = State::of(&path).filter(|_| !of_the_kernel)?;
     File::open(&path).ok()?;
     Some((path, called.state?, now))
 }
 
 impl Making {
-    /// Something that was done, from `begun_ns` to `at_ns` of the plan.
+    /// Adds what was done from `begun_ns` to `at_ns` of the plan.
     fn access(&mut self, record: &Record, begun_ns: u64, at_ns: u64, access: &Access) {
         let page_bytes = record.page_bytes;
         match *access {
             Access::Read(read) => {
                 let is_known = self.foresight.read(read.task, read.file, read.pages()).is_some();
                 let pages = read.first..read.first + read.more + 1;
-                match read.way {
-                    Way::Direct => _ = self.left_out.insert("reads past the page cache"),
-                    Way::Unseen => {
-                        _ = self.left_out.insert("reads of mapped files and by io_uring");
-                    }
-                    Way::Cached => {}
-                }
+                self.left_out.extend(match read.way {
+                    Way::Direct => Some("reads past the page cache"),
+                    Way::Unseen => Some("reads of mapped files and by io_uring"),
+                    Way::Cached => None,
+                });
                 let Some(place) = self.place(record, read.file) else { return };
                 if read.way == Way::Direct {
                     return;
@@ -248,10 +266,14 @@ impl Making {
                 if read.way == Way::Cached {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
                     self.sizes[place][bits as usize] += 1;
-                    let Some(offset) = read.first.checked_mul(page_bytes) else { return };
-                    let bytes = read.bytes;
-                    let what = Doing::Read { is_known };
-                    self.step(read.task, begun_ns, at_ns, (place, offset, bytes, what));
+                    // No watch records a read beyond the end of the file.
+                    let offset = read.first.saturating_mul(page_bytes);
+                    if offset >= self.files[place].file_bytes {
+                        return;
+                    }
+                    let (bytes, what) = (read.bytes, Doing::Read { is_known });
+                    let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                    self.step(read.task, begun_ns, at_ns, step);
                     let waited_ns = &mut self.tasks.entry(read.task).or_default().waited_ns;
                     *waited_ns = waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
                 }
@@ -265,28 +287,29 @@ impl Making {
                 let Some(place) = self.place(record, file) else { return };
                 if pages > 0 {
                     let (first, end) =
-                        (offset / page_bytes, offset.saturating_add(bytes).div_ceil(page_bytes));
+                        (offset / page_bytes, advised_end(offset, bytes).div_ceil(page_bytes));
                     if first < end {
                         self.brought[place].insert(first..end);
                     }
                 }
-                self.step(task, begun_ns, at_ns, (place, offset, bytes, Doing::Advise(advice)));
+                let what = Doing::Advise(advice);
+                let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                self.step(task, begun_ns, at_ns, step);
             }
             Access::Gone { task } => self.foresight.forget(task),
             _ => {}
         }
     }
 
-    fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: (usize, u64, u64, Doing)) {
+    /// Adds `step` behind those that the task has by now.
+    fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: Step) {
         let made = self.tasks.entry(task).or_default();
-        let (file, offset, bytes, what) = step;
-        let after_ns = begun_ns.saturating_sub(made.ended_ns);
-        made.steps.push(Step { after_ns, file, offset, bytes, what });
+        made.steps.push(Step { after_ns: begun_ns.saturating_sub(made.ended_ns), ..step });
         made.ended_ns = at_ns;
         self.steps += 1;
     }
 
-    /// Where the file is in the plan; none if it cannot be read again.
+    /// The index of the file in the plan; `None` if it cannot be read.
     fn place(&mut self, record: &Record, number: u32) -> Option<usize> {
         if let Some(place) = self.places.get(&number) {
             return *place;
@@ -318,6 +341,7 @@ impl Making {
         from_ns: u64,
         until_ns: u64,
         waited_in_all_ns: u64,
+        open_most: usize,
     ) -> anyhow::Result<Plan> {
         let mut blocks = 0;
         for (file, sizes) in self.files.iter_mut().zip(&self.sizes) {
@@ -334,26 +358,36 @@ impl Making {
         }
         if self.written_since > 0 {
             remarks.push(format!(
-                "{} of {} files were written since: blocks that came with that may lie elsewhere",
+                "{} of {} files were written since: their new blocks may lie elsewhere on the disk",
                 self.written_since,
                 self.files.len()
             ));
         }
         if self.is_full {
             let seconds = numbers::seconds((until_ns - from_ns) as f64 / 1e9);
-            remarks.push(format!("as there are so many reads, {seconds} of them are read again"));
+            remarks.push(format!("there are too many reads to repeat more than {seconds} of them"));
         }
         let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
         let mut made: Vec<Made> = self.tasks.into_values().collect();
         made.retain(|task| task.steps.iter().any(is_read));
-        if made.len() > TASKS_MOST {
+        if made.len() > TASKS_MOST || made.iter().map(Made::files).sum::<usize>() > open_most {
             // [PLA-1]
-            remarks.push(format!(
-                "of {} tasks the {TASKS_MOST} that read most are read for",
-                made.len()
-            ));
             made.sort_by_key(|task| std::cmp::Reverse(task.steps.len()));
-            made.truncate(TASKS_MOST);
+            let mut open = 0;
+            let fits = made.iter().take(TASKS_MOST).take_while(|task| {
+                open += task.files();
+                open <= open_most
+            });
+            let (all, fitting) = (made.len(), fits.count());
+            made.truncate(fitting);
+            let why = if open > open_most {
+                ", as no more files may be open: `ulimit -Hn` says how many"
+            } else {
+                ""
+            };
+            remarks.push(format!(
+                "of {all} tasks only the {fitting} that read most are repeated{why}"
+            ));
         }
         let until_ns = from_ns + made.iter().map(|task| task.ended_ns).max().unwrap_or(0);
         let waited_ns = made.iter().fold(0_u64, |sum, task| sum.saturating_add(task.waited_ns));
@@ -361,8 +395,8 @@ impl Making {
         let idle_ns = tasks.iter().map(|steps| steps[0].after_ns).min().unwrap_or(0);
         tasks.iter_mut().for_each(|steps| steps[0].after_ns -= idle_ns);
         if tasks.is_empty() {
-            let why = remarks.first().map_or(String::new(), |remark| format!(" ({remark})"));
-            bad_input!("there is nothing in the record that could be read again{why}");
+            let why = remarks.last().map_or(String::new(), |remark| format!(" ({remark})"));
+            bad_input!("nothing in the record can be read again{why}");
         }
         Ok(Plan {
             page_bytes: record.page_bytes,

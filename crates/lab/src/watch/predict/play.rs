@@ -1,11 +1,11 @@
-//! Playing a plan: its reads, in one way of reading ahead, on a thread for each task.
+//! Playing a plan: repeats its reads in one way of reading ahead, with a thread for each task.
 //!
-//! Files are opened to be read only, for each task by itself, since the kernel reads ahead for each descriptor.
-//! Before that the pages that were not in memory then are taken from it, of these files alone, and those that
-//! were are brought in. A read has waited if its thread had no processor meanwhile. That it takes long tells less: to
-//! begin to read a megabyte ahead takes half a millisecond of work.
+//! Files are opened only for reading, and by each task separately, since the kernel reads ahead for each descriptor.
+//! Before that, the pages of these files that were not in memory then are dropped from the page cache, and those that
+//! were are read. A read has waited if it took longer than its thread used the processor. That it takes long means less:
+//! starting to read a megabyte ahead takes half a millisecond of work.
 //!
-//! Concurrency: a thread for each task; they share nothing but the plan and the word to stop.
+//! Concurrency: a thread for each task; they share only the plan, a stop flag and a counter.
 //! Failure:     a read that fails ends all.
 
 use std::ops::Range;
@@ -20,19 +20,19 @@ use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::plan::{Doing, Plan, PlanFile, Step};
+use super::plan::{Doing, Plan, PlanFile, Step, advised_end};
 use crate::interrupt;
 
-/// What a hint may hold.
+/// The limits of one hint.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
 
-/// No device answers sooner; less is what it takes to look at the clocks.
+/// No device answers sooner; reading the clocks takes less.
 const WAIT_LEAST: Duration = Duration::from_micros(5);
 
-/// The kernel wakes whoever sleeps so much later.
+/// How late the kernel wakes a sleeping thread.
 const WAKES_LATER: Duration = Duration::from_micros(60);
 
-/// More than that is read piece by piece.
+/// The most that is read by one call.
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// A look-ahead.
@@ -41,42 +41,42 @@ pub(super) struct Ahead {
     /// It knows all reads to come, and not only those that could have been known.
     pub(super) knows_all: bool,
     pub(super) takes: Takes,
-    /// Most blocks to be ahead of a task.
+    /// The most blocks to be ahead of a task.
     pub(super) most: u32,
 }
 
-/// One way of reading ahead: what it names is another than as it is, and nothing else.
+/// A way of reading ahead, by what differs from the unchanged run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     AsItIs,
-    /// The kernel is told so of each file when it is opened.
+    /// Each file is opened with this hint to the kernel.
     Hint(Hint),
-    /// The kernel's, in bytes, for everybody who uses the devices.
+    /// The kernel's readahead, in bytes, for everyone who uses the devices.
     Readahead(u64),
-    /// The kernel is not told what the program told it.
+    /// The program's advice is left out.
     WithoutAdvice,
     Ahead(Ahead),
 }
 
-/// What it came to.
+/// The result of one run.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Played {
     pub(super) waited: Duration,
     pub(super) took: Duration,
-    /// The share of the steps that were done before time was up.
+    /// The share of the steps that were done before the time was up.
     pub(super) share: f64,
 }
 
-/// What memory holds beside what it held when the plan began, in pages.
+/// How the page cache differs from what it held when the plan was recorded, in pages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Apart {
-    /// Of other parts of the files, which would not go.
+    /// Other pages of the files, which could not be dropped.
     pub(super) stayed: u64,
-    /// There was no time to bring it in: it is in the plan no more.
+    /// Pages that there was no time to read; they are removed from the plan.
     pub(super) missing: u64,
 }
 
-/// Makes memory hold what it held when the plan began, as far as there is `time`; None: all of it.
+/// Makes the page cache hold what it held when the plan was recorded, as far as there is `time`; `None`: all of it.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
@@ -120,13 +120,13 @@ pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result
     Ok(apart)
 }
 
-/// Plays `plan` in a `way`, for so long at most.
+/// Plays `plan` in a `way`, for at most `time_max`.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.
 pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<Played> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    // Where there are more tasks than processors, who waits lets others work.
+    // Tasks only spin if each has a processor.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let spins = plan.tasks.len() <= processors;
     let mut tasks = Vec::new();
@@ -152,17 +152,17 @@ pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<
     Ok(Played { waited, took, share })
 }
 
-/// A task, and what it has open.
+/// A task, and its open files.
 pub(super) struct Task<'a> {
     plan: &'a Plan,
     steps: &'a [Step],
     way: Way,
     spins: bool,
     files: Vec<Option<File>>,
-    /// Of the blocks of all files.
+    /// In the numbering of the blocks of all files.
     hints: Option<Hints>,
     memory: Vec<u8>,
-    /// The first step that nothing was asked for.
+    /// The first step that the look-ahead has not handled.
     next: usize,
 }
 
@@ -185,12 +185,12 @@ impl<'a> Task<'a> {
             Way::Ahead(Ahead { most, takes, .. }) => Some(Hints::new(most, takes, LIMITS)),
             _ => None,
         };
-        // Written, not only reserved: the first use of memory is not to be measured.
+        // Written now, so that page faults of the first use are not measured.
         let memory = vec![1; PIECE_BYTES as usize];
         Ok(Task { plan, steps, way, spins, files, hints, memory, next: 0 })
     }
 
-    /// Does all of its steps. Returns how long its reads waited.
+    /// Does all steps. Returns how long its reads waited.
     fn play(
         mut self,
         begun: Instant,
@@ -211,7 +211,7 @@ impl<'a> Task<'a> {
             }
             let start = Instant::now();
             waited += self.step(at, step).inspect_err(|_| stop.store(true, Ordering::Relaxed))?;
-            // What it came too early or too late for is made up for, but not what others kept it from.
+            // Correct for waking early or late, but not for time in which other threads had the processor.
             let late = start.saturating_duration_since(due).min(WAKES_LATER);
             due = Instant::now() + due.saturating_duration_since(start) - late;
             done.fetch_add(1, Ordering::Relaxed);
@@ -219,7 +219,7 @@ impl<'a> Task<'a> {
         Ok(waited)
     }
 
-    /// Waits until `due`, to a few microseconds.
+    /// Waits until `due`, to within a few microseconds.
     fn wait(&self, due: Instant) {
         let left = due.saturating_duration_since(Instant::now());
         if left > WAKES_LATER {
@@ -248,14 +248,14 @@ impl<'a> Task<'a> {
                         file.advise(bytes, Advice::WillNeed)?;
                     }
                 }
-                // As a watch counts it: to the end of a read that slept, almost from its begin.
+                // A watch counts from the first sleep, which is almost the start of the read, to its end.
                 let slept = took.saturating_sub(worked) >= WAIT_LEAST;
                 Ok(if slept { took } else { Duration::ZERO })
             }
         }
     }
 
-    /// What the kernel is to be told of, behind the step `at`, which `took` so long: bytes of files, by their places.
+    /// What to advise the kernel after the step `at`, which `took` so long: bytes of files, by their indexes.
     pub(super) fn look_ahead(
         &mut self,
         at: usize,
@@ -289,13 +289,13 @@ impl<'a> Task<'a> {
     }
 }
 
-/// Of this thread.
+/// The processor time that this thread has used.
 fn processor_time() -> Duration {
-    // Fails for clocks that do not exist only; this one always does.
+    // It fails only for clocks that do not exist.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Reads so many bytes at `offset`, as far as the file goes, through `memory`.
+/// Reads `bytes` at `offset`, up to the end of the file, through `memory`.
 fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Result<()> {
     let end = offset.saturating_add(bytes);
     for at in (offset..end).step_by(memory.len()) {
@@ -311,7 +311,6 @@ fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Resu
 
 /// Gives the kernel the advice that the program gave.
 fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error> {
-    let end = if step.bytes == 0 { u64::MAX } else { step.offset.saturating_add(step.bytes) };
     let advice = match advice {
         0 => Advice::Normal,
         1 => Advice::Random,
@@ -320,5 +319,5 @@ fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error>
         4 => Advice::DontNeed,
         _ => return Ok(()),
     };
-    file.advise(step.offset..end, advice)
+    file.advise(step.offset..advised_end(step.offset, step.bytes), advice)
 }

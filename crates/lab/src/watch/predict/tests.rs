@@ -10,6 +10,8 @@ use crate::report::terminal::Look;
 use forebay_lookahead::Run;
 
 const PAGE: u64 = 4096;
+const SECOND: Duration = Duration::from_secs(1);
+const OPEN_MOST: usize = 1000;
 
 /// A read of page `first` by `task`, which has waited so long if it did.
 fn read(task: u32, first: u64, waited_ns: u64) -> Access {
@@ -47,7 +49,7 @@ fn record(directory: &Path, done: &[(u64, Access)]) -> anyhow::Result<Record> {
 
 fn plan(done: &[(u64, Access)], length_ns: u64) -> anyhow::Result<Plan> {
     let directory = tempfile::tempdir().unwrap();
-    Plan::new(&mut record(directory.path(), done)?, Duration::from_nanos(length_ns))
+    Plan::new(&mut record(directory.path(), done)?, Duration::from_nanos(length_ns), OPEN_MOST)
 }
 
 #[test]
@@ -92,6 +94,16 @@ fn each_task_reads_again_with_the_pauses_that_it_made() {
 }
 
 #[test]
+fn what_advice_for_a_whole_file_has_brought_in_was_not_in_memory_before() {
+    for (bytes, resident) in [(0, 0), (100 * PAGE, 0), (PAGE, 1)] {
+        let (offset, pages, took_ns) = (0, 100, 5_000);
+        let advised = Access::Advise { task: 1, file: 0, offset, bytes, advice: 3, pages, took_ns };
+        let plan = plan(&[(100_000, advised), (200_000, read(1, 50, 0))], 1 << 30).unwrap();
+        assert_eq!(plan.files[0].resident.iter().count(), resident, "{bytes}");
+    }
+}
+
+#[test]
 fn of_a_long_record_the_part_with_the_longest_waits_is_read_again() {
     let waits = |at: u64| if (600..700).contains(&at) { 50_000 } else { 2_000 };
     let done: Vec<_> = (1..1000).map(|at| (at * 100_000, read(1, at % 100, waits(at)))).collect();
@@ -116,6 +128,23 @@ fn what_cannot_be_read_again_is_refused() {
 }
 
 #[test]
+fn what_no_watch_has_recorded_is_not_read() {
+    let beyond = |first| plan(&[(100_000, read(1, first, 0)), (200_000, read(1, 3, 0))], 1 << 30);
+    for first in [100, (1 << 52) - 1] {
+        assert_eq!(beyond(first).unwrap().steps(), 1, "{first}");
+    }
+    // A file of the kernel's, by another path.
+    let directory = tempfile::tempdir().unwrap();
+    let mut record = record(directory.path(), &[(200_000, read(1, 3, 0))]).unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("/proc/version", &link).unwrap();
+    let called = Called::new(String::new(), Some(link.display().to_string()));
+    assert!(called.state.is_some());
+    record.legend.files = [(0, called)].into();
+    assert!(Plan::new(&mut record, SECOND, OPEN_MOST).is_err());
+}
+
+#[test]
 fn a_record_with_a_readahead_of_nothing_is_refused() {
     let ahead = Access::Ahead { file: 0, first: 3, pages: 0 };
     let error = plan(&[(100_000, ahead), (200_000, read(1, 3, 50_000))], 1 << 30).unwrap_err();
@@ -127,7 +156,7 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
     let mut plan =
-        Plan::new(&mut record(directory.path(), &done).unwrap(), Duration::from_secs(1)).unwrap();
+        Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MOST).unwrap();
     let file = directory.path().join("file");
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let facts = || {
@@ -165,8 +194,7 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
             (it.more, it.bytes) = (1, 2 * PAGE);
         }
     }
-    let plan =
-        Plan::new(&mut record(directory.path(), &done).unwrap(), Duration::from_secs(1)).unwrap();
+    let plan = Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MOST).unwrap();
     let asked = |knows_all, takes| {
         let way = Way::Ahead(Ahead { knows_all, takes, most: 256 });
         let mut task = Task::open(&plan, &plan.tasks[0], way, false).unwrap();
@@ -233,7 +261,7 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
         _ = std::fs::remove_file(directory.path().join("pipe"));
         let mut record = record(directory.path(), &done).unwrap();
         change();
-        let planned = Plan::new(&mut record, Duration::from_secs(1));
+        let planned = Plan::new(&mut record, SECOND, OPEN_MOST);
         let remarks = planned.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
         assert!(
             remarks.contains(told) && told.is_empty() == remarks.is_empty(),
@@ -274,7 +302,21 @@ fn what_tasks_that_are_left_out_waited_is_not_compared() {
     let done: Vec<(u64, Access)> = (1..).map(|at| at * 1_000_000).zip(twice.chain(once)).collect();
     let plan = plan(&done, 1 << 30).unwrap();
     assert_eq!((plan.tasks.len(), plan.waited_ns), (128, 128 * 200));
-    assert!(plan.remarks.iter().any(|it| it.starts_with("of 129 tasks the 128")));
+    assert!(plan.remarks.iter().any(|it| it.starts_with("of 129 tasks only the 128")));
+}
+
+#[test]
+fn no_more_tasks_are_read_for_than_may_have_their_files_open() {
+    let reads = [1, 2, 2, 3].map(|task| read(task, 3, 100));
+    let done: Vec<(u64, Access)> = (1..).map(|at| at * 1_000_000).zip(reads).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let mut record = record(directory.path(), &done).unwrap();
+    for (open_most, tasks) in [(3, Some(3)), (2, Some(2)), (1, Some(1)), (0, None)] {
+        let plan = Plan::new(&mut record, SECOND, open_most);
+        assert_eq!(plan.as_ref().ok().map(|plan| plan.tasks.len()), tasks, "[PLA-1] {open_most}");
+        let told = plan.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
+        assert_eq!(told.contains("no more files may be open"), open_most < 3, "{told}");
+    }
 }
 
 #[test]

@@ -171,7 +171,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         std::fs::write(&path, &bytes[..cut]).unwrap();
         match opened(&path) {
-            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is the begin of a record"), "{told}"),
+            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is the start of a record"), "{told}"),
             Ok(mut record) => {
                 prop_assert!(record.remark.is_some(), "[REC-2]");
                 let (some, whole) = read(&mut record);
@@ -210,8 +210,10 @@ proptest! {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         let (mut bytes, mut chain) = (MAGIC.to_vec(), 0);
-        for (piece, framed) in pieces {
-            bytes.extend(if framed { frame(&piece, &mut chain).unwrap() } else { piece });
+        for (piece, is_framed) in pieces {
+            let framed = if is_framed { frame(&piece, chain).unwrap() } else { (piece, chain) };
+            bytes.extend(framed.0);
+            chain = framed.1;
         }
         std::fs::write(&path, &bytes).unwrap();
         prop_assert!(opened(&path).is_err() || bytes.len() < MAGIC.len() + HEAD + FOOT, "[REC-1]");
@@ -234,7 +236,7 @@ proptest! {
         if cut {
             piece.truncate(at);
         }
-        std::fs::write(&path, [&MAGIC[..], &frame(&piece, &mut 0).unwrap()].concat()).unwrap();
+        std::fs::write(&path, [&MAGIC[..], &frame(&piece, 0).unwrap().0].concat()).unwrap();
         let _ = opened(&path);
     }
 }
@@ -263,10 +265,10 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
     }
     let behind = frame(
         &postcard::to_stdvec(&Piece { page_bytes: PAGE, ..Piece::default() }).unwrap(),
-        &mut { record.chain },
+        record.chain,
     );
-    std::fs::write(&path, [&bytes[..], &behind.unwrap()].concat()).unwrap();
-    assert!(opened(&path).unwrap_err().contains("it goes on behind its end"));
+    std::fs::write(&path, [&bytes[..], &behind.unwrap().0].concat()).unwrap();
+    assert!(opened(&path).unwrap_err().contains("it continues after its end"));
     // Of a later version, and something else.
     for (begin, told) in [
         ("forebay watch 27\n", "of version 27"),
@@ -278,6 +280,19 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
     }
     assert!(opened(directory.path()).unwrap_err().contains("is no file"));
     assert!(opened(&directory.path().join("none")).unwrap_err().contains("cannot read"));
+}
+
+#[test]
+fn a_pipe_is_no_record_and_is_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (say, said) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let errors = [Record::open(&pipe).err(), check(&pipe).err()];
+        say.send(errors.map(|it| it.is_some_and(|it| it.is::<crate::BadInput>()))).unwrap();
+    });
+    assert_eq!(said.recv_timeout(std::time::Duration::from_secs(20)), Ok([true, true]));
 }
 
 #[test]
@@ -315,6 +330,19 @@ fn more_devices_or_files_than_there_can_be_are_refused() {
         recorder.end(2, &legend(files)).unwrap();
         assert_eq!(opened(&path).is_ok(), is_read, "[REC-1] {devices} {files}");
     }
+}
+
+#[test]
+fn a_record_that_has_no_room_for_names_still_says_who_was_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("record");
+    let mut recorder = Recorder::create(&path, LIMIT_LEAST, PAGE).unwrap();
+    recorder.flush(1, &legend(1));
+    let mut names = legend(4000);
+    names.files.values_mut().for_each(|called| called.name = "long".repeat(100));
+    recorder.end(2, &names).unwrap();
+    let Legend { subject, processes, files, .. } = Record::open(&path).unwrap().legend;
+    assert_eq!((subject.as_str(), processes, files.len()), ("process 7", 4000, 1));
 }
 
 #[test]
