@@ -25,7 +25,7 @@ pub enum Error {
     /// The file was changed after its last checkpoint, and then not closed.
     #[error(
         "{} was changed after its last checkpoint and not closed; a tree without a log cannot be \
-         recovered from that: restore it, or load it anew",
+         recovered from that: restore it, or load it again",
         file.display()
     )]
     Unclean {

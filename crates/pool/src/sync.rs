@@ -50,7 +50,7 @@ pub(crate) fn wake_task(waker: Waker) {
     if let Err(panic) = woken {
         // To drop it could panic again.
         std::mem::forget(panic);
-        tracing::error!("a waker panicked; its task may wait for ever");
+        tracing::error!("a waker panicked; its task may wait forever");
     }
 }
 

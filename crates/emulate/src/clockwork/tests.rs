@@ -234,7 +234,7 @@ fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
     std::thread::sleep(Duration::from_millis(1));
     // A read of a hole notices that the first has ended, and brings no event of its own.
     let hole = arrive(&stood_still, &[]);
-    assert_eq!(watched(), 0, "[CLW-1] the leader would watch for ever");
+    assert_eq!(watched(), 0, "[CLW-1] the leader would watch forever");
     stood_still.ready(hole, Box::new(|| ()));
     shared.lock().due.clear();
 
@@ -242,7 +242,7 @@ fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
     stood_still.ready(timed, Box::new(|| ()));
     assert_ne!(watched(), 0);
     stood_still.set_timing(false);
-    assert_eq!(watched(), 0, "[CLW-1] the leader would watch for ever");
+    assert_eq!(watched(), 0, "[CLW-1] the leader would watch forever");
 }
 
 #[test]

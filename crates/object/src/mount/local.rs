@@ -243,7 +243,7 @@ impl Locals {
         self.forget(&mut pages, bytes.div_ceil(self.page_bytes));
     }
 
-    /// All dirty pages, by file and block, but for those that are broken; and one of these.
+    /// All dirty pages, by file and block, except for those that are broken; and one of these.
     pub(super) fn dirty(&self) -> (Vec<PageId>, Option<PageId>) {
         let (mut dirty, mut broken) = (Vec::new(), None);
         for (id, local) in &self.files().by_id {

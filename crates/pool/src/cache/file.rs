@@ -76,7 +76,7 @@ impl CachedFile {
         self.blocks.store(blocks, Ordering::SeqCst);
     }
 
-    /// The file was looked at anew, and is so long. By the thread that has the right to resize it, which then throws
+    /// The file was looked at again, and is so long. By the thread that has the right to resize it, which then throws
     /// away its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);

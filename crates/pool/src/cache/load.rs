@@ -244,9 +244,9 @@ impl Cache {
         }
     }
 
-    /// Makes the page of `block`, which the file is to have from then on, all zero, in the frame that was allocated for it: pinned and
-    /// latched exclusively. `None` if a thread has it mapped that asked for it before it was cut off, and is about to find that
-    /// out. By the thread that has the right to resize the file.
+    /// Makes the page of `block`, which the file is to have from then on, all zero, in the frame that was allocated
+    /// for it: pinned and latched exclusively. `None` if a thread has it mapped that asked for it before it was cut
+    /// off, and is about to find that out. By the thread that has the right to resize the file.
     pub(crate) fn append<D: Disk>(
         &self,
         disk: &D,

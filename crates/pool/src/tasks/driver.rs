@@ -53,7 +53,7 @@ impl Driver {
             && io.in_flight() > 0
             && let Err(error) = self.wake(io)
         {
-            tracing::error!(%error, "tasks that wait for a queue may wait for ever");
+            tracing::error!(%error, "tasks that wait for a queue may wait forever");
         }
     }
 
