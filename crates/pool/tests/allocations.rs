@@ -221,12 +221,12 @@ fn a_miss_allocates_nothing_and_is_one_system_call() {
         let what = format!("{backend:?} {cache} {readahead:?}");
         let detects = readahead == ReadaheadStrategy::Async;
         let cost = || cost_of_misses(backend, cache, readahead);
-        // Two threads that meet at a page may make a list longer, once.
+        // Two threads that meet at a page may make a list longer, once; on a busy machine more of them meet.
         let Some(mut cost_least) = cost() else {
             eprintln!("skipped: {what}");
             continue;
         };
-        for _ in 0..2 {
+        for _ in 0..7 {
             if cost_least.1 > 0 && !detects {
                 cost_least = cost().unwrap();
             }
