@@ -135,7 +135,7 @@ pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(
 }
 
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
-/// that [`is_near_best`]. `None` without a cell or a second round.
+/// that is near the best. `None` without a cell or a second round.
 pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
     cells.iter().position(|cell| is_near_best(cell.as_ref(), cells))
 }
