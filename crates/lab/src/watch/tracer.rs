@@ -323,12 +323,14 @@ impl Tracer {
                     Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                     Err(error) => return Err(error).context("trace events cannot be read"),
                 };
+                let mut last_ns = 0;
                 let missed = ring::read(&page[..count], *head_bytes, |at_ns, record| {
+                    last_ns = at_ns;
                     waiting.extend(event(kinds, at_ns, record));
                 });
                 *dropped += u64::from(missed);
                 // On a busy machine there are always newer ones.
-                if waiting.last().is_some_and(|event| event.at_ns > horizon_ns) {
+                if last_ns > horizon_ns {
                     break;
                 }
             }
