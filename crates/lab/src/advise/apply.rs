@@ -1,21 +1,22 @@
-//! Settings set on the server, and taken back exactly.
+//! Sets settings on the server, and takes them back exactly.
 //!
-//! ALTER SYSTEM writes postgresql.auto.conf, whole and at once, and a reload makes it count. Before the first one, the
-//! file's entries as the server reads them are written to a state file and synced, with what is about to be
-//! set. Taking back means: our settings as they were there, or gone; what somebody else has set there since
-//! stays, also where it is one of ours. Then the entries are put in the order in which they were, for a
-//! setting's line in that file is part of pg_settings; that much is done as far as it goes.
+//! ALTER SYSTEM replaces postgresql.auto.conf atomically, and a reload puts it into effect. Before the first ALTER
+//! SYSTEM, the file's entries, as the server parses them, are written to a state file and synced, together with what is
+//! about to be set. Taking back restores our settings to the recorded value, or removes them; a value that someone else
+//! has set since then stays, even of one of our settings. Finally the entries are put back into their earlier order,
+//! because an entry's line number in that file is part of pg_settings; this last step is best effort.
 //!
-//! Invariants:  [APL-1] the state file is durable before anything is set, and goes only after all is taken back
-//!              [APL-2] an --apply that does not come to its end, by an error or Ctrl-C, takes back what it has set
+//! Invariants:  [APL-1] the state file is durable before anything is set, and is removed only after all is taken back
+//!              [APL-2] an --apply that does not finish, because of an error or Ctrl-C, takes back what it has set
 //!              [APL-3] nothing is set once taking back has begun
-//!              [APL-4] the session that writes is on the server that is meant
-//!              [APL-5] an entry that is not ours is never set to another value than it has
-//! Concurrency: a second Ctrl-C takes back on another thread, by a session of its own; the lock around each
-//!              change keeps the two apart.
-//! Failure:     a kill leaves the state file, by which --rollback, as often as it takes, takes back.
-//! Source:      PostgreSQL, guc.c: ALTER SYSTEM replaces all entries of a name, in any case, by one at the end of
-//!              the file; of several the last counts. utility.c: ALTER SYSTEM is no change that a read-only transaction refuses.
+//!              [APL-4] the session that writes is connected to the intended server
+//!              [APL-5] an entry that is not ours is never set to a value other than its present one
+//! Concurrency: a second Ctrl-C takes back on another thread, through its own session; the lock around each change
+//!              keeps the two apart.
+//! Failure:     a kill leaves the state file; --rollback takes back from it, repeatedly if necessary.
+//! Source:      PostgreSQL, guc.c: ALTER SYSTEM replaces all entries of a name, ignoring letter case, by one at the end
+//!              of the file; of several entries the last takes effect. utility.c: a read-only transaction does not
+//!              refuse ALTER SYSTEM.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -35,7 +36,7 @@ use crate::libpq::{Config, Refused, Row, rows, session};
 use crate::output::tell;
 use crate::report::Advice;
 
-/// Settings that are lists of names: each name is a word of its own to ALTER SYSTEM. Source: GUC_LIST_QUOTE in
+/// Settings that are lists of names: ALTER SYSTEM takes each name as a separate word. Source: GUC_LIST_QUOTE in
 /// PostgreSQL's guc_tables.c.
 const LISTS: [&str; 7] = [
     "local_preload_libraries",
@@ -47,7 +48,7 @@ const LISTS: [&str; 7] = [
     "unix_socket_directories",
 ];
 
-/// How long a reload may take to count.
+/// How long a reload may take to come into effect.
 const RELOAD: Duration = Duration::from_secs(10);
 
 /// The schema of a state file.
@@ -60,20 +61,20 @@ struct Entry {
     value: String,
 }
 
-/// What there was before, and what is set.
+/// The entries before --apply, and those that it sets.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     schema: String,
     server: Identity,
-    /// All entries of postgresql.auto.conf, in their order.
+    /// All entries of postgresql.auto.conf, in file order.
     before: Vec<Entry>,
     set: Vec<Entry>,
 }
 
-/// Where the state of `server` is kept.
+/// Path of the state file of `server`, in `directory` or else in the user's state directory.
 ///
 /// # Errors
-/// There is no home directory.
+/// [`BadInput`](crate::BadInput) if there is no home directory.
 pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow::Result<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -89,7 +90,7 @@ pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow:
 }
 
 /// # Errors
-/// [`BadInput`](crate::BadInput) where something is applied already.
+/// [`BadInput`](crate::BadInput) if an earlier --apply is in effect.
 pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if file.exists() {
@@ -101,11 +102,11 @@ pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sets `changes` for good on `server`, if `then`, which begins when they are in force, has no error.
+/// Sets `changes` permanently on `server`, provided that `then`, which runs once they are in effect, succeeds.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) where something is applied already, the server is another one or not as it was when it
-/// was measured, or entries cannot be seen; else what went wrong, then too, after all was taken back.
+/// [`BadInput`](crate::BadInput) if an earlier --apply is in effect, if the server is another one or has changed since
+/// it was measured, or if its entries cannot be read; any other failure, after all was taken back.
 pub(super) fn apply<T>(
     config: &Config,
     server: &Identity,
@@ -157,7 +158,7 @@ pub(super) fn apply<T>(
     let done = set_all(&mut client, config, file, &state, &turn).and_then(|()| then());
     {
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was set may keep anybody from a new session: by the one that is open, if it is. Else by a new one, below.
+        // The new settings may prevent new sessions, so the open one is tried first; the guard below opens a new one.
         turn.ended =
             turn.ended || !turn.noted || done.is_ok() || take_back(&mut client, file).is_ok();
     }
@@ -165,15 +166,15 @@ pub(super) fn apply<T>(
     done
 }
 
-/// How far it is.
+/// Progress of an --apply, shared with its cleanup.
 struct Turn {
-    /// Whether the state is written, so that there is something to take back.
+    /// Whether the state file is written, so that there is something to take back.
     noted: bool,
-    /// Whether taking back, or the end, has come.
+    /// Whether it has finished, or taking back has begun.
     ended: bool,
 }
 
-/// Notes `state` in `file`, sets what it has, and sees to it that it counts.
+/// Writes `state` to `file`, sets its entries, and verifies that they are in effect.
 fn set_all(
     client: &mut Client,
     config: &Config,
@@ -210,7 +211,7 @@ fn set_all(
     Ok(())
 }
 
-/// The value of a setting, and where it comes from.
+/// The value of a setting, and its source.
 fn setting(client: &mut Client, name: &str) -> anyhow::Result<Option<(String, String)>> {
     let name = quoted(name);
     let found = rows(
@@ -220,7 +221,7 @@ fn setting(client: &mut Client, name: &str) -> anyhow::Result<Option<(String, St
     Ok(found.first().map(|row| (row.text(0).to_owned(), row.text(1).to_owned())))
 }
 
-/// Refuses what was not measured against the value that the server has now, or would not count any more.
+/// Refuses a change that was not measured against the server's present value, or that would no longer take effect.
 fn is_as_measured(client: &mut Client, change: &Advice) -> anyhow::Result<()> {
     let name = &change.setting;
     let Some((value, source)) = setting(client, name)? else {
@@ -236,10 +237,10 @@ fn is_as_measured(client: &mut Client, change: &Advice) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes back what --apply has noted in `file`.
+/// Takes back what --apply has recorded in `file`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) where nothing is noted, or for another server; else what went wrong.
+/// [`BadInput`](crate::BadInput) if nothing is recorded, or for another server; any other failure.
 pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if !file.exists() {
@@ -251,7 +252,7 @@ pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
     take_back(&mut session(config)?, file)
 }
 
-/// Takes back what `file` has noted. As good a second time, also from the middle.
+/// Takes back what `file` records. Idempotent, also after an interruption.
 fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
     let state = read(file)?;
     if let Some(how) = state.server.differs(&Identity::read(client)?) {
@@ -292,19 +293,19 @@ fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
     sync_directory(file)
 }
 
-/// Puts the entries in the order that those before had, and those that are new behind them, all with the values that they have.
+/// Puts the entries into the order of `before`, new ones after them. All keep their present values.
 fn put_in_order(
     client: &mut Client,
     before: &[Entry],
     mut current: Vec<Entry>,
 ) -> anyhow::Result<()> {
     let wanted = in_order(before, &current);
-    // Who is set goes to the end: from the first entry that is not in its place on, all are set in their order.
+    // ALTER SYSTEM moves an entry to the end: from the first misplaced one on, all are set again in order.
     let kept = current.iter().zip(&wanted).take_while(|(now, wanted)| now == wanted).count();
     if kept == wanted.len() {
         return Ok(());
     }
-    // Somebody's entry may hold a password, which is for no log. Only superusers may say so, and no one else goes on.
+    // Someone's entry may hold a password, which is not for the log. Only superusers may set these; others fail here.
     rows(
         client,
         "set log_statement = 'none'; set log_min_duration_statement = -1; set log_min_error_statement = 'panic'",
@@ -321,7 +322,7 @@ fn put_in_order(
     wait_for_reload(client)
 }
 
-/// The entries `current` in the order of those before; new ones at the end.
+/// The entries `current` in the order of `before`; new ones at the end.
 fn in_order(before: &[Entry], current: &[Entry]) -> Vec<Entry> {
     let mut wanted: Vec<Entry> =
         before.iter().filter_map(|entry| find(current, &entry.name)).cloned().collect();
@@ -333,7 +334,7 @@ fn find<'e>(entries: &'e [Entry], name: &str) -> Option<&'e Entry> {
     entries.iter().find(|entry| entry.name == name)
 }
 
-/// Whether an entry is as another, or both are none.
+/// Whether two entries have the same value, or neither exists.
 fn same(one: Option<&Entry>, other: Option<&Entry>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => is_same(&one.name, &one.value, &other.value),
@@ -341,14 +342,14 @@ fn same(one: Option<&Entry>, other: Option<&Entry>) -> bool {
     }
 }
 
-/// Whether two values of the setting `name` are the same: of a list, word by word.
+/// Whether two values of the setting `name` are the same; lists are compared word by word.
 fn is_same(name: &str, one: &str, other: &str) -> bool {
     one == other || LISTS.contains(&name) && words(one) == words(other)
 }
 
-/// ALTER SYSTEM, to a value or to none.
+/// The ALTER SYSTEM statement that sets a value, or resets it.
 fn alter(name: &str, value: Option<&str>) -> String {
-    // A name may have a dot between two words.
+    // A name may be two words joined by a dot.
     let name = name
         .split('.')
         .map(|word| format!("\"{}\"", word.replace('"', "\"\"")))
@@ -369,7 +370,7 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// The names of a list, which are between double quotes where they need be.
+/// The names of a list, which are in double quotes where necessary.
 pub(super) fn words(list: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -384,7 +385,7 @@ pub(super) fn words(list: &str) -> Vec<String> {
     words
 }
 
-/// The entries of postgresql.auto.conf, in their order: of several of one name the last, which counts.
+/// The entries of postgresql.auto.conf, in file order; of several with one name the last, which takes effect.
 fn entries(client: &mut Client) -> anyhow::Result<Vec<Entry>> {
     let found = rows(
         client,
@@ -398,7 +399,7 @@ fn entries(client: &mut Client) -> anyhow::Result<Vec<Entry>> {
     Ok(found.into_iter().map(entry).collect())
 }
 
-/// Waits until the server has read its files again, which it does a moment after it was asked.
+/// Requests a reload and waits for it, because the server reads its files asynchronously.
 fn wait_for_reload(client: &mut Client) -> anyhow::Result<()> {
     let until = Instant::now() + RELOAD;
     let loaded = |client: &mut Client| -> anyhow::Result<Option<String>> {
@@ -427,7 +428,7 @@ fn read(file: &Path) -> anyhow::Result<State> {
     }
 }
 
-/// Writes `state`, under another name first, and syncs it with its directory.
+/// Writes `state` under a temporary name, syncs and renames it, and syncs the directory.
 fn write_durably(file: &Path, state: &State) -> anyhow::Result<()> {
     let directory = file.parent().unwrap_or(Path::new("."));
     let kept = || -> std::io::Result<()> {
@@ -448,19 +449,19 @@ fn write_durably(file: &Path, state: &State) -> anyhow::Result<()> {
     sync_directory(file)
 }
 
-/// How the name begins that a state has until it is whole: no other server's begins so.
+/// Prefix of the name of a state file that is not complete; it differs from that of any other server.
 fn unfinished(file: &Path) -> String {
     format!(".{}-", file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
-/// Removes what was left by one that was killed while it wrote its state, when nothing was set yet. Another that is
-/// writing just now finds its own gone, and sets nothing.
+/// Removes what a process left that was killed while it wrote its state, before it had set anything. A process that is
+/// writing its state at this moment finds the file gone, and sets nothing.
 fn remove_unfinished(file: &Path) {
     let prefix = unfinished(file);
     let entries = fs::read_dir(file.parent().unwrap_or(Path::new("."))).into_iter().flatten();
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // It takes room, and no more: one that stays keeps nobody from anything.
+            // A file that stays only takes up space.
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -1,4 +1,4 @@
-//! What queries read taken out of memory before each, as far as it can be: by the server, and by the kernel.
+//! Evicts what queries read before each of them, as far as possible: from the server's buffers and from the page cache.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use super::server::Table;
 use crate::report::numbers;
 
 impl Site<'_> {
-    /// Whether what was read of `table` can be taken out of memory: by the kernel, and by the server if it does not itself soon
-    /// make room.
+    /// Whether the pages of `table` can be evicted from the page cache and from the server's buffers. A table of four
+    /// times the size of the buffers needs no eviction there: its own reads soon displace its pages.
     pub(super) fn forgets(&self, table: &Table) -> bool {
         let buffers = self.server.setting("shared_buffers");
         let buffers = buffers.and_then(|it| it.value.parse::<u64>().ok());
@@ -19,8 +19,8 @@ impl Site<'_> {
         self.drop_caches && is_forgotten && !self.segments(table.file.as_ref()).is_empty()
     }
 
-    /// Lets go of the pages of `table` and its index, or for somebody's own query of all tables that are known:
-    /// the server's, where it can do that, and the kernel's.
+    /// Evicts the pages of `table` and its index, or of all known tables for the user's own query: from the server's
+    /// buffers, where it supports that, and from the page cache.
     pub(super) fn forget(&mut self, table: Option<&Table>) -> anyhow::Result<()> {
         let server = self.server;
         let tables: Vec<&Table> =
@@ -50,7 +50,7 @@ impl Site<'_> {
         Ok(())
     }
 
-    /// SQL that has the server let go of a relation's pages, where it can.
+    /// SQL that evicts a relation's pages from the server's buffers, where it supports that.
     fn evict(&self, oid: u32) -> Option<String> {
         let by = self.server.evicts_by.as_ref()?;
         Some(match self.server.major {
@@ -63,7 +63,7 @@ impl Site<'_> {
         })
     }
 
-    /// The files of a relation, of which the first is `file` below the data directory.
+    /// The segment files of a relation; `file` is the first one, relative to the data directory.
     fn segments(&self, file: Option<&PathBuf>) -> Vec<PathBuf> {
         let directory = self.server.data_directory.as_ref().filter(|_| self.server.local);
         let Some((directory, file)) = directory.zip(file) else { return Vec::new() };
@@ -75,7 +75,7 @@ impl Site<'_> {
             .collect()
     }
 
-    /// Tells of `table` if most of it is in the page cache and stays there, for then no disk is waited for.
+    /// Reports if much of `table` is in the page cache and stays there, because its reads do not wait for a disk then.
     pub(super) fn tell_if_cached(&mut self, table: &Table) {
         let segments =
             if self.drop_caches { Vec::new() } else { self.segments(table.file.as_ref()) };

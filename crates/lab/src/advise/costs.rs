@@ -1,26 +1,28 @@
-//! random_page_cost, from where an index scan and a sequential scan really take as long as each other; and seq_page_cost beside
-//! what the processor costs.
+//! random_page_cost, computed from where an index scan and a sequential scan take equally long; and seq_page_cost
+//! relative to the processor's costs.
 //!
-//! The planner weighs a range of keys by costs of pages. There is a share of a table's rows at which it changes from an
-//! index scan to a sequential one, and a share at which the two really cross on the disk. The second is measured: ranges
-//! of growing shares by both scans, cold, round by round. Then that value is looked for at which the planner
-//! changes there, by EXPLAIN alone. So whatever else the planner counts, the cache it hopes for, the order of the rows, is in
-//! it. With seq_page_cost as it is, since one crossing tells one ratio. Worked example: they cross at 1.2 % of the
-//! rows, and with 4 the planner changes at 3.5 %; with 11 it does at 1.2 %.
+//! The planner compares scans of a key range by page costs. At one share of a table's rows it changes from an index
+//! scan to a sequential scan; at another share the two really cross on the disk. The second is measured: both scans run
+//! cold on ranges of growing shares, round by round. Then EXPLAIN alone is used to find the value with which the
+//! planner changes there. So everything else that the planner counts, such as the expected cache and the order of the
+//! rows, is included. seq_page_cost stays as it is, because one crossing determines one ratio. Worked example: the
+//! scans cross at 1.2 % of the rows; the planner changes at 3.5 % with 4, and at 1.2 % with 11.
 //!
-//! The second figure is what a page in sequence costs beside a tuple: the same sequential scan from memory takes the processor's part
-//! alone, which cpu_tuple_cost and cpu_operator_cost count. Worked example: 31 rows a page, each 0.015, are 0.465; the scan takes 3.2 times
-//! as long cold, so that a page costs 2.2 times 0.465, 1.02. It is told with the random_page_cost that belongs to it, and not
-//! proposed: jit_above_cost, parallel_setup_cost and others are absolute figures, and would begin to mean other times.
+//! The second result is the cost of a sequential page relative to a tuple: from memory, the same sequential scan takes
+//! only processor time, which cpu_tuple_cost and cpu_operator_cost count. Worked example: 31 rows a page, each 0.015,
+//! are 0.465; the scan takes 3.2 times as long cold, so a page costs 2.2 times 0.465, 1.02. It is reported with the
+//! random_page_cost that belongs to it, and not proposed: jit_above_cost, parallel_setup_cost and others are absolute
+//! costs, and would mean other times.
 //!
-//! What that gains is proved as any setting is, on ranges between the two shares, with the scans that the planner chooses by
-//! itself, bitmap scans among them: where these are so fast that a sequential scan in place of one is a loss, nothing is
-//! proposed. To have the crossing of bitmap scans decide was tried: where it lies, they touch nearly every block, and
-//! random_page_cost hardly counts.
+//! The gain is proved as for any setting, on ranges between the two shares, with the scans that the planner chooses
+//! freely, including bitmap scans: if these are so fast that replacing one by a sequential scan is a loss, nothing is
+//! proposed. The crossing of bitmap scans was tried as the criterion and rejected: at that share they touch nearly
+//! every block, and random_page_cost hardly matters.
 //!
-//! Invariants:  [CST-1] the value that is advised has the planner change within a fifth of the share at which the scans cross
-//!              [CST-2] what was no slower cold than from memory tells no cost of a page
-//! Failure:     tables that are too large to be read whole, or stay in the server's buffers, are left out, and it is told.
+//! Invariants:  [CST-1] with the advised value the planner changes within a fifth of the share at which the scans cross
+//!              [CST-2] a scan that is not significantly slower cold than from memory yields no cost of a page
+//! Failure:     tables that are too large to read whole, or that stay in the server's buffers, are left out and
+//!              reported.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,34 +33,34 @@ use crate::progress::Progress;
 use crate::report::numbers;
 use crate::statistics::{Estimate, paired_ratio, unpaired_ratio};
 
-/// A table that is read whole some thirty times has at most so many blocks: 1 GiB.
+/// Most blocks of the table, because it is read whole some thirty times: 1 GiB.
 const BLOCKS_MAX: u64 = 131_072;
 
-/// A table whose rows are in the index's order to more than this has scans that hardly cross.
+/// If the order of rows and index correlates more than this, the scans hardly cross.
 const CORRELATION_MAX: f64 = 0.5;
 
 /// Rows of the first range: few enough for the slowest disk.
 const ROWS_FIRST: f64 = 200.0;
 
-/// The measurements that come nearer to the crossing, and the rounds at it.
+/// Most measurements that approach the crossing, and rounds at it.
 const STEPS: usize = 4;
 const ROUNDS: u32 = 5;
 
-/// Nearer than this, as a logarithm, a step needs no other; two shares that are further apart than this tell a slope.
+/// Logarithms: a time ratio within the first needs no further step; shares further apart than the second give a slope.
 const NEAR: f64 = 0.1;
 const APART: f64 = 0.7;
 
-/// Between which values of random_page_cost it is looked for.
+/// Range in which random_page_cost is searched.
 const COSTS: [f64; 2] = [0.05, 5000.0];
 
-/// The planner changes near enough to the crossing: within a fifth.
+/// Largest factor between the planner's share and the crossing that is near enough: a fifth.
 const ENOUGH: f64 = 1.2;
 
-/// How to have the planner choose either scan.
+/// Settings that make the planner choose either scan.
 const BY_INDEX: [(&str, &str); 2] = [("enable_seqscan", "off"), ("enable_bitmapscan", "off")];
 const IN_SEQUENCE: [(&str, &str); 2] = [("enable_indexscan", "off"), ("enable_bitmapscan", "off")];
 
-/// Where the two scans of a table cross, and where the planner changes from one to the other. All shares are of its rows.
+/// Where the two scans of a table cross, and where the planner changes between them, as shares of its rows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Crossing {
     pub(super) disk: String,
@@ -69,28 +71,28 @@ pub(super) struct Crossing {
     pub(super) rounds: usize,
     /// With the present random_page_cost.
     pub(super) planned_share: f64,
-    /// What random_page_cost should be, and where the planner then changes.
+    /// The random_page_cost to set, and where the planner changes with it.
     pub(super) advised: String,
     pub(super) advised_share: f64,
     #[serde(default)]
     pub(super) page: Option<PageCost>,
 }
 
-/// What a page in sequence costs, in the unit of cpu_tuple_cost.
+/// The cost of a sequential page, in the unit of cpu_tuple_cost.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct PageCost {
-    /// What a sequential scan takes cold of what it takes from memory.
+    /// Time of a cold sequential scan, relative to that of one from memory.
     pub(super) cold: Estimate,
     /// seq_page_cost, and the ends of its interval.
     pub(super) cost: f64,
     pub(super) low: f64,
     pub(super) high: f64,
-    /// With which the planner then changes where the scans cross; none if it does with no value.
+    /// The random_page_cost with which the planner then changes where the scans cross; none if no value achieves that.
     pub(super) random: Option<f64>,
 }
 
 impl PageCost {
-    /// Of a table of which the processor's part of a scan costs `cpu` a page; none where cold is not surely slower [CST-2].
+    /// From the processor's cost of a scan, `cpu` per page; none if cold is not significantly slower [CST-2].
     fn of(cold: Estimate, cpu: f64) -> Option<PageCost> {
         let at = |ratio: f64| cpu * (ratio - 1.0);
         (cold.low > 1.0).then(|| PageCost {
@@ -102,7 +104,7 @@ impl PageCost {
         })
     }
 
-    /// As a sentence; `current`: seq_page_cost as it is.
+    /// As a sentence; `current`: the present seq_page_cost.
     pub(super) fn told(&self, table: &str, current: &str) -> String {
         let [ratio, low, high, from, to] =
             [self.cold.value, self.cold.low, self.cold.high, self.low, self.high]
@@ -123,17 +125,17 @@ impl PageCost {
 }
 
 impl Crossing {
-    /// Whether the planner changes where it should already.
+    /// Whether the planner already changes near the crossing.
     pub(super) fn is_met(&self) -> bool {
         is_near(self.planned_share, self.share)
     }
 
-    /// Whether it does with the advised value [CST-1].
+    /// Whether it does so with the advised value [CST-1].
     pub(super) fn is_reached(&self) -> bool {
         is_near(self.advised_share, self.share)
     }
 
-    /// What was measured, as a sentence.
+    /// The measurement as a sentence; `current`: the present random_page_cost.
     pub(super) fn evidence(&self, current: &str) -> String {
         let percent = |share: f64| format!("{} %", numbers::number(share * 100.0));
         format!(
@@ -155,7 +157,7 @@ fn is_near(one: f64, other: f64) -> bool {
     (one / other).ln().abs() <= ENOUGH.ln()
 }
 
-/// The one of `tables` that serves best: large, and short enough to be read whole.
+/// The most suitable of `tables`: large, but small enough to be read whole. If there is none, a remark says why.
 pub(super) fn table<'s>(site: &mut Site<'_>, tables: &[&'s Table]) -> Option<&'s Table> {
     let shuffled = |table: &&&Table| {
         table.index.as_ref().is_some_and(|index| index.correlation <= CORRELATION_MAX)
@@ -173,10 +175,10 @@ pub(super) fn table<'s>(site: &mut Site<'_>, tables: &[&'s Table]) -> Option<&'s
     None
 }
 
-/// Finds the crossing of `table`; none where a scan takes too long or they do not cross.
+/// Finds the crossing of `table`; none if a scan takes too long or they do not cross.
 ///
 /// # Errors
-/// What the server says of our own statements, or an interruption.
+/// A server error on our own statements, or an interruption.
 pub(super) fn crossing(
     site: &mut Site<'_>,
     (disk, table): (&str, &Table),
@@ -196,7 +198,7 @@ pub(super) fn crossing(
             return Ok(None);
         };
         let Some(ratio) = paired_ratio(&index, &sequential) else { return Ok(None) };
-        // How the time of an index scan grows: less than its rows where blocks come again.
+        // Exponent of an index scan's time by its rows: below 1 if blocks are read repeatedly.
         let log = ratio.value.ln();
         if let Some((earlier, at)) = before
             && (share.ln() - at).abs() > APART
@@ -229,7 +231,7 @@ pub(super) fn crossing(
     let [Some(now), Some(unit), Some(tuple), Some(operator)] = costs else { return Ok(None) };
     let planned_share = planned(site, table, [now, unit])?;
     let (advised, advised_share) = crossing_at(site, table, share, unit)?;
-    // A range has two comparisons.
+    // A range predicate has two comparisons.
     let cpu = table.rows / table.blocks as f64 * (tuple + 2.0 * operator);
     let warm = warm(site, table, share, progress)?;
     let mut page = unpaired_ratio(&cold, &warm).and_then(|ratio| PageCost::of(ratio, cpu));
@@ -253,7 +255,7 @@ pub(super) fn crossing(
     }))
 }
 
-/// The random_page_cost with which, beside that seq_page_cost, the planner changes at `share`, and the share at which it then does.
+/// The random_page_cost with which the planner changes at `share` if seq_page_cost is `unit`, and where it then does.
 fn crossing_at(
     site: &mut Site<'_>,
     table: &Table,
@@ -261,12 +263,12 @@ fn crossing_at(
     unit: f64,
 ) -> anyhow::Result<(f64, f64)> {
     let exact = halved(COSTS, |cost| is_by_index(site, table, share, [cost, unit]))?;
-    // No page at random is cheaper than one in sequence: what is cheaper still is memory, which is not what is measured.
+    // A random page never costs less than a sequential one: that would mean memory, which is not measured here.
     let cost = rounded(exact.max(unit));
     Ok((cost, planned(site, table, [cost, unit])?))
 }
 
-/// Seconds that a sequential scan takes from memory, round by round; nothing where it takes too long.
+/// Seconds of a sequential scan from memory, per round; empty if it takes too long.
 fn warm(
     site: &mut Site<'_>,
     table: &Table,
@@ -275,14 +277,14 @@ fn warm(
 ) -> anyhow::Result<Vec<f64>> {
     let Some(query) = Query::share(table, share) else { return Ok(Vec::new()) };
     site.drop_caches = false;
-    // The first fills it.
+    // The first round fills the cache.
     let found = site.rates(query, &[values(IN_SEQUENCE)], ROUNDS + 1, progress);
     site.drop_caches = true;
     Ok(found?
         .map_or_else(Vec::new, |rates| rates[0].iter().skip(1).map(|rate| 1.0 / rate).collect()))
 }
 
-/// Seconds that each scan takes for so large a share, in turn; none where one of them takes too long.
+/// Seconds of each scan for `share`, per round; none if one of them takes too long.
 fn times(
     site: &mut Site<'_>,
     table: &Table,
@@ -301,12 +303,12 @@ fn values(settings: [(&str, &str); 2]) -> Vec<Value> {
     settings.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
 }
 
-/// The share at which the planner changes to a sequential scan with that random_page_cost and seq_page_cost.
+/// The share at which the planner changes to a sequential scan with `costs`, random_page_cost and seq_page_cost.
 fn planned(site: &mut Site<'_>, table: &Table, costs: [f64; 2]) -> anyhow::Result<f64> {
     halved([1.0 / table.rows, 1.0], |share| is_by_index(site, table, share, costs))
 }
 
-/// Where in `range` something stops to hold, by halving logarithms; to a half of a percent.
+/// Where between `low` and `high` `holds` becomes false, by bisection of logarithms; to half a percent.
 fn halved(
     [low, high]: [f64; 2],
     mut holds: impl FnMut(f64) -> anyhow::Result<bool>,
@@ -336,18 +338,18 @@ fn is_by_index(
     Ok(query::find(query::root(&plan)?, "Seq Scan").is_none())
 }
 
-/// Ranges between the two shares for which the planner, free in its choice, has other plans with the advised value; beside them a
-/// count of all rows, if its plan changes too: a small index that is in memory is no reason to read the table.
+/// Ranges between the two shares for which the planner, free to choose, has other plans with the advised value; and a
+/// count of all rows if its plan changes too: it must not read the table in place of a small index in memory.
 ///
 /// # Errors
-/// What the server says of our own statements, or an interruption.
+/// A server error on our own statements, or an interruption.
 pub(super) fn between(
     site: &mut Site<'_>,
     table: &Table,
     crossing: &Crossing,
     [current, advised]: [&Value; 2],
 ) -> anyhow::Result<Vec<Query>> {
-    // At most three times as much: with the worse plan each run takes so much longer.
+    // At most three times the share: with the worse plan each run takes that much longer.
     let factor = (crossing.planned_share / crossing.share).clamp(1.0 / 3.0, 3.0);
     let mut queries = Vec::new();
     let share = |power| Query::share(table, (crossing.share * factor.powf(power)).min(0.9));
@@ -366,10 +368,10 @@ pub(super) fn between(
     Ok(queries)
 }
 
-/// To two digits, which is nearer than a tenth.
+/// Rounds to two digits, an error of less than a tenth.
 fn rounded(cost: f64) -> f64 {
     let scale = 10_f64.powf(cost.log10().floor() - 1.0);
-    // Written as text and read: no digits that come of the scale's own.
+    // Formatting and parsing drops the digits that come from the scale's own error.
     format!("{:.4}", (cost / scale).round() * scale).parse().unwrap_or(cost)
 }
 

@@ -1,16 +1,17 @@
-//! What the server has counted of its writes: why checkpoints began and what they wrote, where the background writer stopped,
-//! and what was left to sessions; beside that, how fast the disk takes a checkpoint's writes.
+//! The server's statistics of its writes: why checkpoints began and what they wrote, where the background writer
+//! stopped, and what was left to sessions; also how fast the disk takes a checkpoint's writes.
 //!
-//! No read-only query can show what these settings gain, and a proof of them would take a restart or an hour of somebody
-//! else's writes. So they are told, with the counts, and never set.
+//! No read-only query can show what these settings gain, and a proof would take a restart or an hour of the user's own
+//! writes. So they are reported, with the counts, and never set.
 //!
-//! Worked example: 37 of 40 checkpoints were requested, 400 GiB of WAL in 10 hours, a checkpoint every 5 minutes, completion
-//! target 0.9: 11.4 MiB/s times 300 s times 1.9 is 6.3 GiB, so `max_wal_size = 8GB`. They wrote 60,000 pages each, to be spread over
-//! 270 s; the disk takes 400 a second, 150 s of these: more than half, so `checkpoint_timeout = 600s`.
+//! Worked example: 37 of 40 checkpoints were requested, 400 GiB of WAL in 10 hours, a checkpoint every 5 minutes,
+//! completion target 0.9: 11.4 MiB/s times 300 s times 1.9 is 6.3 GiB, so `max_wal_size = 8GB`. They wrote 60,000 pages
+//! each, to be spread over 270 s; the disk takes 400 pages/s, so it is busy for 150 s: more than half, so
+//! `checkpoint_timeout = 600s`.
 //!
 //! Source:      PostgreSQL's documentation, "WAL Configuration", for what max_wal_size must hold, the WAL between two
-//!              checkpoints and of the part of the next that is being written; "Monitoring Database Activity" for who writes.
-//!              Before pg_stat_io, buffers_backend has the blocks in it by which tables grow, and says nothing here.
+//!              checkpoints and that of the written part of the next; "Monitoring Database Activity" for who writes.
+//!              Before pg_stat_io, buffers_backend includes the blocks by which tables grow, and is not used here.
 
 use std::fs;
 use std::time::Duration;
@@ -26,37 +27,38 @@ use crate::report::{Advice, AppliesTo, Record, numbers};
 use crate::statistics::median;
 use crate::units::shown_size;
 
-/// Fewer checkpoints, rounds that stopped early, or syncs of sessions say nothing.
+/// Fewer checkpoints, rounds that stopped early, or syncs by sessions are not evidence.
 const CHECKPOINTS_MIN: f64 = 5.0;
 const STOPPED_MIN: f64 = 100.0;
-/// What is rare is as it should be.
+/// Smaller shares are normal.
 const REQUESTED_SHARE: f64 = 0.1;
 const STOPPED_SHARE: f64 = 0.05;
 const WRITTEN_SHARE: f64 = 0.1;
-/// Fewer pages than this, which is 80 MiB, that sessions wrote say nothing.
+/// Fewer pages written by sessions, which is 80 MiB, are not evidence.
 const WRITTEN_MIN: f64 = 10_000.0;
-/// Most that is advised here: of bgwriter_lru_maxpages, in pages a round, bgwriter_lru_multiplier, and checkpoint_timeout, in seconds.
+/// Largest advised values: bgwriter_lru_maxpages (pages a round), bgwriter_lru_multiplier, checkpoint_timeout
+/// (seconds).
 const MAXPAGES: f64 = 1000.0;
 const MULTIPLIER: f64 = 10.0;
 const TIMEOUT_S: f64 = 3600.0;
 /// A disk that is busy for more than this part of a checkpoint's time has little left for readers.
 const BUSY: f64 = 0.5;
-/// Syncs at a checkpoint's end that take longer than this, in seconds, are felt.
+/// Syncs at a checkpoint's end that take longer than this, in seconds, are noticeable.
 const SYNC_S: f64 = 1.0;
 /// PostgreSQL's default since 14.
 const TARGET: f64 = 0.9;
 pub(super) const COMPLETION: &str = "checkpoint_completion_target";
-/// From so much shared memory on, in bytes, the tables of its pages matter.
+/// From this much shared memory on, in bytes, the size of its page tables matters.
 const SHARED_BYTES_MIN: u64 = 1 << 30;
 
-/// Since the server's statistics were reset.
+/// Counted since the server's statistics were reset.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Counts {
     timed: f64,
     requested: f64,
-    /// Checkpoints that were made: up to 17, with those for which there was nothing to write.
+    /// Completed checkpoints; up to 17 with those that had nothing to write.
     done: f64,
-    /// Pages that they wrote, and seconds in which they synced them.
+    /// Pages that they wrote, and seconds that they spent syncing them.
     pages: f64,
     sync_s: f64,
     checkpoints_s: f64,
@@ -64,9 +66,9 @@ pub(super) struct Counts {
     stopped: f64,
     cleaned: f64,
     bgwriter_s: f64,
-    /// Pages that sessions wrote to have room for others, where that is counted.
+    /// Pages that sessions wrote to free buffers, where the server counts that.
     by_sessions: Option<f64>,
-    /// Files that sessions synced since the checkpointer's queue was full.
+    /// Files that sessions synced because the checkpointer's queue was full.
     synced: f64,
     wal_bytes: f64,
     wal_s: f64,
@@ -74,7 +76,7 @@ pub(super) struct Counts {
 
 impl Counts {
     /// # Errors
-    /// What the server says of our own statement.
+    /// A server error on our own statement.
     pub(super) fn read(connection: &mut Connection, server: &Server) -> anyhow::Result<Counts> {
         let of_checkpoints = if server.major >= 17 {
             let done =
@@ -122,7 +124,7 @@ impl Counts {
         })
     }
 
-    /// What they say of `server`, whose checkpoints write to the main one of `disks`, a sentence each.
+    /// What the counts say about `server`, a sentence each; its checkpoints write to the main one of `disks`.
     pub(super) fn told(&self, server: &Server, disks: &[Disk]) -> Vec<String> {
         let set = |name: &str| server.setting(name)?.value.parse::<f64>().ok();
         let local = server.local.then(|| fs::read_to_string("/proc/meminfo").ok()).flatten();
@@ -137,13 +139,13 @@ impl Counts {
         told.into_iter().flatten().collect()
     }
 
-    /// Whether max_wal_size ends checkpoints before their time.
+    /// Whether max_wal_size triggers checkpoints early.
     fn checkpoints(&self, set: &dyn Fn(&str) -> Option<f64>) -> Option<String> {
         let limit_mb = set("max_wal_size")?;
         let span = 1.0 + set(COMPLETION)?;
         let timeout_s = set("checkpoint_timeout")?;
         let all = self.timed + self.requested;
-        // A CHECKPOINT or a backup requests one too, with any amount of WAL.
+        // A CHECKPOINT or a backup also requests one, after any amount of WAL.
         let by_wal = self.wal_bytes * span / (limit_mb * MIB);
         let is_full = self.requested >= CHECKPOINTS_MIN
             && self.requested > all * REQUESTED_SHARE
@@ -152,7 +154,7 @@ impl Counts {
             return None;
         }
         let rate = self.wal_bytes / self.wal_s;
-        // More than the average tells is written while checkpoints come early.
+        // While checkpoints come early, more is written than the average rate says.
         let wanted_mb = (rate * timeout_s * span / MIB).max(2.0 * limit_mb);
         Some(format!(
             "max_wal_size = '{}GB' is worth trying: {} of {all} checkpoints in {} were requested, most of them since \
@@ -166,7 +168,7 @@ impl Counts {
         ))
     }
 
-    /// Whether a disk that takes so many bytes of a checkpoint's writes in so many pages a second, round by round, has time enough
+    /// Whether a disk that took checkpoint-like writes, `bytes` of them at `rates` pages/s per round, has enough time
     /// for all of them.
     fn pace(
         &self,
@@ -207,7 +209,7 @@ impl Counts {
         ))
     }
 
-    /// Whether what checkpoints write is heaped up in the page cache until they sync it.
+    /// Whether the writes of checkpoints accumulate in the page cache until the sync.
     fn syncs(&self, set: &dyn Fn(&str) -> Option<f64>) -> Option<String> {
         let each_s = self.sync_s / self.done;
         let is_heaped = set("checkpoint_flush_after")? == 0.0 && self.done >= CHECKPOINTS_MIN;
@@ -221,7 +223,7 @@ impl Counts {
         })
     }
 
-    /// Whether the background writer leaves to sessions what it is there for, and why.
+    /// Whether the background writer leaves its work to sessions, and why.
     fn background_writer(&self, set: &dyn Fn(&str) -> Option<f64>) -> Option<String> {
         if self.synced >= STOPPED_MIN {
             return Some(format!(
@@ -259,7 +261,7 @@ impl Counts {
     }
 }
 
-/// To spread checkpoints as by default, where less is `set` and the measurement of `disk` shows what that gains readers.
+/// Proposes the default spread of checkpoints if `set` is less and the measurement of `disk` shows that readers gain.
 pub(super) fn spread(set: &Setting, disk: &Disk) -> Option<Proposal> {
     let mut verdicts = disk.report.as_ref()?.verdicts.iter();
     let verdict = verdicts.find(|it| it.experiment == "checkpoint" && it.entrant == "spread");
@@ -275,12 +277,12 @@ pub(super) fn spread(set: &Setting, disk: &Disk) -> Option<Proposal> {
     Some(disk.unproved("no read-only statement uses it", advice))
 }
 
-/// Whether checkpoints are to be done sooner than by default.
+/// Whether checkpoints are spread less than by default.
 pub(super) fn is_hasty(set: &Setting) -> bool {
     set.value.parse::<f64>().is_ok_and(|it| it < TARGET)
 }
 
-/// How many bytes were written to `disk` as PostgreSQL's checkpoints write them, and in how many pages a second, round by round.
+/// Bytes written to `disk` the way PostgreSQL's checkpoints write them, and the rate in pages/s, per round.
 fn bursts(disk: &Disk) -> Option<(u64, Vec<f64>)> {
     let is_alone = |it: &&Record| {
         it.experiment == "checkpoint" && it.cell.get("foreground") == Some(&false.into())
@@ -298,7 +300,7 @@ fn since(seconds: f64) -> String {
 
 const MIB: f64 = 1_048_576.0;
 
-/// Whether the shared memory could lie in huge pages, of which `meminfo` tells, and does not.
+/// Whether the shared memory could be in huge pages, according to `meminfo`, and is not.
 fn huge_pages(set: &dyn Fn(&str) -> Option<f64>, meminfo: &str) -> Option<String> {
     let field = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -394,9 +396,9 @@ mod tests {
             assert!(busy.contains(words), "{words}: {busy}");
         }
         assert!(told(&by_time, 500.0).ends_with("needs to be longer for them."), "120 s");
-        // Those that come of WAL come as soon as before.
+        // Those that WAL requests come as early as before.
         assert!(!told(&counts(), 400.0).contains("worth trying"));
-        // Every two minutes there are 108 s.
+        // One every two minutes has 108 s.
         let often =
             Counts { done: 300.0, pages: 300.0 * 60_000.0, timed: 300.0, ..by_time.clone() };
         assert!(
@@ -463,7 +465,7 @@ mod tests {
         let most =
             |name: &str| if name == "bgwriter_lru_maxpages" { Some(1000.0) } else { set(name) };
         assert_eq!(counts().background_writer(&most), None);
-        // Before 16 nobody counts, a few say nothing, and one that is off is off.
+        // Before 16 it is not counted, a few pages are not evidence, and a background writer that is off stays off.
         let uncounted = Counts { by_sessions: None, ..rare.clone() };
         let few = Counts { by_sessions: Some(9_000.0), pages: 0.0, cleaned: 0.0, ..rare.clone() };
         for quiet in [&uncounted, &few] {

@@ -1,8 +1,8 @@
-//! The disks under a server's tablespaces, and what the laboratory says of them.
+//! The disks under a server's tablespaces, and what the laboratory measures on them.
 //!
 //! Tablespaces on one device share it, so one setting is right for all of them. A disk is measured in a directory
-//! beside the server's own, on the same filesystem: nothing is ever made inside of a data directory, where a backup
-//! would take it along.
+//! beside the server's own, on the same filesystem: nothing is ever created inside a data directory, where a backup
+//! would include it.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,27 +20,27 @@ use crate::report::{Advice, AppliesTo, Report};
 use crate::run;
 use crate::units::shown_size;
 
-/// How long the experiments take on a disk, in seconds, about.
+/// Approximate duration of the experiments on a disk, in seconds.
 const SECONDS: u32 = 75;
 
-/// And for each way of reading beside the first, and for readers beside checkpoints.
+/// Additional seconds for each backend after the first, and for readers beside checkpoints.
 const SECONDS_MORE: u32 = 15;
 const SECONDS_READERS: u32 = 25;
 
 /// Tablespaces on one device.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// What it is called: the device, or else the filesystem.
+    /// The device's name, or else the filesystem's.
     pub(super) name: String,
     pub(super) tablespaces: Vec<u32>,
-    /// Whether what has no tablespace of its own is here.
+    /// Whether pg_default, for everything without a tablespace of its own, is here.
     pub(super) is_main: bool,
-    /// A directory on it that is in no data directory, or why there is none, unless that is told already.
+    /// A directory on it outside of every data directory, or why there is none, unless that is already reported.
     pub(super) room: Result<PathBuf, Option<String>>,
     pub(super) report: Option<Report>,
 }
 
-/// Each disk with its tablespaces, the main one first. Where disks cannot be seen all are taken for one.
+/// Each disk with its tablespaces, the main one first. All disks that cannot be seen are treated as one.
 pub(super) fn of(server: &Server) -> Vec<Disk> {
     let mut disks: Vec<Disk> = Vec::new();
     for tablespace in &server.tablespaces {
@@ -78,7 +78,7 @@ fn name(storage: &Storage) -> String {
     profile.or_else(device).or_else(mount).unwrap_or_else(|| storage.directory.clone())
 }
 
-/// The nearest directory above both `directory` and the data directory `closed` that is on the filesystem of the first.
+/// The nearest directory above both `directory` and the data directory `closed`, on the filesystem of the first.
 fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
     let device = |path: &Path| std::fs::metadata(path).map(|facts| facts.dev()).ok();
     let own = directory.ancestors().find_map(device);
@@ -91,10 +91,10 @@ fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
 }
 
 impl Disk {
-    /// Measures it, if the user agrees. Returns why not, if it is not measured, or that it was faster at first.
+    /// Measures it, if the user agrees. Returns why it was not measured, or that it was faster at first (a burst).
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) where there is no room, or an interruption.
+    /// [`BadInput`](crate::BadInput) if there is not enough space, or an interruption.
     pub(super) fn measure(
         &mut self,
         server: &Server,
@@ -139,7 +139,7 @@ impl Disk {
         Ok(told)
     }
 
-    /// What its measurement advises `server` about `setting`, or found to be good already.
+    /// What its measurement advises `server` for `setting`, which may already be set.
     pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&Advice> {
         let applies = applies_to(server);
         let fits = |to| [applies, AppliesTo::Postgres, AppliesTo::BlockDevice].contains(&to);
@@ -147,7 +147,7 @@ impl Disk {
         advice.iter().find(|one| one.setting == setting && fits(one.applies_to))
     }
 
-    /// What it was measured to gain and `why` no query can show.
+    /// A proposal of a measured gain; `why`: the reason why no query can prove it.
     pub(super) fn unproved(&self, why: &str, advice: Advice) -> Proposal {
         let not_applied =
             Some(format!("measured on {} and not proved on the server: {why}", self.name));
@@ -155,7 +155,7 @@ impl Disk {
     }
 }
 
-/// Which of the laboratory's advice is for `server`.
+/// Which part of the laboratory's advice applies to `server`.
 pub(super) fn applies_to(server: &Server) -> AppliesTo {
     match server.setting("io_method").map(|setting| setting.value.as_str()) {
         _ if server.major < 18 => AppliesTo::Postgres14To17,
@@ -177,11 +177,11 @@ mod tests {
         let whole = |path: PathBuf| path.canonicalize().unwrap();
         let room = beside(&whole(data.join("base")), &whole(data.clone())).unwrap();
         assert_eq!(room, whole(scratch.path().to_owned()));
-        // A tablespace elsewhere: beside it.
+        // A tablespace elsewhere is measured beside it.
         let elsewhere = scratch.path().join("fast/space");
         std::fs::create_dir_all(&elsewhere).unwrap();
         assert_eq!(beside(&elsewhere, &data).unwrap(), scratch.path().join("fast"));
-        // On a filesystem of its own there is no room beside it.
+        // A separate filesystem has no room beside it.
         let told = beside(Path::new("/proc/sys"), Path::new("/proc/sys"))
             .and_then(|_| beside(Path::new("/proc"), Path::new("/proc")));
         assert!(told.is_err());

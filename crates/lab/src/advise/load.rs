@@ -1,14 +1,14 @@
-//! The load of the server while it is measured: it stops before others suffer for it.
+//! The load of the server while it is measured: the run stops before others suffer from it.
 //!
-//! A session of its own looks four times a second at what the sessions of others do and how far standbys are behind;
-//! first for a second in which nothing is measured, then all the time. The mean number of sessions that wait is also how
-//! long all of them together wait in a second, which is why waits are counted and not timed.
-//! Worked example: with at most 3 sessions at work before, more than 10 on the mean of two seconds stop the run.
+//! A separate session samples four times a second what other sessions do and how far standbys lag; first for a second
+//! in which nothing is measured, then throughout. The mean number of waiting sessions is also the time that all of them
+//! together wait per second, so waits are counted and not timed. Worked example: with at most 3 active sessions before,
+//! a mean of more than 10 over two seconds stops the run.
 //!
-//! Invariants:  [ADL-1] what was there before the start, however much it is, is no reason to stop
-//!              [ADL-2] a single look is none either
-//! Concurrency: a thread looks; it stops the run as Ctrl-C would, so that all that is done then is done here too.
-//! Failure:     where the load cannot be seen any more, the run stops as well.
+//! Invariants:  [ADL-1] load that was there before the start, however high, is no reason to stop
+//!              [ADL-2] nor is a single sample
+//! Concurrency: a thread samples; it stops the run the way Ctrl-C does, so the same cleanup runs.
+//! Failure:     if the load can no longer be observed, the run stops as well.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,24 +23,24 @@ use crate::interrupt;
 use crate::libpq::{Config, rows, session};
 use crate::units::shown_size;
 
-/// Between two looks; looks before the start; looks whose mean counts.
+/// Interval between samples; samples before the start; samples that the mean is taken of.
 const LOOK: Duration = Duration::from_millis(250);
 const BEFORE: usize = 4;
 const WINDOW: usize = 8;
 
-/// More than twice as much as before is too much, once it is so much more. A server without load may get some.
+/// The limit is twice the load from before plus this, in sessions or bytes: an idle server may get some load.
 const MORE: f64 = 2.0;
 const MORE_ACTIVE: f64 = 4.0;
 const MORE_WAITING: f64 = 2.0;
 const MORE_LAG: f64 = 16.0 * 1024.0 * 1024.0;
 
-/// What others do.
+/// A sample of what others do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
     /// Sessions that run a statement, and those of them that wait for a lock, a latch or the disk.
     active: f64,
     waiting: f64,
-    /// Bytes of WAL that the furthest standby has not replayed, or of a standby, that it has and has not replayed.
+    /// Bytes of WAL that the furthest standby has not replayed; on a standby, bytes received and not replayed.
     lag: f64,
 }
 
@@ -62,7 +62,7 @@ impl Sample {
     }
 }
 
-/// Why to stop, if `now` is too much for what was `before` [ADL-1].
+/// The reason to stop, if `now` is too much compared with `before` [ADL-1].
 fn suffers(before: &[Sample], now: &VecDeque<Sample>) -> Option<String> {
     if now.len() < WINDOW {
         return None; // [ADL-2]
@@ -87,7 +87,7 @@ fn suffers(before: &[Sample], now: &VecDeque<Sample>) -> Option<String> {
     })
 }
 
-/// The load is watched as long as this is there.
+/// Watches the load until it is dropped.
 #[derive(Debug)]
 pub(super) struct Load {
     ended: Arc<AtomicBool>,
@@ -96,10 +96,10 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Looks at how it is, for a second, and watches from then on.
+    /// Samples the load for a second, then watches it from another thread.
     ///
     /// # Errors
-    /// What the server says, or an interruption.
+    /// A server error, or an interruption.
     pub(super) fn watch(config: &Config) -> anyhow::Result<Load> {
         let mut client = session(config)?;
         let mut before = Vec::new();
@@ -129,7 +129,7 @@ impl Load {
         Ok(Load { ended, why, thread: Some(thread) })
     }
 
-    /// Why the run was stopped, if it was for this.
+    /// Why the load stopped the run, if it did.
     pub(super) fn stopped(&self) -> Option<&str> {
         self.why.get().map(String::as_str)
     }

@@ -1,9 +1,10 @@
-//! io_method: by what PostgreSQL 18 has its reads made, and what the disk's measurement says of the other ways.
+//! io_method: how PostgreSQL 18 performs reads, and what the disk's measurement says about the other methods.
 //!
-//! It counts from a restart on, and to restart somebody's server is not for us: no value is proved there, and none is set. What is told is what
-//! is set, which methods the server was built with, and, where the disk was measured, the rates of reading alike, as many blocks
-//! prefetched as effective_io_concurrency has it. Worked example: 16 ahead, three workers 21,000 blocks/s, io_uring 48,000 in
-//! the same rounds: io_uring is worth a restart, if the processor time that it takes from the backends is there.
+//! It takes effect after a restart, and restarting the user's server is not for us: no value is proved, and none is
+//! set. The report gives the present method, those that the server was built with, and, if the disk was measured, the
+//! rates of equivalent reads with as many blocks prefetched as effective_io_concurrency says. Worked example: at depth
+//! 16, three workers read 21,000 blocks/s and io_uring 48,000 in the same rounds: io_uring is worth a restart, if the
+//! backends can spare the processor time that it takes from them.
 //!
 //! Source:      PostgreSQL's documentation, "Resource Consumption", for what the methods are.
 
@@ -18,40 +19,40 @@ use crate::statistics::{median, paired_ratio};
 const METHOD: &str = "io_method";
 const WORKERS: &str = "io_workers";
 
-/// PostgreSQL's methods, and the laboratory's backends that read alike.
+/// PostgreSQL's methods, and the laboratory's backends that read in the same way.
 const METHODS: [(&str, &str); 3] = [("worker", "threads"), (URING, "uring"), ("sync", "sync")];
 const URING: &str = "io_uring";
 
-/// What a server that is to start with io_uring needs besides.
+/// What else a server needs to start with io_uring.
 const NEEDS: &str = "; the server does not start with it unless its user may use it: see before that kernel.io_uring_disabled is 0 where \
                      it runs, that no seccomp profile of a container forbids it, and that `ulimit -n` of the server's user leaves a ring, \
                      which is an open file, for each backend";
 
-/// Of PostgreSQL 18, for what is not a number.
+/// Defaults of PostgreSQL 18, for values that are not numbers.
 const DEFAULT_DEPTH: u64 = 16;
 const DEFAULT_WORKERS: u64 = 3;
 
-/// The laboratory's backends by which the disk of `server` is measured: hints up to 17, and then what it was built with.
+/// The laboratory's backends for the disk of `server`: hints up to 17, then those for the methods it was built with.
 pub(super) fn backends(server: &Server) -> Vec<&'static str> {
     let Some(setting) = server.setting(METHOD) else { return vec!["sync"] };
     let is_there = |(method, _): &&(&str, &str)| setting.choices.iter().any(|it| it == method);
     METHODS.iter().filter(is_there).map(|(_, backend)| *backend).collect()
 }
 
-/// What `disk` says of `server`'s method: another one that reads surely faster, or else a sentence.
+/// What `disk` says about `server`'s method: another one that reads significantly faster, or else a sentence.
 pub(super) fn told(server: &Server, disk: &Disk) -> Option<Result<Proposal, String>> {
     let set = server.setting(METHOD)?;
     let number = |name: &str| server.setting(name).and_then(|it| it.value.parse::<u64>().ok());
     let depth = number(EFFECTIVE).unwrap_or(DEFAULT_DEPTH);
     let workers = number(WORKERS).unwrap_or(DEFAULT_WORKERS);
     let compared = disk.report.as_ref().and_then(|report| compared(report, set, depth, workers));
-    // Kernels before 6.6 have no such switch.
+    // Kernels before 6.6 do not have this switch.
     let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
     let is_barred = switch.is_ok_and(|it| it.trim() != "0");
     Some(proposed(set, &disk.name, compared, is_barred))
 }
 
-/// What follows of what was `compared` on a `disk`, where the kernel bars from io_uring or does not.
+/// The conclusion from what was `compared` on a `disk`; `is_barred`: the kernel forbids io_uring.
 fn proposed(
     set: &Setting,
     disk: &str,
@@ -88,9 +89,8 @@ fn proposed(
     }
 }
 
-/// The methods' rates at the largest depth up to `depth` at which the one that is `set` was measured beside another, of workers as many as
-/// are set: the advice to take another one than is `set`, if that is
-/// surely faster, and all rates.
+/// The methods' rates at the largest depth up to `depth` at which the method that is `set`, with `workers` workers, was
+/// measured beside another: the advice to take another method, if that is significantly faster, and all rates.
 fn compared(
     report: &Report,
     set: &Setting,
@@ -135,14 +135,14 @@ fn compared(
     Some((Advice::worth_it("depth", (AppliesTo::Postgres, METHOD), change, gain, evidence), told))
 }
 
-/// Whether it says something about the disk: it was cold in all rounds, and did not fail, as its remarks say.
+/// Whether it is evidence about the disk: cold in all rounds, and without failure, by its remarks.
 fn is_evidence(record: &Record) -> bool {
     let is_against =
         |it: &String| ["not cold", "not measured"].iter().any(|why| it.starts_with(why));
     !record.rounds.is_empty() && !record.remarks.iter().any(is_against)
 }
 
-/// Round by round; those of one round were measured side by side.
+/// Blocks/s per round; those of one round were measured side by side.
 fn rates(record: &Record) -> Vec<f64> {
     let rate = |round: &serde_json::Map<String, Value>| round.get("blocks_per_s")?.as_f64();
     record.rounds.iter().filter_map(rate).collect()
@@ -195,17 +195,17 @@ mod tests {
             ),
             "{told}"
         );
-        // With more workers nothing is faster, also where so many were measured at a smaller depth only.
+        // With more workers nothing is faster, even if that many were measured only at a smaller depth.
         assert!(found(&set("worker"), 16, 8).0.is_none());
         assert!(found(&set("worker"), 64, 8).0.is_none());
-        // Where not so many were measured, nothing is said.
+        // If that many were not measured, there is no result.
         assert!(compared(&report, &set("worker"), 16, 2).is_none());
         assert!(compared(&report, &set("worker"), 16, 5).is_none());
         assert!(compared(&report, &set("worker"), 8, 3).is_none());
         assert_eq!(found(&set("sync"), 16, 8).0.unwrap().advised, "worker");
         assert!(found(&set("io_uring"), 64, 3).0.is_none());
 
-        // Only where the kernel lets, and never without what else it needs.
+        // Only if the kernel permits it, and never without its other requirements.
         let of = |is_barred| {
             let compared = compared(&report, &set("worker"), 16, 3);
             proposed(&set("worker"), "vda", compared, is_barred)
@@ -217,7 +217,7 @@ mod tests {
         let not = proposed(&set("sync"), "vda", sync, true).unwrap().not_applied.unwrap();
         assert!(!not.contains("seccomp"), "{not}");
 
-        // What was in memory or failed is no evidence.
+        // What was in memory or failed is not evidence.
         for remark in ["not cold: 5 of 9 pages", "not measured after 1 rounds: it failed"] {
             let mut report = report.clone();
             for record in report.records.iter_mut().filter(|it| it.cell_text("backend") == "uring")

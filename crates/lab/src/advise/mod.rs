@@ -1,10 +1,10 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
-//! How a run goes: `libpq` reaches the server, `server` looks at it, `disks` measures what is under
-//! its tablespaces if the user agrees, `propose` tries values that follow from that by the queries of `query`
-//! as `prove` has it, and `told` says what came of it. Only `apply` changes anything, and only when asked.
+//! A run: `libpq` connects to the server, `server` inspects it, `disks` measures the disks under its tablespaces if the
+//! user agrees, `propose` tries values that follow from that with the queries of `query`, compared as `prove`
+//! describes, and `told` reports the result. Only `apply` changes anything, and only on request.
 //!
-//! Invariants:  [ADP-1] what was not proved on the server is told, and never set
+//! Invariants:  [ADP-1] what was not proved on the server is reported, and never set
 
 mod apply;
 mod cold;
@@ -41,13 +41,13 @@ use query::Query;
 use reads::Reads;
 use server::{Identity, Server};
 
-/// The name of our sessions.
+/// The application name of our sessions.
 const APPLICATION: &str = "forebay advise";
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-advise/2";
 
-/// What a run found.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 struct Findings<'s> {
     schema: &'static str,
@@ -60,22 +60,22 @@ struct Findings<'s> {
     reads: Reads,
     counts: Counts,
     proposals: Vec<Proposal>,
-    /// Every comparison of a proof, new with old.
+    /// Every comparison of a proof, new value with old.
     verdicts: Vec<Verdict>,
     records: Vec<Record>,
-    /// Where scans of a table cross, for each disk where that was measured.
+    /// Where scans of a table cross, for each disk where this was measured.
     crossings: Vec<costs::Crossing>,
     /// The laboratory's reports of the disks.
     disks: Vec<Report>,
     /// What was tried and is not proposed, what was left out, and why.
     remarks: Vec<String>,
-    /// Somebody's own queries, where they were used.
+    /// The file of the user's queries, if there is one.
     queries: Option<PathBuf>,
-    /// What --apply came to.
+    /// The result of measuring again after --apply.
     after: Option<After>,
 }
 
-/// What `--from` takes of it.
+/// What `--from` reads of it.
 #[derive(Debug, Deserialize)]
 struct Earlier {
     schema: String,
@@ -94,9 +94,9 @@ struct Measured {
 /// A setting to change.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Proposal {
-    /// The tablespace whose setting it is, quoted; none of the whole server's.
+    /// The tablespace that the setting belongs to, quoted; none for the whole server.
     tablespace: Option<String>,
-    /// Whether queries on this server have shown it.
+    /// Whether queries on this server have proved it.
     proved: bool,
     /// Why `--apply` does not set it.
     not_applied: Option<String>,
@@ -104,10 +104,10 @@ struct Proposal {
     advice: Advice,
 }
 
-/// Carries it out.
+/// Runs the command.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`interrupt::Interrupted`], or what went wrong.
+/// [`BadInput`](crate::BadInput), [`interrupt::Interrupted`], or any other failure.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
     let mut load = None;
@@ -132,7 +132,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
     let queries = args.queries.as_deref().map(query::File::read).transpose()?;
     let config = libpq::config(args.dsn.as_deref(), APPLICATION)?;
     if args.rollback {
-        // What bars looking at the server does not bar taking back.
+        // What prevents inspecting the server must not prevent taking back.
         let identity = Identity::read(&mut libpq::session(&config)?)?;
         apply::rollback(&config, &apply::state_file(&identity, args.state.as_deref())?)?;
         return output::print("What --apply has set is taken back.\n");
@@ -186,7 +186,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Looks, measures, proves, and says what came of it.
+/// Inspects, measures, proves, and reports the result.
 fn measured<'s>(
     args: &PostgresArgs,
     config: &Config,
@@ -227,7 +227,7 @@ fn measured<'s>(
         queries: args.queries.clone(),
         after: None,
     };
-    // What was found is printed also if it could not be written: it took a minute.
+    // The findings are printed even if they could not be written, because they took a minute to measure.
     let saved = findings.save(args);
     output::print(&told::findings(&findings, output::look()))?;
     saved?;
@@ -238,7 +238,7 @@ fn measured<'s>(
 }
 
 impl Findings<'_> {
-    /// Writes the files that are asked for.
+    /// Writes the requested files.
     fn save(&self, args: &PostgresArgs) -> anyhow::Result<()> {
         if let Some(path) = &args.json {
             output::save(path, &(serde_json::to_string_pretty(self)? + "\n"))?;
@@ -267,7 +267,7 @@ impl Earlier {
         }
     }
 
-    /// The same, if it ran on `server`.
+    /// Checks that it was measured on `server`.
     fn of(self, server: &Identity) -> anyhow::Result<Earlier> {
         if let Some(how) = self.server.identity.differs(server) {
             bad_input!("--from: the advice is of another server: {how}");

@@ -1,10 +1,10 @@
-//! The page of a run: what was found, drawn as the laboratory draws its own reports.
+//! The page of a run: its findings, drawn as the laboratory draws its own reports.
 //!
-//! It is a report of the laboratory, so that its templates serve, whose settings are those that are proved; what is not
-//! stands apart, among the details.
+//! It is a report of the laboratory, so that the same templates apply. Its settings are those that are proved; the
+//! others are separate, among the details.
 //!
-//! Invariants:  [PAG-1] among the settings worth changing is nothing that was not proved on the server
-//!              [PAG-2] how the server was reached, which may hold a password, is not in it
+//! Invariants:  [PAG-1] the settings worth changing include nothing that was not proved on the server
+//!              [PAG-2] the page does not say how the server was reached, which may include a password
 
 use serde_json::Value;
 
@@ -66,7 +66,7 @@ pub(super) fn page(findings: &Findings<'_>, args: &PostgresArgs) -> anyhow::Resu
     html::render(&kind, &report, &sections)
 }
 
-/// What repeats the run where PGHOST and the like lead to the same server [PAG-2].
+/// The command that repeats the run, provided that PGHOST and the like lead to the same server [PAG-2].
 fn command(server: &Server, args: &PostgresArgs) -> String {
     let (rounds, seed) = (args.rounds.to_string(), args.seed.to_string());
     let dsn = format!("port={} dbname={}", server.identity.port, server.database);
@@ -82,7 +82,7 @@ fn command(server: &Server, args: &PostgresArgs) -> String {
     shlex::try_join(words).unwrap_or_default()
 }
 
-/// With whose setting it is, where that is not the whole server's.
+/// With the tablespace in the setting's name, if it is not for the whole server.
 fn advice(proposal: &Proposal) -> Advice {
     let mut advice = proposal.advice.clone();
     if let Some(name) = &proposal.tablespace {
@@ -91,7 +91,7 @@ fn advice(proposal: &Proposal) -> Advice {
     advice
 }
 
-/// The search: what each query did under each value, a plot for each setting.
+/// The search: the rates of each query under each value, one plot per setting.
 fn tried(records: &[Record]) -> Section {
     let searched: Vec<&Record> =
         records.iter().filter(|it| word(it, "phase") == Some("search")).collect();
@@ -99,7 +99,7 @@ fn tried(records: &[Record]) -> Section {
     let settings = settings.filter(|it| !["phase", "query"].contains(&it.as_str()));
     let settings = unique(&settings.cloned().collect::<Vec<_>>());
     let plots = settings.iter().map(|setting| search_of(setting, &searched));
-    // How a scan was had that crosses another has one value, and makes no line.
+    // The settings that force a scan for a crossing have one value, and make no line.
     let plots = plots.filter(|it| it.ticks.len() > 1);
     let parts: Vec<Part> = plots.map(Part::Plot).collect();
     Section {
@@ -121,7 +121,7 @@ fn search_of(setting: &str, searched: &[&Record]) -> Plot {
         searched.iter().copied().filter(|it| it.cell.contains_key(setting)).collect();
     let mut values =
         unique(&searched.iter().filter_map(|it| word(it, setting)).collect::<Vec<_>>());
-    // Names of libraries stay in the order in which they were tried.
+    // Names of libraries keep the order in which they were tried.
     values.sort_by_key(|value| value.parse::<u64>().unwrap_or(0));
     let names = unique(&searched.iter().filter_map(|it| word(it, "query")).collect::<Vec<_>>());
     let point = |record: &&Record| {
@@ -158,7 +158,7 @@ fn apart(unproved: &[&Proposal]) -> Section {
     }
 }
 
-/// The server: its settings, its tablespaces, and what it has read itself.
+/// The server: its settings, its tablespaces, and its own statistics of reads.
 fn seen(server: &Server, reads: Vec<String>) -> Section {
     let cell = |text: &str| TableCell::new(text);
     let settings = Table::of(

@@ -1,10 +1,10 @@
-//! What is tried on the server, and what comes of it.
+//! What is tried on the server, and the resulting proposals.
 //!
-//! effective_io_concurrency is searched on a ladder to which the disk's measurement adds its own value, for each disk
-//! that has tables, and proved; so are, on the main disk, io_combine_limit and the extension's distance_max.
-//! random_page_cost is reckoned by `costs` and proved. The extension `forebay`, where it can be loaded, is proved by switching it off
-//! and on. What no query can show, since no read-only statement uses it or since it needs a restart, is
-//! told with the disk's measurement as its evidence, and stays unproved.
+//! effective_io_concurrency is searched on a ladder, to which the disk's measurement adds its own value, and proved,
+//! for each disk that has tables; so are, on the main disk, io_combine_limit and the extension's distance_max.
+//! random_page_cost is computed by `costs` and proved. The extension `forebay`, if it can be loaded, is proved by
+//! switching it off and on. What no query can show, because no read-only statement uses it or because it needs a
+//! restart, is reported with the disk's measurement as its evidence, and stays unproved.
 
 use super::Proposal;
 use super::costs::{self, Crossing};
@@ -24,13 +24,13 @@ use crate::report::{Advice, AppliesTo, Record, Verdict};
 use crate::statistics::{BOUND, Judgement};
 use crate::units::shown_size;
 
-/// Tables of a disk by which its settings are proved.
+/// Number of tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
 
-/// Shapes that use effective_io_concurrency on every version; of somebody's own queries any may.
+/// Shapes that use effective_io_concurrency on every version; any of the user's queries may.
 const USING_CONCURRENCY: &[Shape] = &[Shape::Bitmap, Shape::SparseBitmap, Shape::Given];
 
-/// Shapes that read several blocks at once, from 17 on; bitmap scans from 18 on.
+/// Shapes that read several blocks at once, from 17 on; bitmap scans do from 18 on.
 fn using_combining(server: &Server) -> &'static [Shape] {
     match server.major {
         18.. => &[Shape::Sequential, Shape::Bitmap, Shape::Given],
@@ -42,13 +42,13 @@ fn using_combining(server: &Server) -> &'static [Shape] {
 const USING_EXTENSION: &[Shape] =
     &[Shape::IndexRange, Shape::Bitmap, Shape::SparseBitmap, Shape::Join, Shape::Given];
 
-/// Shapes for which the planner weighs pages.
+/// Shapes for which the planner compares page costs.
 const USING_PAGE_COSTS: &[Shape] = &[Shape::Share, Shape::Given];
 
-/// What was found.
+/// The results.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// By which the server's settings were proved, with what they have not read yet.
+    /// The queries by which the server's settings were proved, with the parts that they have not read yet.
     pub(super) queries: Vec<Query>,
     pub(super) proposals: Vec<Proposal>,
     pub(super) verdicts: Vec<Verdict>,
@@ -60,7 +60,7 @@ pub(super) struct Found {
 /// Tries everything that may be advised.
 ///
 /// # Errors
-/// What the server says of our own statements, or an interruption.
+/// A server error on our own statements, or an interruption.
 pub(super) fn all(
     args: &PostgresArgs,
     config: &Config,
@@ -86,7 +86,7 @@ pub(super) fn all(
     Ok(found)
 }
 
-/// What can be proved on each of `disks`.
+/// Tries what can be proved on each of `disks`.
 fn each_disk(
     args: &PostgresArgs,
     config: &Config,
@@ -97,7 +97,7 @@ fn each_disk(
 ) -> anyhow::Result<()> {
     for disk in disks {
         let mut queries = match given {
-            // Somebody's own queries read where they read: they are for the whole server's setting.
+            // The user's queries may read from any disk, so they are for the server's own setting.
             Some(given) if disk.is_main => given.to_vec(),
             Some(_) => continue,
             None => made(site, disk)?,
@@ -121,8 +121,8 @@ fn each_disk(
     Ok(())
 }
 
-/// What `changes`, which are in force, give: by the same `queries`, or by new ones for the same tables; for random_page_cost
-/// by those between the shares of its crossing. None where no query uses what they set.
+/// Measures what `changes`, which are in effect, gain: by the same `queries`, or by new ones for the same tables; for
+/// random_page_cost by those between the shares of its crossing. None if no query uses what they set.
 ///
 /// # Errors
 /// As [`all`].
@@ -143,12 +143,12 @@ pub(super) fn after(
             EFFECTIVE => (USING_CONCURRENCY, was),
             COMBINE => (using_combining(server), was),
             DISTANCE => (USING_EXTENSION, was),
-            // From memory it gains nothing.
+            // Reads from memory do not gain from it.
             RANDOM if args.drop_caches => {
                 crossed = Some([was.clone(), (RANDOM.to_owned(), change.advised.clone())]);
                 (USING_PAGE_COSTS, was)
             }
-            // What a session has loaded from its start, it can only switch off.
+            // A session can only switch off a library that was loaded at its start.
             PRELOAD if change.advised.split(", ").any(|word| word == "forebay") => {
                 (USING_EXTENSION, (ENABLED.to_owned(), "off".to_owned()))
             }
@@ -184,7 +184,7 @@ pub(super) fn after(
     site.after(before, (&mut queries, &using), args.rounds).map(Some)
 }
 
-/// The tables on `disk` for which the server's `setting` counts, largest first.
+/// The tables on `disk` to which the server's `setting` applies, largest first.
 fn tables_of<'s>(server: &'s Server, disk: &Disk, setting: &str) -> Vec<&'s Table> {
     let is_here = |table: &&Table| {
         let own = server.tablespace(table.tablespace).and_then(|it| it.own.get(setting));
@@ -193,7 +193,7 @@ fn tables_of<'s>(server: &'s Server, disk: &Disk, setting: &str) -> Vec<&'s Tabl
     server.tables.iter().filter(is_here).collect()
 }
 
-/// Queries of every shape on the largest tables of `disk` that the server plans as they are meant.
+/// Queries of every shape on the largest tables of `disk`, where the server plans them as intended.
 fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     for tablespace in site.server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid))
     {
@@ -226,14 +226,14 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// A number that a session may set, and what of it is tried besides what is set and what the disk's measurement advises.
+/// A numeric setting of a session, and the values tried besides the present one and that of the disk's measurement.
 struct Ladder {
     setting: &'static str,
     values: &'static [u32],
     using: &'static [Shape],
 }
 
-/// Which is tried on `disk`, in this order. A setting that a version does not know is not tried.
+/// The ladders for `disk`, in the order in which they are tried. Settings that the server lacks are left out.
 fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
     let mut ladders = vec![Ladder {
         setting: EFFECTIVE,
@@ -241,7 +241,7 @@ fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
         using: USING_CONCURRENCY,
     }];
     if disk.is_main {
-        // In blocks. More than 32 are for 18.
+        // In blocks. More than 32 need 18.
         let (setting, values) = (COMBINE, &[4, 16, 32]);
         ladders.push(Ladder { setting, values, using: using_combining(server) });
         let (setting, values) = (DISTANCE, &[64, 256, 1000]);
@@ -251,7 +251,7 @@ fn ladders(server: &Server, disk: &Disk) -> Vec<Ladder> {
     ladders
 }
 
-/// The best of a ladder, for the server or for the tablespaces on a disk of their own.
+/// Searches a ladder and proves the best value, for the server or for the tablespaces on another disk.
 fn climb(
     args: &PostgresArgs,
     site: &mut Site<'_>,
@@ -267,7 +267,7 @@ fn climb(
     let on_disk = disk.advice(server, name);
     let hoped = on_disk.map(|it| it.advised.clone());
     values.extend(hoped.as_ref().and_then(|value| value.parse::<u32>().ok()));
-    // From 18 on a value above this one is taken for it.
+    // From 18 on this limit also caps the effect of higher values.
     let limit = server.setting(COMBINE_MAX).filter(|_| name == COMBINE);
     if let Some(limit) = limit.and_then(|it| it.value.parse::<u32>().ok()) {
         values.push(limit);
@@ -316,7 +316,7 @@ fn climb(
     Ok(())
 }
 
-/// random_page_cost, from where scans of a table on `disk` cross.
+/// Proves random_page_cost, computed from where scans of a table on `disk` cross.
 fn page_costs(
     args: &PostgresArgs,
     site: &mut Site<'_>,
@@ -373,7 +373,7 @@ fn page_costs(
     let is_compared = |query: &&Query| proof.verdicts.iter().any(|it| it.row == query.label);
     let unknown = queries.iter().find(|query| query.shape == Shape::Count && !is_compared(query));
     let advice = kept(proof, &values[1], found);
-    // What it might make many times slower, nobody has seen.
+    // The count may become many times slower, and that was not measured.
     if let (Some(advice), Some(query)) = (&advice, unknown) {
         found.remarks.push(format!(
             "{RANDOM} = {} is not proposed: it could not be compared by the {}.",
@@ -389,7 +389,7 @@ fn page_costs(
     Ok(())
 }
 
-/// What is proposed for `disk` already, with which all else is tried.
+/// What is already proposed for `disk`; everything else is tried with it.
 fn proposed(found: &Found, server: &Server, disk: &Disk) -> Vec<Value> {
     let is_of_disk = |name: &String| {
         let mut here = disk.tablespaces.iter().filter_map(|oid| server.tablespace(*oid));
@@ -402,8 +402,8 @@ fn proposed(found: &Found, server: &Server, disk: &Disk) -> Vec<Value> {
     proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect()
 }
 
-/// Keeps --apply from what would count for tablespaces on other `disks` too, where it was not proved: a server's value is that of
-/// all that have none of their own.
+/// Keeps --apply from setting what would also apply to tablespaces on other `disks`, where it was not proved: the
+/// server's value applies to all that have none of their own.
 fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal]) {
     let others: Vec<u32> =
         disks.iter().filter(|it| !it.is_main).flat_map(|it| it.tablespaces.clone()).collect();
@@ -427,8 +427,8 @@ fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal])
     }
 }
 
-/// What was proved on `disk`, for the whole server only if that is the main one; else for its tablespaces, but not for
-/// those with a value of their own, whose tables were left out.
+/// Proposals of what was proved on `disk`: for the whole server only if that is the main one; otherwise for its
+/// tablespaces, except those with a value of their own, whose tables were left out.
 fn placed(
     tablespaces: &[Tablespace],
     disk: &Disk,
@@ -452,7 +452,7 @@ fn placed(
     here.map(|it| proposal(Some(it.name.clone()), Some(why.to_owned()))).collect()
 }
 
-/// The extension, where it is installed and is not loaded already.
+/// Tries the extension, if it is installed and not loaded already.
 fn extension(
     args: &PostgresArgs,
     config: &Config,
@@ -466,7 +466,7 @@ fn extension(
     else {
         return Ok(());
     };
-    // In a session of its own: what was loaded stays loaded.
+    // In a separate session, because a loaded library stays loaded.
     let mut connection = Connection::open(config)?;
     match connection.rows("load 'forebay'") {
         Ok(_) => {}
@@ -503,13 +503,13 @@ fn extension(
 
 const COMBINE: &str = "io_combine_limit";
 const COMBINE_MAX: &str = "io_max_combine_limit";
-/// Most that it may be, in blocks.
+/// Its maximum, in blocks.
 const COMBINE_MOST: u64 = 128;
 const DISTANCE: &str = "forebay.distance_max";
 const PRELOAD: &str = "session_preload_libraries";
 const ENABLED: &str = "forebay.enabled";
 
-/// That requests were the better the larger, up to the `limit` of what a session may set.
+/// A remark that larger requests were better up to `limit`, the most that a session may set.
 fn larger(limit: &Setting) -> Option<String> {
     let blocks = limit.value.parse::<u64>().ok().filter(|it| *it < COMBINE_MOST)?;
     let advised = (4 * blocks).min(COMBINE_MOST) * 8;
@@ -520,7 +520,7 @@ fn larger(limit: &Setting) -> Option<String> {
     ))
 }
 
-/// What a proof advises; where that is nothing, it is said why.
+/// The advice of a proof; if there is none, a remark says why.
 fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Advice> {
     if proof.advice.is_none() {
         let harmed = proof.verdicts.iter().find(|it| it.verdict == Judgement::Misses);
@@ -540,13 +540,13 @@ fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Adv
     proof.advice
 }
 
-/// Why ALTER SYSTEM would not count for a setting whose value comes from `source`.
+/// Why ALTER SYSTEM has no effect on a setting whose value comes from `source`.
 pub(super) fn overridden(source: &str) -> Option<String> {
     let counts = matches!(source, "default" | "configuration file");
     (!counts).then(|| format!("its value comes from: {source}, which hides what ALTER SYSTEM sets"))
 }
 
-/// What the measurement of `disk` advises and no query can show.
+/// What the measurement of `disk` advises and no query can prove.
 fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
     let settings = [
         (MAINTENANCE, "no read-only statement uses it"),
@@ -559,7 +559,7 @@ fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
             return None;
         }
         let advice = disk.advice(server, name)?.clone();
-        // The laboratory compares with the default, which may not be what is set.
+        // The laboratory compares with the default, which may differ from the present value.
         let current = match server.setting(name) {
             Some(setting) if Some(&setting.value) != advice.current.as_ref() => return None,
             Some(setting) => Some(setting.value.clone()),

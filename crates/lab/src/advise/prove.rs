@@ -1,19 +1,20 @@
-//! Proof on the server: queries run under settings as they are and as they would be, in turn.
+//! Proof on the server: queries run in turn under the present and the proposed settings.
 //!
-//! In a round each query runs once under each candidate ("arm"), one after the other in an order that is shuffled
-//! anew for every other round and turned about for the next, so that what slows the server down for a while slows all of them,
-//! and what one finds in memory that the one before has read is no luck of the draw. Which value is tried is found first
-//! (*search*); what it gains is then measured anew against the present one (*proof*), since
-//! the rounds by which the best was chosen are the lucky ones.
+//! In a round each query runs once under each candidate ("arm"), one after the other. The order is shuffled in every
+//! other round and reversed in the next. So a temporary slowdown of the server affects all arms, and none is favoured
+//! by chance because it finds in memory what the one before has read. A *search* first finds the value to try; a
+//! *proof* then measures its gain against the present one in new rounds, because the rounds by which the best was
+//! chosen overstate it.
 //!
-//! Made queries are compared by rows a second, for two parts of a table are not quite as large; somebody's own by
-//! how often they could be run a second.
+//! Made queries are compared by rows a second, because two parts of a table differ in size; the user's queries by runs
+//! a second.
 //!
 //! Invariants:  [PRV-1] a query runs in a read-only transaction that is rolled back, with a time limit
 //!              [PRV-2] the rounds of a proof are not those of the search
-//!              [PRV-3] what makes any query surely slower is not proposed, whatever it gains in another
-//!              [PRV-5] what --apply has set is measured again in a new session, as it counts there, not under SET LOCAL
-//! Failure:     a query that the server refuses or that takes too long is left out, and why is told.
+//!              [PRV-3] what makes any query significantly slower is not proposed, however much another one gains
+//!              [PRV-5] what --apply has set is measured again in a new session, as it takes effect there, not under
+//!              SET LOCAL
+//! Failure:     a query that the server refuses or that takes too long is left out, and the reason is reported.
 
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
@@ -33,88 +34,88 @@ use crate::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
 
-/// Rounds of a search: a knee is judged, not a gain. Where caches are dropped it gets more within this time while a value may be
-/// near the best or not; elsewhere they would take parts that no query has read from the proof. Only a slow disk takes all of it: at
-/// 300 requests a second it makes some ten rounds of the values that are left [PRV-9].
+/// Rounds of a search: it finds a knee, not a gain. With dropped caches it gets more within this time while it is open
+/// whether a value is near the best; otherwise they would use up parts that the proof needs unread. Only a slow disk
+/// takes all of it: at 300 requests a second it makes some ten rounds of the values that are left [PRV-9].
 const SEARCH_ROUNDS: u32 = 3;
 const SEARCH_ROUNDS_MOST: u32 = 16;
 const SEARCH_TIME: Duration = Duration::from_secs(60);
 
-/// A query is fitted to the disk by the fastest of so many runs, if they fit into this time.
+/// A query is fitted to the disk by the fastest of this many runs, if they fit into this time.
 const FITS: u32 = 3;
 const FIT_TIME: Duration = Duration::from_secs(2);
 
-/// A proof that is open after its rounds gets so many times as many, as far as they fit into this time.
+/// A proof that is open after its rounds gets up to this many times as many, if they fit into this time.
 const MORE: u32 = 4;
 const MORE_TIME: Duration = Duration::from_mins(2);
 
-/// What was in memory to more than this share says little of a disk.
+/// What is in memory to more than this share says little about a disk.
 pub(super) const CACHED: f64 = 0.3;
 
-/// A setting and its value, as one candidate has it.
+/// A setting and its value in one arm.
 pub(super) type Value = (String, String);
 
-/// How queries are run.
+/// Where and how queries run.
 pub(super) struct Site<'a> {
     pub(super) connection: Connection,
     pub(super) server: &'a Server,
     pub(super) statement_timeout: Duration,
-    /// Whether pages are let go before each query.
+    /// Whether pages are evicted before each query.
     pub(super) drop_caches: bool,
     pub(super) random: fastrand::Rng,
-    /// What was left out, and why; each once.
+    /// What was left out, and why; each remark once.
     pub(super) remarks: Vec<String>,
     pub(super) records: Vec<Record>,
-    /// Whether a table has been found in the kernel's page cache.
+    /// Whether a table was found in the page cache.
     pub(super) from_memory: bool,
 }
 
-/// What came of a query: a figure, or why there is none.
+/// The outcome of a query: its figures, or why there are none.
 enum Ran {
     Done(Run),
     LeftOut(Refused),
 }
 
-/// SQLSTATE of a statement that took too long.
+/// SQLSTATE of a statement that exceeds its time limit.
 const CANCELED: &str = "57014";
 
-/// What a proof came to.
+/// The result of a proof.
 #[derive(Debug)]
 pub(super) struct Proof {
     pub(super) verdicts: Vec<Verdict>,
-    /// None where nothing surely helps, or something surely harms.
+    /// None if there is no significant gain, or a query is significantly slower.
     pub(super) advice: Option<Advice>,
 }
 
 impl Proof {
-    /// What follows from the comparisons, and from what is gained on the whole.
+    /// The result of the comparisons and of the total gain.
     fn of(verdicts: Vec<Verdict>, gain: Option<Advice>) -> Proof {
         let harms = verdicts.iter().any(|verdict| verdict.verdict == Judgement::Misses);
         Proof { verdicts, advice: gain.filter(|_| !harms) } // [PRV-3]
     }
 }
 
-/// What came of measuring again after --apply.
+/// The result of measuring again after --apply.
 #[derive(Debug, Serialize)]
 pub(super) struct After {
-    /// What the queries together give of what they gave with the settings as they were; none where none could be run.
+    /// Speed of the queries together, relative to that with the settings from before; none if no query could run.
     pub(super) gain: Option<Estimate>,
     pub(super) evidence: String,
     pub(super) verdicts: Vec<Verdict>,
     pub(super) records: Vec<Record>,
     pub(super) remarks: Vec<String>,
-    /// Whether a table that was read was in the kernel's page cache: what is set for the disk gains nothing then.
+    /// Whether a table that was read was in the page cache: settings for the disk gain nothing then.
     pub(super) from_memory: bool,
 }
 
 impl After {
-    /// Whether there surely is a gain, and no harm.
+    /// Whether there is a significant gain, and no query is significantly slower.
     pub(super) fn is_there(&self) -> bool {
         self.gain.is_some_and(|gain| gain.low > 1.0 && gain.value > 1.0 / BOUND)
             && self.harmed().is_none()
     }
 
-    /// The first query that is surely slower than before.
+    /// The first query that is significantly slower than before.
     pub(super) fn harmed(&self) -> Option<&str> {
         let harmed = self.verdicts.iter().find(|it| it.verdict == Judgement::Misses);
         harmed.map(|it| it.row.as_str())
@@ -122,7 +123,7 @@ impl After {
 }
 
 impl<'a> Site<'a> {
-    /// Queries are run over `connection`, as `args` has it.
+    /// Runs queries over `connection`, with the options of `args`.
     pub(super) fn new(args: &PostgresArgs, server: &'a Server, connection: Connection) -> Site<'a> {
         Site {
             connection,
@@ -136,11 +137,11 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// The smallest of `values` of `setting` that is as good as the best by `queries` ([`good`]); `hoped`, what the disk's measurement
-    /// advises, if it is as good. None where nothing could be measured.
+    /// The smallest of `values` of `setting` that is as good as the best by `queries` ([`good`]); preferably `hoped`,
+    /// which the disk's measurement advises, if it is as good. None if nothing could be measured.
     ///
     /// # Errors
-    /// What the server says of our own statements, or an interruption.
+    /// A server error on our own statements, or an interruption.
     pub(super) fn search(
         &mut self,
         setting: &str,
@@ -163,8 +164,8 @@ impl<'a> Site<'a> {
         Ok(hoped.filter(|value| good.contains(value)).or(good.first().copied()).cloned())
     }
 
-    /// What `advised` gains in place of `current`, both with the settings `beside`, for those of `queries` whose
-    /// shape is `using` it, in rounds of their own [PRV-2].
+    /// Compares `advised` with `current`, both with the settings `beside`, in separate rounds [PRV-2]. The gain is that
+    /// of the `queries` whose shape is in `using`.
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -187,8 +188,8 @@ impl<'a> Site<'a> {
         Ok(Proof::of(verdicts, gain))
     }
 
-    /// What the settings that are in force give, beside the same `before` they were set [PRV-5], for those of `queries`
-    /// whose shape is `using` them.
+    /// Compares the settings in effect with those from `before` [PRV-5]. The gain is that of the `queries` whose shape
+    /// is in `using`.
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -209,8 +210,8 @@ impl<'a> Site<'a> {
         Ok(After { gain, evidence, verdicts, records, remarks, from_memory })
     }
 
-    /// Runs each of `queries` under each of `arms` in each of `rounds`: the fewest, and more while it is open and there is time.
-    /// Who cannot be run any more is left out.
+    /// Runs each of `queries` under each of `arms` in each of `rounds`: at least the fewest, and more while the result
+    /// is open and there is time. A query that can no longer run is left out.
     fn rounds<'q>(
         &mut self,
         phase: Phase,
@@ -278,7 +279,7 @@ impl<'a> Site<'a> {
         let mut round = vec![None; arms.len()];
         let mut refusals = Vec::new();
         for arm in trial.order.clone() {
-            // Who takes too long as it would be is run as it is all the same, to see whether it can be run at all.
+            // After a timeout with the new setting the old one still runs, to see whether the query can run at all.
             let is_to_see = phase != Phase::Search
                 && matches!(&refusals[..], [(1, Refused { code, .. })] if code == CANCELED);
             if !refusals.is_empty() && !is_to_see {
@@ -303,7 +304,7 @@ impl<'a> Site<'a> {
             }
             return Ok(());
         }
-        // Rows that nobody found say nothing of how fast they are found.
+        // A part without rows says nothing about speed.
         if round.iter().flatten().all(|run| run.per_s > 0.0) {
             for (runs, run) in trial.runs.iter_mut().zip(round) {
                 runs.extend(run);
@@ -312,10 +313,10 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Whether the server plans `query` as it is meant; what it does in place of it is told.
+    /// Whether the server plans `query` as intended; if not, a remark says why.
     ///
     /// # Errors
-    /// What the server says of our own statements, or an interruption.
+    /// A server error on our own statements, or an interruption.
     pub(super) fn is_planned(&mut self, query: &Query) -> anyhow::Result<bool> {
         let Some(node) = query.node() else { return Ok(true) };
         let plan = match refusal(self.planned(query, &[]))? {
@@ -332,7 +333,7 @@ impl<'a> Site<'a> {
         Ok(false)
     }
 
-    /// Runs `query` on `table` as the server is set, and fits it to the disk by that.
+    /// Runs `query` on `table` with the server's settings, and fits its size to the disk by that.
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -344,7 +345,7 @@ impl<'a> Site<'a> {
     ) -> anyhow::Result<()> {
         let fits = match query.shape {
             Shape::IndexRange | Shape::Join => true,
-            // Where they stay in memory, the proof would soon have no part left that no query has read.
+            // If their pages stay in memory, longer scans would soon leave the proof no unread part.
             Shape::Bitmap | Shape::SparseBitmap => self.forgets(table),
             _ => false,
         };
@@ -356,14 +357,14 @@ impl<'a> Site<'a> {
             return Ok(());
         }
         progress.step(&format!("how long it takes: {}", query.label));
-        // The fastest of a few, if they are short: one of them may have come while the disk was at something else.
+        // The fastest of a few, if they are short: the disk may have been busy with something else during one.
         let (clock, mut fastest) = (Instant::now(), None::<Run>);
         for _ in 0..FITS {
             match self.run(query, &[])? {
                 Ran::Done(run) if fastest.is_none_or(|it| it.per_s < run.per_s) => {
                     fastest = Some(run);
                 }
-                // It has read less than it was to.
+                // It was cancelled, so it has read fewer rows than intended.
                 Ran::LeftOut(why) if why.code == CANCELED => {
                     query.fit(query.rows_of(table), self.statement_timeout);
                     return Ok(());
@@ -380,16 +381,16 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// The plan of `query` under `arm`, which is not run.
+    /// The plan of `query` under `arm`, without running it.
     ///
     /// # Errors
-    /// What the server says, or an interruption.
+    /// A server error, or an interruption.
     pub(super) fn planned(
         &mut self,
         query: &Query,
         arm: &[Value],
     ) -> anyhow::Result<serde_json::Value> {
-        // A part of its own: this one is only planned, not read.
+        // On a copy, because this part is only planned and stays unread.
         let text = query.clone().next(&mut self.random.clone());
         let plan = self.begin(query, arm).and_then(|()| {
             self.connection.plan(&format!("explain (costs off, format json) {text}"))
@@ -398,7 +399,7 @@ impl<'a> Site<'a> {
         plan
     }
 
-    /// How often a second `query` runs under each of `arms`, round by round; none where it cannot be run.
+    /// Rates of `query`, per second, under each of `arms`, per round; none if it cannot run.
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -414,14 +415,14 @@ impl<'a> Site<'a> {
         Ok(found.into_iter().next().map(|rates| rates.of_arms))
     }
 
-    /// Begins a transaction in which `query` runs [PRV-1].
+    /// Begins the transaction in which `query` runs [PRV-1].
     fn begin(&mut self, query: &Query, arm: &[Value]) -> anyhow::Result<()> {
         let mut sql = format!(
             "begin transaction read only; set local statement_timeout = {}; set local lock_timeout = '1s'",
             self.statement_timeout.as_millis().max(1)
         );
         if self.server.major >= 17 {
-            // A shorter one would end the session, not the statement.
+            // If it were shorter than statement_timeout, it would end the session, not the statement.
             sql += "; set local transaction_timeout = 0";
         }
         if query.shape != Shape::Given {
@@ -437,7 +438,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Runs `query` once, on parts of its table that come next.
+    /// Runs `query` once, on the next part of its table.
     fn run(&mut self, query: &mut Query, arm: &[Value]) -> anyhow::Result<Ran> {
         interrupt::check()?;
         let text = query.next(&mut self.random);
@@ -451,7 +452,7 @@ impl<'a> Site<'a> {
             self.connection
                 .plan(&format!("explain (analyze, buffers, timing off, format json) {text}"))
         });
-        // What has a transaction number has written.
+        // A transaction that has an ID has written.
         let wrote = match &explained {
             Ok(_) => self
                 .connection
@@ -485,7 +486,7 @@ impl<'a> Site<'a> {
         Ok(Ran::Done(Run { per_s, seconds, rows, blocks_read, blocks_hit }))
     }
 
-    /// Notes what a reader has to know.
+    /// Adds a remark for the reader, unless it is there already.
     pub(super) fn remark(&mut self, told: String) {
         if !self.remarks.contains(&told) {
             self.remarks.push(told);
@@ -493,10 +494,10 @@ impl<'a> Site<'a> {
     }
 }
 
-/// What was done, or what the server has against it.
+/// The result, or the server's refusal.
 ///
 /// # Errors
-/// Any other, of which a lost connection is one.
+/// Any other failure, such as a lost connection.
 pub(super) fn refusal<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Refused>> {
     match done.map_err(anyhow::Error::downcast::<Refused>) {
         Ok(done) => Ok(Ok(done)),
@@ -506,7 +507,7 @@ pub(super) fn refusal<T>(done: anyhow::Result<T>) -> anyhow::Result<Result<T, Re
     }
 }
 
-/// What each query is with the first `of` two of what it is with the second.
+/// The ratio of each query, second arm to first; `of` names the two in this order.
 fn verdicts(found: &[Rates<'_>], of: &[String; 2]) -> Vec<Verdict> {
     let verdict = |rates: &Rates<'_>| {
         if let Some(value) = rates.harm {
@@ -520,8 +521,8 @@ fn verdicts(found: &[Rates<'_>], of: &[String; 2]) -> Vec<Verdict> {
     found.iter().filter_map(verdict).collect()
 }
 
-/// What all queries `using` the setting are together with the first `of` two of what they are with the second, and the
-/// rates, in a sentence.
+/// The ratio of all queries whose shape is in `using` together, second arm to first, and the rates as a sentence; `of`
+/// names the two in this order.
 fn gain(found: &[Rates<'_>], using: &[Shape], of: [&str; 2]) -> Option<(Estimate, String)> {
     let using: Vec<&Rates<'_>> =
         found.iter().filter(|it| it.harm.is_none() && using.contains(&it.query.shape)).collect();

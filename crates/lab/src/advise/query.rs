@@ -1,22 +1,22 @@
-//! The queries by which settings are proved: made for a table, or somebody's own.
+//! The queries by which settings are proved: made for a table, or the user's own.
 //!
-//! A made query reads a part of a table that no query of the run has read before, as long as there are
-//! any: a stretch of its blocks, or a range of an index's keys. So it is as cold as it can be without taking
-//! anything out of anybody's memory. Worked example: of 99,000 blocks, stretches of 330 are 300 parts, every third of
-//! which is drawn in random order, 20 for old and new in ten rounds.
+//! A made query reads a part of a table that no query of the run has read before, as long as there is one: a stretch of
+//! its blocks, or a range of an index's keys. So it is as cold as possible without evicting anything. Worked example:
+//! 99,000 blocks are 300 parts, stretches of 330, every third of which is drawn in random order, 20 for old and new in
+//! ten rounds.
 //!
-//! What depth gains goes by how far rows lie apart: a disk that turns passes over 20 blocks between two rows by itself, and a
-//! queue of them is served no faster, but at 64 it is. So bitmap scans are made of two densities where a table is small enough
-//! for both. And it goes by how long they are: the queue of a thousand rows, which a fast disk reads in a hundredth of a second, is
-//! full for the least part of it. So the denser ones are lengthened there, if what was read can be taken out of memory. Where a
-//! thousand rows that are waited for one by one take many seconds, there are fewer of them.
+//! What depth gains depends on how far apart rows are: a spinning disk passes over 20 blocks between two rows anyway,
+//! so a queue of them is served no faster, but with 64 it is. So bitmap scans of two densities are made if a table is
+//! small enough for both. The gain also depends on their length: the queue of a thousand rows, which a fast disk reads
+//! in a hundredth of a second, is full for only a small part of that time. So the denser scans are lengthened there, if
+//! what was read can be evicted. If a thousand rows, read one by one, take many seconds, there are fewer.
 //!
-//! Somebody's own query is run only if the server says that it reads and no more: it is a subquery's text, its plan
-//! changes and locks no row, and calls nothing that the catalogue has as volatile. What still writes, a function that
-//! is wrongly called stable say, fails in the read-only transaction.
+//! A user's query runs only if the server confirms that it only reads: it is valid as a subquery, its plan changes and
+//! locks no row, and it calls no function that the catalog lists as volatile. What still writes, such as a function
+//! that is wrongly declared stable, fails in the read-only transaction.
 //!
-//! Invariants:  [QRY-1] a query of somebody else's runs only after the server has found it to read and no more
-//!              [QRY-2] no part is given twice before each was given once, but of what is lengthened
+//! Invariants:  [QRY-1] a user's query runs only after the server has confirmed that it only reads
+//!              [QRY-2] no part is given twice before each was given once, except to lengthened queries
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -30,46 +30,46 @@ use crate::bad_input;
 use crate::libpq::{Connection, Refused};
 use crate::report::numbers;
 
-/// Blocks of a stretch that is read in sequence, and rows of a range of keys: at most so many, for a slow disk's sake.
+/// Most blocks of a stretch that is read sequentially, and most rows of a key range, for the sake of slow disks.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
 
-/// What a bitmap scan on a fast disk is lengthened to, and the share of all rows that it has then at most.
+/// Target time of a lengthened bitmap scan on a fast disk, and the largest share of all rows that it then has.
 const LONG: Duration = Duration::from_millis(500);
 const LONG_SHARE_MAX: f64 = 0.02;
 
-/// What rows that are waited for one by one on a slow disk are shortened to, and how many there are then at least.
+/// Target time for rows that are read one by one on a slow disk, and the fewest that are left.
 const SHORT: Duration = Duration::from_secs(1);
 const SHORT_ROWS_MIN: f64 = 20.0;
 
-/// Blocks between two rows of a sparse range: so many that a disk that turns does not pass over them by itself.
+/// Blocks between two rows of a sparse range: so many that a spinning disk does not pass over them anyway.
 const SPARSE_BLOCKS: u64 = 64;
 
-/// Parts of a table, every third for the same shapes; of a small one fewer, each of so many blocks.
+/// Most parts of a table, every third for the same shapes; and fewest blocks of a part: a small table has fewer parts.
 const PARTS: u64 = 300;
 const PART_BLOCKS_MIN: u64 = 32;
 
-/// Volatile functions of the server's own that change nothing.
+/// Built-in volatile functions that change nothing.
 const HARMLESS: [&str; 4] = ["random", "clock_timestamp", "timeofday", "pg_sleep"];
 
-/// What a query is like.
+/// The kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A stretch of blocks in their order.
+    /// A stretch of consecutive blocks.
     Sequential,
-    /// The rows of a range of keys, in the index's order.
+    /// The rows of a key range, in index order.
     IndexRange,
-    /// The same, in the order of the blocks.
+    /// The same, in block order.
     Bitmap,
-    /// The same of fewer rows, which lie [`SPARSE_BLOCKS`] apart.
+    /// The same with fewer rows, which are [`SPARSE_BLOCKS`] apart.
     SparseBitmap,
-    /// For each row of a stretch, its key looked up in the index.
+    /// For each row of a stretch, a lookup of its key in the index.
     Join,
-    /// A range of keys that is so large a share of the rows, by whichever scan the planner chooses.
+    /// A key range with a given share of the rows, by whichever scan the planner chooses.
     Share,
-    /// All rows counted, which a scan of an index alone may do.
+    /// A count of all rows, which an index-only scan may do.
     Count,
-    /// Somebody's own.
+    /// The user's own.
     Given,
 }
 
@@ -77,28 +77,28 @@ pub(super) enum Shape {
 pub(super) const MADE: [Shape; 5] =
     [Shape::Sequential, Shape::IndexRange, Shape::Bitmap, Shape::SparseBitmap, Shape::Join];
 
-/// A query, and what of the table it has not read yet.
+/// A query, and the parts of its table that it has not read yet.
 #[derive(Debug, Clone)]
 pub(super) struct Query {
     pub(super) shape: Shape,
-    /// What it is called in what is told.
+    /// Its name in reports.
     pub(super) label: String,
-    /// What it reads; none of somebody's own.
+    /// The table that it reads; none for the user's own.
     pub(super) table: Option<Table>,
     text: String,
-    /// Of the rows, where it is a range that begins anywhere; else 0.
+    /// Share of the rows, if it is a range that begins anywhere; else 0.
     share: f64,
-    /// At most so many rows of a part.
+    /// Most rows of a part.
     rows_max: f64,
     parts: u64,
-    /// Parts that are left, and how many were given again.
+    /// Parts that are left, passes over all parts that were begun, and parts given again.
     deck: Vec<u64>,
     begun: u32,
     pub(super) given_again: u64,
 }
 
 impl Query {
-    /// A query of that shape on `table`; `None` where the table has no index for it, or is so large that each range is sparse.
+    /// A query of `shape` on `table`; `None` if it lacks the index, or is so large that each range is sparse.
     pub(super) fn made(shape: Shape, table: &Table) -> Option<Query> {
         let distinct = |index: &&Index| shape != Shape::Join || index.distinct;
         let index = table.index.as_ref().filter(distinct);
@@ -124,8 +124,7 @@ impl Query {
         })
     }
 
-    /// A query on a range of keys of `table` that has so large a share of its rows, each time another range; `None` where
-    /// the table has no index.
+    /// A query on a key range with `share` of the rows of `table`, another range each time; `None` if it has no index.
     pub(super) fn share(table: &Table, share: f64) -> Option<Query> {
         let column = &table.index.as_ref()?.column;
         let percent = numbers::number(share * 100.0);
@@ -155,7 +154,7 @@ impl Query {
         }
     }
 
-    /// The SQL of another part; how many rows that has is for the plan to say.
+    /// The SQL of the next part; how many rows that has is up to its plan.
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
         let ranged = self.table.as_ref().filter(|_| self.shape != Shape::Count);
         let Some(table) = ranged else { return self.text.clone() };
@@ -163,7 +162,7 @@ impl Query {
             return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
         }
         if self.deck.is_empty() {
-            // Shapes that read a table by the same order share no part.
+            // Shapes whose parts follow the same order, of blocks or of keys, share no part.
             let third = match self.shape {
                 Shape::Sequential | Shape::Bitmap => 0,
                 Shape::Join | Shape::IndexRange => 1,
@@ -201,13 +200,13 @@ impl Query {
         }
     }
 
-    /// Has it read so large a share of the rows from anywhere: what it reads may come again. Of few rows anywhere are more than in the
-    /// third of all parts that is its own.
+    /// Makes it read `share` of the rows from anywhere, so rows may be read again. A short range has more positions
+    /// anywhere than in its own third of all parts.
     pub(super) fn read_anywhere(&mut self, share: f64) {
         self.share = share;
     }
 
-    /// Fits how many rows it reads to the disk, of which a part had so many `rows` in so much time.
+    /// Fits its number of rows to the disk, given that a part with `rows` rows `took` so long.
     pub(super) fn fit(&mut self, rows: f64, took: Duration) {
         let Some(table) = self.table.as_ref().filter(|_| rows > 0.0 && !took.is_zero()) else {
             return;
@@ -228,7 +227,7 @@ impl Query {
         }
     }
 
-    /// How many rows a range of keys of `table` is to have.
+    /// How many rows a key range of `table` should have.
     pub(super) fn rows_of(&self, table: &Table) -> f64 {
         match self.shape {
             Shape::SparseBitmap => sparse_rows(table),
@@ -236,7 +235,7 @@ impl Query {
         }
     }
 
-    /// Settings that make the server plan it as it is meant.
+    /// Settings that make the server plan it as intended.
     pub(super) fn planned_by(&self) -> &'static [(&'static str, &'static str)] {
         match self.shape {
             Shape::Given | Shape::Sequential | Shape::Share | Shape::Count => &[],
@@ -253,7 +252,7 @@ impl Query {
         }
     }
 
-    /// The node of its plan whose rows are counted; none of somebody's own.
+    /// The plan node whose rows are counted; `None` if runs are counted.
     pub(super) fn node(&self) -> Option<&'static str> {
         match self.shape {
             Shape::Sequential => Some("Tid Range Scan"),
@@ -265,7 +264,7 @@ impl Query {
     }
 }
 
-/// Rows of a range in one of so many `parts` of `table`, and of a sparse one.
+/// Rows of a range in one of `parts` parts of `table`; below, of a sparse range.
 fn rows_in(parts: u64, table: &Table) -> f64 {
     (table.rows / parts as f64).clamp(1.0, RANGE_ROWS_MAX)
 }
@@ -274,15 +273,15 @@ fn sparse_rows(table: &Table) -> f64 {
     (table.blocks as f64 / SPARSE_BLOCKS as f64).max(1.0)
 }
 
-/// The blocks from the beginning of a part on.
+/// A condition for the first `blocks` blocks of a part.
 fn stretch(table: &Table, part: u64, parts: u64, blocks: u64) -> String {
     let start = table.blocks * part / parts;
     format!("t.ctid >= '({start},0)' and t.ctid < '({},0)'", start + blocks)
 }
 
 impl Index {
-    /// SQL that reads the rows of `table` from the share `from` of the keys on, for so large a `share` of them. Asking for
-    /// a row's place keeps the server from being content with the index.
+    /// SQL that reads `share` of the rows of `table`, beginning at the share `from` of the keys. Counting ctid, which
+    /// no index has, rules out an index-only scan.
     fn rows_between(&self, table: &Table, from: f64, share: f64) -> String {
         let (name, column) = (&table.name, &self.column);
         let (low, high) = (self.at(from), self.at(from + share));
@@ -291,7 +290,7 @@ impl Index {
         )
     }
 
-    /// The key below which so large a share of the rows is, between the two bounds about it.
+    /// The key below which `share` of the rows lie, interpolated between the two bounds around it.
     fn at(&self, share: f64) -> String {
         let steps = self.bounds.len() - 1;
         let at = share.clamp(0.0, 1.0) * steps as f64;
@@ -311,11 +310,11 @@ impl Index {
     }
 }
 
-/// A file of somebody's own queries.
+/// A file of the user's queries.
 #[derive(Debug)]
 pub(super) struct File {
     path: PathBuf,
-    /// Each with the line at which it begins.
+    /// Each with the line on which it begins.
     statements: Vec<(usize, String)>,
 }
 
@@ -333,10 +332,10 @@ impl File {
         Ok(File { path: path.to_owned(), statements })
     }
 
-    /// Its queries, each found by the server to read and no more.
+    /// Its queries, each confirmed by the server to only read.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), with the line at which the query begins.
+    /// [`BadInput`](crate::BadInput), with the line on which the query begins.
     pub(super) fn checked(&self, connection: &mut Connection) -> anyhow::Result<Vec<Query>> {
         let checked = |(line, text): &(usize, String)| {
             let place = format!("--queries {}, line {line}", self.path.display());
@@ -357,7 +356,7 @@ impl File {
     }
 }
 
-/// The statements of a file, each with the line where it begins. A statement ends in a line that ends in `;`.
+/// The statements of a file, each with the line on which it begins. A statement ends in a line that ends in `;`.
 fn split(text: &str) -> Vec<(usize, String)> {
     let mut found: Vec<(usize, String)> = Vec::new();
     let mut open: Option<(usize, String)> = None;
@@ -378,9 +377,9 @@ fn split(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What keeps the query from being run; none if the server finds that it reads and no more [QRY-1].
+/// Why the query may not run; `None` if the server confirms that it only reads [QRY-1].
 fn check(connection: &mut Connection, text: &str) -> anyhow::Result<Option<String>> {
-    // A statement that is no query is no subquery, and ends nothing that was begun here.
+    // Only a query is valid as a subquery; any other statement fails here, and cannot end a transaction.
     let plan = connection
         .plan(&format!("explain (verbose, costs off, format json) select * from (\n{text}\n) q"))?;
     if let Some(node) =
@@ -414,7 +413,7 @@ pub(super) fn nodes(plan: &Value) -> Vec<&str> {
     found
 }
 
-/// Whatever stands before a bracket in the texts of a plan: functions, and more that is none.
+/// Every word before an opening parenthesis in the texts of a plan: functions, and some that are not.
 fn called(plan: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     walk(plan, &mut |_, text| {
@@ -438,7 +437,7 @@ fn walk<'p>(value: &'p Value, look: &mut impl FnMut(&'p str, &'p str)) {
     match value {
         Value::Array(items) => {
             for item in items {
-                // Items of lists, such as of Output, have no key of their own.
+                // List items, such as those of Output, have no key.
                 if let Value::String(text) = item {
                     look("", text);
                 }
@@ -457,7 +456,7 @@ fn walk<'p>(value: &'p Value, look: &mut impl FnMut(&'p str, &'p str)) {
     }
 }
 
-/// The first node of that type, with its children.
+/// The first node of type `node`, with its children.
 pub(super) fn find<'p>(plan: &'p Value, node: &str) -> Option<&'p Value> {
     if plan.get("Node Type").and_then(Value::as_str) == Some(node) {
         return Some(plan);
@@ -465,10 +464,10 @@ pub(super) fn find<'p>(plan: &'p Value, node: &str) -> Option<&'p Value> {
     plan.get("Plans")?.as_array()?.iter().find_map(|child| find(child, node))
 }
 
-/// The plan itself in what EXPLAIN answers.
+/// The plan itself in the output of EXPLAIN.
 ///
 /// # Errors
-/// It holds none.
+/// It contains none.
 pub(super) fn root(explained: &Value) -> anyhow::Result<&Value> {
     explained.get(0).and_then(|one| one.get("Plan")).context("the server's plan cannot be read")
 }

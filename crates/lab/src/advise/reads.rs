@@ -1,13 +1,14 @@
 //! What the server itself has read, and for which statements: pg_stat_io (16 and later) and pg_stat_statements.
 //!
-//! Made queries speak for disks, not for anybody's workload. So it is told how much of what the server reads is of the kind that a
-//! setting is for: scans of large tables for io_combine_limit and the device's readahead, vacuum for maintenance_io_concurrency, the
-//! rest, with all bitmap scans, for effective_io_concurrency; and which statements it might be proved by in place of made ones.
+//! Made queries represent disks, not the user's workload. So the report says how much of what the server reads is of
+//! the kind that a setting affects: scans of large tables for io_combine_limit and the device's readahead, vacuum for
+//! maintenance_io_concurrency, the rest, with all bitmap scans, for effective_io_concurrency; and which statements
+//! could prove a setting in place of made ones.
 //!
-//! Invariants:  [RDS-1] no text of a statement is kept whole, nor a literal or comment of it
+//! Invariants:  [RDS-1] no statement's text is kept whole, and no literal or comment of it
 //! Failure:     what this version does not count, and what this role may not see, is left out.
-//! Source:      PostgreSQL's documentation, "Monitoring Database Activity", for the contexts; an entry of pg_stat_statements that was
-//!              thrown out while its statement ran comes back as it was typed, with its literals.
+//! Source:      PostgreSQL's documentation, "Monitoring Database Activity", for the contexts; an entry of
+//!              pg_stat_statements that was evicted while its statement ran returns as it was typed, with its literals.
 
 use serde::Serialize;
 
@@ -17,23 +18,23 @@ use crate::report::numbers;
 use crate::report::terminal::text::cut;
 use crate::units::shown_size;
 
-/// Statements that are told, and how much of their texts.
+/// Statements that are reported, and most characters of their texts.
 const STATEMENTS: usize = 3;
 const TEXT_MAX: usize = 80;
 
-/// Since its statistics were reset.
+/// Counted since the statistics were reset.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Reads {
-    /// The most in the first; empty up to 15.
+    /// Largest first; empty up to 15.
     contexts: Vec<ByContext>,
-    /// That only read, in this database: those that read most, and a hundredth of all at least.
+    /// Statements of this database that only read: those that read most, each at least a hundredth of the total.
     statements: Vec<Statement>,
 }
 
-/// Reads into shared buffers of one kind.
+/// Reads into shared buffers in one context.
 #[derive(Debug, Clone, Serialize)]
 struct ByContext {
-    /// As pg_stat_io has it, but all that autovacuum reads is `vacuum`.
+    /// As in pg_stat_io, but everything that autovacuum reads is `vacuum`.
     context: String,
     bytes: f64,
     /// 0 without track_io_timing.
@@ -41,7 +42,7 @@ struct ByContext {
     since_s: f64,
 }
 
-/// One of pg_stat_statements.
+/// An entry of pg_stat_statements.
 #[derive(Debug, Clone, Serialize)]
 struct Statement {
     queryid: String,
@@ -51,13 +52,13 @@ struct Statement {
     waited_s: f64,
     /// Of what all statements of all databases have read.
     share: f64,
-    /// Its beginning.
+    /// Its beginning, with `?` for literals and comments.
     text: String,
 }
 
 impl Reads {
     /// # Errors
-    /// What the server says of our own statements, or an interruption.
+    /// A server error on our own statements, or an interruption.
     pub(super) fn read(connection: &mut Connection, server: &Server) -> anyhow::Result<Reads> {
         let mut contexts = Vec::new();
         if server.major >= 16 {
@@ -76,13 +77,13 @@ impl Reads {
         }
         let statements = match statements(connection) {
             Err(error) if !error.is::<Refused>() => return Err(error),
-            // Without pg_read_all_stats a role sees its own alone; where the library is not loaded, the view refuses.
+            // Without pg_read_all_stats a role sees only its own statements; without the library, the view refuses.
             found => found.ok().filter(|_| server.sees_load).unwrap_or_default(),
         };
         Ok(Reads { contexts, statements })
     }
 
-    /// What it comes to, in a few sentences.
+    /// A summary in a few sentences.
     pub(super) fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         let sum = |of: fn(&ByContext) -> f64| self.contexts.iter().map(of).sum::<f64>();
@@ -123,9 +124,9 @@ impl ByContext {
     }
 }
 
-/// Those that read most, where the extension is in this database.
+/// Those that read most, if the extension is in this database.
 fn statements(connection: &mut Connection) -> anyhow::Result<Vec<Statement>> {
-    // From 1.11 on, which comes with 17 and is not there before ALTER EXTENSION, the time has another name.
+    // From 1.11 on, which comes with 17 and takes effect after ALTER EXTENSION, this column has another name.
     let view = connection.rows(
         "select quote_ident(n.nspname), a.attname from pg_extension e join pg_namespace n on n.oid = e.extnamespace \
          join pg_class c on c.relnamespace = n.oid and c.relname = e.extname \
@@ -134,7 +135,7 @@ fn statements(connection: &mut Connection) -> anyhow::Result<Vec<Statement>> {
     )?;
     let Some(view) = view.first() else { return Ok(Vec::new()) };
     let (schema, time) = (view.text(0), view.text(1));
-    // [RDS-1] Those that read the catalogue, of which many are ours, are nobody's workload.
+    // [RDS-1] Queries of the catalog, many of which are ours, are not part of the workload.
     let rows = connection.rows(&format!(
         r"with s as (select queryid, dbid, sum(calls) as calls, sum(shared_blks_read) as blocks, sum({time}) as ms,
             btrim(regexp_replace(regexp_replace(min(query), '''[^'']*''|/\*([^*]|\*+[^*/])*\*+/|--[^\n]*|(?<![$\w])\d+', '?', 'g'),

@@ -1,6 +1,6 @@
-//! What there is: the server's version, settings, tablespaces with the disks under them, memory and tables.
+//! Inspects the server: its version, settings, tablespaces with the disks under them, memory and tables.
 //!
-//! Each role and each place sees a part of it. What cannot be seen is left out, and told in [`Server::missing`].
+//! Each role and each host sees a part of this. What cannot be seen is left out, and reported in [`Server::missing`].
 //!
 //! Source:      PostgreSQL's documentation, "System Views", for pg_settings.source and pg_file_settings.
 
@@ -17,7 +17,7 @@ use crate::bad_input;
 use crate::facts::{Host, Storage};
 use crate::libpq::{Config, Connection, Refused, Row, is_local, rows};
 
-/// Settings that are read: those that may be advised, and those that say what a measurement means.
+/// Settings that are read: those that may be advised, and those that a measurement depends on.
 const SETTINGS: [&str; 26] = [
     EFFECTIVE,
     MAINTENANCE,
@@ -51,58 +51,58 @@ pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const SEQUENTIAL: &str = "seq_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
 
-/// Number of pg_default.
+/// OID of pg_default.
 pub(super) const DEFAULT_TABLESPACE: u32 = 1663;
 
-/// Tables smaller than so many blocks tell nothing of a disk.
+/// Smaller tables, in blocks, are no evidence about a disk.
 const TABLE_BLOCKS_MIN: u64 = 512;
-/// So many of the largest tables are looked at.
+/// How many of the largest tables are inspected.
 const TABLES_MAX: usize = 20;
 
-/// Everything that was found.
+/// The results of the inspection.
 #[derive(Debug, Serialize)]
 pub(super) struct Server {
-    /// As the server says it, such as `15.14 (Debian 15.14-0+deb12u1)`.
+    /// As the server reports it, such as `15.14 (Debian 15.14-0+deb12u1)`.
     pub(super) version: String,
     pub(super) major: u32,
     pub(super) identity: Identity,
     pub(super) database: String,
     pub(super) superuser: bool,
     pub(super) standby: bool,
-    /// Whether this role may see what the sessions of others do.
+    /// Whether this role may see what other sessions do.
     pub(super) sees_load: bool,
     /// Whether its files are on this machine.
     pub(super) local: bool,
     pub(super) data_directory: Option<PathBuf>,
     /// Of the machine, in bytes.
     pub(super) memory_bytes: Option<u64>,
-    /// What the server's control group may take of it, in bytes.
+    /// How much of it the server's control group may use, in bytes.
     pub(super) memory_limit_bytes: Option<u64>,
     pub(super) settings: Vec<Setting>,
     pub(super) tablespaces: Vec<Tablespace>,
-    /// The largest that may be read, largest first.
+    /// The largest tables that this role may read, largest first.
     pub(super) tables: Vec<Table>,
     /// Version of the extension `forebay`: installed in this database, and available to it.
     pub(super) forebay: [Option<String>; 2],
-    /// The schema of pg_buffercache, if it can let go of pages (from 17 on, for superusers).
+    /// The schema of pg_buffercache, if it can evict pages (from 17 on, for superusers).
     pub(super) evicts_by: Option<String>,
     /// What is not possible here, and why.
     pub(super) missing: Vec<String>,
 }
 
-/// Which server it is. A standby has its primary's system identifier, and often its port and directory.
+/// Identifies a server. A standby has its primary's system identifier, and often its port and directory.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Identity {
     pub(super) system_identifier: String,
     pub(super) port: String,
-    /// As the server has it, where this role may see it.
+    /// As the server reports it, if this role may see it.
     data_directory: Option<String>,
-    /// The address at which it is reached, or the directories of its sockets, where this role may see them.
+    /// The address of the connection, or the directories of the server's sockets, if this role may see them.
     address: Option<String>,
     standby: bool,
 }
 
-/// What tells servers apart. What a role may not see is not in pg_settings for it.
+/// What distinguishes servers. pg_settings leaves out what a role may not see.
 const IDENTITY: &str = "select (select system_identifier from pg_control_system()), current_setting('port'), \
      (select setting from pg_settings where name = 'data_directory'), \
      coalesce(host(inet_server_addr()), (select setting from pg_settings where name = 'unix_socket_directories')), \
@@ -119,16 +119,16 @@ impl Identity {
         }
     }
 
-    /// The server at the other end of `client`.
+    /// The server that `client` is connected to.
     ///
     /// # Errors
-    /// What the server says.
+    /// A server error.
     pub(super) fn read(client: &mut Client) -> anyhow::Result<Identity> {
         let rows = rows(client, IDENTITY)?;
         Ok(Identity::of(rows.first().context("the server does not say who it is")?))
     }
 
-    /// What shows that `other` is another server, as words; none where nothing does.
+    /// How `other` differs, in words, if it is another server; none if nothing shows that.
     pub(super) fn differs(&self, other: &Identity) -> Option<String> {
         let role = |it: &Identity| if it.standby { "a standby" } else { "no standby" }.to_owned();
         let told = |it: &Identity| {
@@ -159,17 +159,17 @@ pub(super) struct Setting {
     /// When it may be changed, such as `user`, `sighup`, `postmaster`.
     pub(super) context: String,
     pub(super) file: Option<String>,
-    /// Of one that is a word: those that this server knows.
+    /// The values that this server knows, if the setting is an enum.
     pub(super) choices: Vec<String>,
 }
 
-/// A tablespace, and where it is.
+/// A tablespace and its location.
 #[derive(Debug, Serialize)]
 pub(super) struct Tablespace {
     pub(super) oid: u32,
     pub(super) name: String,
     pub(super) directory: Option<PathBuf>,
-    /// Settings of its own, which come before everybody's.
+    /// Its own settings, which take precedence over the server's.
     pub(super) own: BTreeMap<String, String>,
     pub(super) storage: Option<Storage>,
 }
@@ -178,17 +178,17 @@ pub(super) struct Tablespace {
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Table {
     pub(super) oid: u32,
-    /// With its schema, quoted.
+    /// Schema-qualified and quoted.
     pub(super) name: String,
     pub(super) tablespace: u32,
     pub(super) blocks: u64,
     pub(super) rows: f64,
-    /// From the data directory.
+    /// Relative to the data directory.
     pub(super) file: Option<PathBuf>,
     pub(super) index: Option<Index>,
 }
 
-/// A plain b-tree, on a column whose ranges can be made.
+/// A plain b-tree on a column whose type allows made ranges.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Index {
     pub(super) oid: u32,
@@ -197,19 +197,19 @@ pub(super) struct Index {
     /// Its first column, quoted, and that column's type.
     pub(super) column: String,
     pub(super) kind: String,
-    /// How far the order of the rows is the index's, 0 to 1.
+    /// How far the order of the rows follows the index, 0 to 1.
     pub(super) correlation: f64,
-    /// Whether a value has one row or a few.
+    /// Whether each value has one row or a few.
     pub(super) distinct: bool,
-    /// Values with as many rows between any two as between any other two.
+    /// Histogram bounds: equally many rows lie between any two neighbours.
     pub(super) bounds: Vec<String>,
 }
 
 impl Server {
-    /// Looks at everything.
+    /// Inspects everything.
     ///
     /// # Errors
-    /// A version that is not 14 to 18 is [`BadInput`](crate::BadInput); whatever the server or an interruption says.
+    /// [`BadInput`](crate::BadInput) for a version other than 14 to 18; a server error, or an interruption.
     pub(super) fn read(
         connection: &mut Connection,
         config: &Config,
@@ -222,7 +222,7 @@ impl Server {
              from pg_roles where rolname = current_user",
         );
         let row = match row {
-            // data_directory is for superusers and pg_read_all_settings.
+            // Only superusers and members of pg_read_all_settings see data_directory.
             Err(error) if is_refusal(&error, "42501") => connection.row(
                 "select current_setting('server_version_num')::int / 10000, current_setting('server_version'), \
                  pg_is_in_recovery(), false, null, current_database(), \
@@ -309,7 +309,7 @@ impl Server {
         self.settings.iter().find(|setting| setting.name == name)
     }
 
-    /// The tablespace with that number.
+    /// The tablespace with this OID.
     pub(super) fn tablespace(&self, oid: u32) -> Option<&Tablespace> {
         self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
     }
@@ -332,7 +332,7 @@ impl Server {
                 .map(PathBuf::from)
                 .or_else(|| Some(self.data_directory.as_ref()?.join("base")));
             let directory = directory.filter(|_| self.local);
-            // A directory that may not be entered lies, with its own server's others, where its parent does.
+            // A directory that may not be entered is assumed to be on the disk of its parent.
             let storage = directory.as_ref().and_then(|directory| {
                 directory.ancestors().take(2).find_map(|path| Storage::read(path).ok())
             });
@@ -354,7 +354,7 @@ impl Server {
     }
 }
 
-/// A setting of a tablespace, `name=value`.
+/// An option of a tablespace, `name=value`.
 fn option(text: &str) -> Option<(String, String)> {
     text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
 }
@@ -363,12 +363,12 @@ fn is_refusal(error: &anyhow::Error, code: &str) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
 }
 
-/// Whether the server that was started then is the one whose files are in `directory`, as far as can be seen.
+/// Whether the files in `directory` are those of the server that `started` then, as far as can be seen.
 fn is_of(directory: &Path, started: Option<i64>) -> Result<(), &'static str> {
     if !directory.is_dir() {
         return Err("its data directory is not on this machine");
     }
-    // Its third line is when the postmaster was started, to the second. Only its own user may read it.
+    // Its third line is the postmaster's start time in seconds. Only the server's user may read it.
     let Ok(text) = fs::read_to_string(directory.join("postmaster.pid")) else { return Ok(()) };
     let written = text.lines().nth(2).and_then(|line| line.trim().parse::<i64>().ok());
     match (written, started) {
@@ -379,7 +379,7 @@ fn is_of(directory: &Path, started: Option<i64>) -> Result<(), &'static str> {
     }
 }
 
-/// What the control group of the server whose files are in `directory` may take of the memory, in bytes.
+/// How much memory the control group of the server whose files are in `directory` may use, in bytes.
 fn memory_limit(directory: &Path) -> Option<u64> {
     let text = fs::read_to_string(directory.join("postmaster.pid")).ok()?;
     let process = text.lines().next()?.trim().parse::<u32>().ok()?;
@@ -408,7 +408,7 @@ fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
     Ok(rows.iter().map(setting).collect())
 }
 
-/// Tables that are permanent, plain, not too small, and of which this role sees all rows.
+/// Permanent, plain tables that are not too small and of which this role sees all rows.
 fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
     let rows = connection.rows(&format!(
         "select c.oid, format('%I.%I', n.nspname, c.relname), coalesce(nullif(c.reltablespace, 0), d.dattablespace), \
@@ -437,7 +437,7 @@ fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
     Ok(tables)
 }
 
-/// The index of the table whose order is the furthest from that of the rows.
+/// The index of the table whose order is furthest from that of the rows.
 fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index>> {
     let rows = connection.rows(&format!(
         "select i.oid, format('%I.%I', n.nspname, i.relname), pg_relation_filepath(i.oid), quote_ident(a.attname), \
@@ -459,7 +459,7 @@ fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index
          where c.oid = {table} and quote_ident(s.attname) = '{}' and not s.inherited",
         row.text(3).replace('\'', "''")
     ))?;
-    // One that is gone by now has none.
+    // A table that was dropped meanwhile has none.
     if bounds.len() < 2 {
         return Ok(None);
     }

@@ -1,7 +1,7 @@
-//! What is told: the server, what was tried, and what to paste.
+//! The printed report: the server, what was tried, and what to paste.
 //!
-//! Invariants:  [TLD-1] what is to be pasted sets what is proved; the rest is a comment
-//!              [TLD-2] no text of the server ends a comment or a string
+//! Invariants:  [TLD-1] what is to be pasted sets only what is proved; the rest is a comment
+//!              [TLD-2] no text from the server ends a comment or a string
 
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn relation(table: &Table) -> String {
     printable_line(&format!("{} ({}{index})", table.name, shown_size(table.blocks * 8192)))
 }
 
-/// Which server it is, in a sentence.
+/// The server in one sentence.
 pub(super) fn lead(server: &Server) -> String {
     let memory = match (server.memory_bytes, server.memory_limit_bytes) {
         (Some(all), Some(limit)) if limit < all => {
@@ -98,11 +98,11 @@ pub(super) fn value(setting: &Setting) -> String {
     }
 }
 
-/// What was tried, what follows, and what to paste.
+/// What was tried, the result, and what to paste.
 pub(super) fn findings(findings: &Findings, look: Look) -> String {
     let mut verdicts = findings.verdicts.clone();
     for verdict in &mut verdicts {
-        // It heads the group, in place of the experiment's name, which is the same for all.
+        // The change heads the group, in place of the experiment's name, which is the same for all.
         verdict.row = printable_line(&verdict.row);
         verdict.experiment = format!("{} in place of {}", verdict.entrant, verdict.rival);
     }
@@ -154,11 +154,11 @@ pub(super) fn evidence(proposal: &Proposal) -> String {
     )
 }
 
-/// SQL that sets what is proposed [TLD-1]; empty where nothing is.
+/// SQL that sets what is proposed [TLD-1]; empty if nothing is.
 pub(super) fn statements(proposals: &[Proposal]) -> String {
     let sql = |proposal: &Proposal| {
         let Advice { setting, current, advised, gain, gain_low, gain_high, .. } = &proposal.advice;
-        // A list of libraries is plain words between commas, which need no quotes of their own.
+        // A list of libraries consists of plain words and commas, which need no further quotes.
         let is_plain = |letter: char| letter.is_alphanumeric() || " ,._-$/".contains(letter);
         if !advised.chars().all(is_plain) || !setting.chars().all(|it| is_plain(it) && it != ',') {
             return None; // [TLD-2]
@@ -177,7 +177,7 @@ pub(super) fn statements(proposals: &[Proposal]) -> String {
         let [gain, low, high] = [gain, gain_low, gain_high].map(|it| numbers::number(*it));
         Some(format!("{set}  -- was '{was}'; {gain} times as fast ({low} to {high})\n"))
     };
-    // What ALTER SYSTEM would not change, or change elsewhere too, is told, and why.
+    // A setting that ALTER SYSTEM would not change, or would also change elsewhere, is reported with the reason.
     let counts = |it: &&Proposal| it.tablespace.is_some() || it.not_applied.is_none();
     let wanted = proposals.iter().filter(|it| it.proved).filter(counts);
     let statements: String = wanted.filter_map(sql).collect();
@@ -197,7 +197,7 @@ fn to_paste(proposals: &[Proposal]) -> String {
     )
 }
 
-/// What was set, and what came of measuring again.
+/// What was set, and the result of measuring again.
 pub(super) fn applied(
     changes: &[&Advice],
     file: &Path,
@@ -218,7 +218,7 @@ pub(super) fn applied(
     text
 }
 
-/// What came of measuring again.
+/// The result of measuring again.
 pub(super) fn again(after: &After) -> String {
     let Some(gain) = after.gain else {
         return "Not measured again: no query could be run.".to_owned();

@@ -1,19 +1,19 @@
-//! What the rounds of a search or a proof say, and whether there are more: pure logic.
+//! Evaluates the rounds of a search or a proof, and decides whether there are more: pure logic.
 //!
-//! A search has a ladder of values ("arms") and asks which is as good as the best; a proof has two and asks what the second gains. Both
-//! go on while that is open, and `prove` runs the queries. Worked example: 16, 64, 256 and 1000 give 10, 19, 20 and 20 rows a
-//! second. After three rounds 16 is surely far from the best and is tried no more; after some more 256, the first to reach 0.99 of the
-//! best, is found.
+//! A search has a ladder of values ("arms") and finds which is as good as the best; a proof has two and finds what the
+//! second gains. Both continue while that is open, and `prove` runs the queries. Worked example: 16, 64, 256 and 1000
+//! give 10, 19, 20 and 20 rows a second. After three rounds 16 is significantly far from the best and is dropped; after
+//! some more 256, the first to reach 0.99 of the best, is chosen.
 //!
-//! Invariants:  [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains
-//!              by chance
-//!              [PRV-6] the value that is found is near the best for each query, if any is: among several, those that
+//! Invariants:  [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains by
+//!              chance
+//!              [PRV-6] the chosen value is near the best for each query, if any is: in a mean of several, those that
 //!              gain nothing hide what one still gains
 //!              [PRV-7] of two rounds, each of two arms comes first in one
-//!              [PRV-8] whether a proof goes on is asked once: asked after each round, and ended at a gain, it finds
-//!              twice as many that are none
-//!              [PRV-9] what is surely far from the best for a query takes no more rounds of a search, unless every value
-//!              is for some query
+//!              [PRV-8] whether a proof continues is decided once: decided after each round, and stopped at a gain, it
+//!              finds twice as many false gains
+//!              [PRV-9] a value that is significantly far from the best for a query gets no more rounds of a search,
+//!              unless every value is far for some query
 
 use std::collections::BTreeSet;
 
@@ -22,16 +22,17 @@ use serde::Serialize;
 use super::query::Query;
 use crate::statistics::{BOUND, Judgement, paired_ratio, ratio_to_best};
 
-/// What surely has less than this part of the best is far from it. Not as near as what keeps its bound: it is asked after each round
-/// [PRV-8], and what once is out does not come back.
+/// An arm whose whole interval is below this part of the best is far from it. Lower than `BOUND`, because it is checked
+/// after each round [PRV-8], and a dropped arm does not come back.
 const FAR: f64 = 0.85;
 
-/// What reaches this part of the best in the rounds of a search is as good. Of 400 searches drawn at random, with a noise of 10 % and 5 or 12
-/// rounds, of values that truly give 0.5, 0.8, 0.94, 0.97 and 1, the smallest value so chosen has 0.987 and 0.992 of the best on the mean, and is
-/// below 0.95 in 7 and 2 of 100; the smallest whose interval reaches the best has 0.976 and 0.977, and is below in 27 and 23.
+/// An arm that reaches this part of the best in the rounds of a search is as good. In 400 simulated searches, with a
+/// noise of 10 % and 5 or 12 rounds, of values that truly give 0.5, 0.8, 0.94, 0.97 and 1, the smallest value chosen
+/// this way has a mean of 0.987 and 0.992 of the best, and is below 0.95 in 7 and 2 of 100; the smallest whose interval
+/// reaches the best has 0.976 and 0.977, and is below in 27 and 23.
 const AS_GOOD: f64 = 0.99;
 
-/// One query, once.
+/// One run of a query.
 #[derive(Debug, Clone, Copy, Serialize)]
 pub(super) struct Run {
     pub(super) per_s: f64,
@@ -53,25 +54,24 @@ pub(super) enum Phase {
 
 shown_by_name!(Phase);
 
-/// A query, and its runs: for each arm, of each round.
+/// A query and its runs: for each arm, one per round.
 pub(super) struct Trial<'q> {
     pub(super) query: &'q mut Query,
     pub(super) runs: Vec<Vec<Run>>,
-    /// Of the arms that are still tried, in its last round.
+    /// The arms that are still tried, in the order of the last round.
     pub(super) order: Vec<usize>,
     pub(super) left_out: bool,
-    /// Where it runs as it is and takes too long as it would be: at most so fast it is then.
+    /// If it takes too long with the new setting only: an upper bound of its speed then, relative to the old one.
     pub(super) harm: Option<f64>,
 }
 
 impl<'q> Trial<'q> {
-    /// Of so many arms.
     pub(super) fn new(query: &'q mut Query, arms: usize) -> Trial<'q> {
         let (runs, order) = (vec![Vec::new(); arms], (0..arms).collect());
         Trial { query, runs, order, left_out: false, harm: None }
     }
 
-    /// What came of it.
+    /// Its result.
     pub(super) fn ended(self) -> Rates<'q> {
         Rates { arms: self.arms(), of_arms: self.rates(), query: self.query, harm: self.harm }
     }
@@ -83,21 +83,21 @@ impl<'q> Trial<'q> {
         arms
     }
 
-    /// The rates of these.
+    /// The rates of these, per round.
     pub(super) fn rates(&self) -> Vec<Vec<f64>> {
         let of = |arm: usize| self.runs[arm].iter().map(|run| run.per_s).collect();
         self.arms().into_iter().map(of).collect()
     }
 
-    /// The share of blocks, in all runs, that the server had in its buffers.
+    /// The share of blocks, over all runs, that the server had in its buffers.
     pub(super) fn buffered(&self) -> f64 {
         let of = |blocks: fn(&Run) -> f64| self.runs.iter().flatten().map(blocks).sum::<f64>();
         let (hit, read) = (of(|run| run.blocks_hit), of(|run| run.blocks_read));
         hit / (hit + read).max(1.0)
     }
 
-    /// Whether more rounds may tell more: in a search whether an arm is near the best, in a proof whether the second is no slower
-    /// than the first, and whether it is faster if it seems so.
+    /// Whether more rounds may decide more: in a search whether an arm is near the best, in a proof whether the second
+    /// is no slower than the first, and, if it seems faster, whether it is.
     pub(super) fn is_open(&self, phase: Phase) -> bool {
         let rates = self.rates();
         let is_unclear = |arm: &Vec<f64>| {
@@ -115,7 +115,7 @@ impl<'q> Trial<'q> {
     }
 }
 
-/// The rates of a query: of the arms that were tried to the end, of each round.
+/// The rates of a query: for each arm that was tried to the end, one per round.
 pub(super) struct Rates<'q> {
     pub(super) query: &'q Query,
     pub(super) arms: Vec<usize>,
@@ -123,9 +123,10 @@ pub(super) struct Rates<'q> {
     pub(super) harm: Option<f64>,
 }
 
-/// Whether there is another round, of which so many were made and `fewest` are: in a search while it is open, in a proof to the
-/// end if it is open after the fewest. Of comparisons of equals with a noise of 10 to 30 %, 3 to 5 in 100 seem a gain so, and 5 to
-/// 10 if each round is asked; of gains of a tenth at 10 %, 95 are found and not 85 (6,000 and 2,000 drawn at random; 5 to 20 rounds).
+/// Whether there is another round after `round` rounds, of which `fewest` are always made: in a search while it is
+/// open, in a proof until the end if it is open after the fewest. Of comparisons of equals with a noise of 10 to 30 %,
+/// 3 to 5 in 100 then seem a gain, and 5 to 10 if each round is checked; of gains of a tenth at 10 %, 95 in 100 are
+/// found and not 85 (6,000 and 2,000 simulated; 5 to 20 rounds).
 pub(super) fn goes_on(
     phase: Phase,
     round: u32,
@@ -135,8 +136,8 @@ pub(super) fn goes_on(
     round < fewest || phase != Phase::Search && round > fewest || is_open() // [PRV-8]
 }
 
-/// The `order` of arms in the next round. Who comes second finds what the first has left in the server's buffers: every other
-/// round goes the other way, or else by chance all of few rounds might favour one [PRV-7].
+/// The `order` of arms in the next round. The second arm finds in the server's buffers what the first has read. So
+/// every other round is reversed; otherwise all of a few rounds might favour one arm by chance [PRV-7].
 pub(super) fn turn(order: &mut [usize], rounds_before: u32, random: &mut fastrand::Rng) {
     match rounds_before % 2 {
         0 => random.shuffle(order),
@@ -144,7 +145,7 @@ pub(super) fn turn(order: &mut [usize], rounds_before: u32, random: &mut fastran
     }
 }
 
-/// Ends the trial of the arms that are surely far from the best for some query, unless all of them are [PRV-9].
+/// Drops the arms that are significantly far from the best for some query, unless all of them are [PRV-9].
 pub(super) fn narrow(trials: &mut [Trial<'_>]) {
     let mut far = BTreeSet::new();
     for trial in trials.iter().filter(|trial| !trial.left_out) {
@@ -163,8 +164,8 @@ pub(super) fn narrow(trials: &mut [Trial<'_>]) {
     }
 }
 
-/// The arms, by their places, that are as good as the best: of those near the best for each query, or of all if none is, those that
-/// reach [`AS_GOOD`] of the best of them for all queries together [PRV-6].
+/// The positions of the arms that are as good as the best: of those near the best for each query, or of all if none is,
+/// those that reach [`AS_GOOD`] of the best of them for all queries together [PRV-6].
 pub(super) fn good(found: &[&Rates<'_>]) -> Vec<usize> {
     let together = together(found);
     let is_near = |arm: &usize| {
@@ -183,7 +184,7 @@ pub(super) fn good(found: &[&Rates<'_>]) -> Vec<usize> {
     arms
 }
 
-/// For each arm the rates of all queries together, round by round: of each as much as of any other [PRV-4].
+/// For each arm the geometric mean of all queries' rates, per round, so that each query counts the same [PRV-4].
 pub(super) fn together(found: &[&Rates<'_>]) -> Vec<Vec<f64>> {
     let arms = found.first().map_or(0, |rates| rates.of_arms.len());
     let rounds = found.iter().map(|rates| rates.of_arms[0].len()).min().unwrap_or(0);
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(narrowed(&[[10.0, 20.0, 19.5], [20.0, 10.0, 10.0]]), [0, 1, 2]);
     }
 
-    /// A trial of three rounds in which each arm has one rate.
+    /// A trial of three rounds in which each arm has a constant rate.
     fn trial_of<'q>((query, of_arms): (&'q mut Query, &[f64; 3])) -> Trial<'q> {
         let run =
             |per_s| Run { per_s, seconds: 1.0, rows: per_s, blocks_read: 0.0, blocks_hit: 0.0 };
