@@ -205,7 +205,7 @@ fn set_all(
         );
     }
     if state.set.iter().any(|entry| entry.name.ends_with("_preload_libraries")) {
-        session(config).context("with these libraries there is no new session")?;
+        session(config).context("no new session can be opened with these libraries")?;
     }
     interrupt::check()?;
     Ok(())
@@ -268,11 +268,8 @@ fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
             rows(client, &alter(&set.name, before.map(|it| it.value.as_str())))?;
             ours.push(set);
         } else {
-            let now = now.map_or("no value there".to_owned(), |it| format!("'{}'", it.value));
-            tell(&format!(
-                "{} is left as it is: somebody has given it {now} since --apply",
-                set.name
-            ));
+            let now = now.map_or("no value".to_owned(), |it| format!("'{}'", it.value));
+            tell(&format!("{} is left as it is: since --apply it was changed to {now}", set.name));
         }
     }
     wait_for_reload(client)?;
@@ -313,7 +310,7 @@ fn put_in_order(
     for entry in &wanted[kept..] {
         anyhow::ensure!(
             find(&current, &entry.name) == Some(entry),
-            "somebody is changing them" // [APL-5]
+            "someone else is changing them" // [APL-5]
         );
         rows(client, &alter(&entry.name, Some(&entry.value)))
             .with_context(|| entry.name.clone())?;

@@ -90,10 +90,10 @@ impl Site<'_> {
         if share > CACHED {
             self.from_memory = true;
             self.remark(format!(
-                "{} is to {} % in the kernel's page cache, so that this is about memory and not the disk; --drop-caches \
-                 lets go of it.",
-                table.name,
-                numbers::percent(share)
+                "{} % of {} is in the kernel's page cache, so this measures memory and not the disk; --drop-caches \
+                 evicts it.",
+                numbers::percent(share),
+                table.name
             ));
         }
     }

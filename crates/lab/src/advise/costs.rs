@@ -110,15 +110,17 @@ impl PageCost {
             [self.cold.value, self.cold.low, self.cold.high, self.low, self.high]
                 .map(numbers::number);
         let random = self.random.map_or_else(
-            || "no random_page_cost has the planner change where scans cross beside it".to_owned(),
-            |random| format!("random_page_cost = {random} belongs to it"),
+            || format!("no {RANDOM} makes the planner change"),
+            |random| format!("{RANDOM} = {random} makes the planner change"),
         );
         let is_met = current.parse::<f64>().is_ok_and(|it| (self.low..=self.high).contains(&it));
-        let right = if is_met { ", with which what is set agrees" } else { "" };
+        let place = if is_met { "within" } else { "outside" };
         format!(
-            "{SEQUENTIAL} = {} ({from} to {to}) is what a page in sequence costs beside cpu_tuple_cost, in place of {current}{right}: a \
-             sequential scan of {table} takes {ratio} times as long cold as from memory ({low} to {high}, {} rounds). {random}. Neither \
-             is tried nor set: jit_above_cost, parallel_setup_cost and other absolute costs would mean other times.",
+            "{SEQUENTIAL} = {} ({from} to {to}) is the measured cost of a sequential page, given the present \
+             cpu_tuple_cost; the present value, {current}, is {place} this interval. A sequential scan of {table} \
+             takes {ratio} times as long cold as from memory ({low} to {high}, {} rounds). With this {SEQUENTIAL}, \
+             {random} at the crossing. This is for information only: changing the unit would change the meaning of \
+             absolute costs such as jit_above_cost.",
             self.cost, self.cold.rounds
         )
     }
@@ -164,12 +166,12 @@ pub(super) fn table<'s>(site: &mut Site<'_>, tables: &[&'s Table]) -> Option<&'s
     };
     let mut found = tables.iter().filter(shuffled).filter(|table| table.blocks <= BLOCKS_MAX);
     let why = if !site.drop_caches {
-        "it takes whole scans of a table from a cold cache: --drop-caches"
+        "it needs whole scans of a table from a cold cache: use --drop-caches"
     } else if let Some(table) = found.find(|table| site.forgets(table)) {
         return Some(table);
     } else {
-        "it takes a table of at most 1 GiB with an index whose order is not that of the rows, four times as large as \
-         shared_buffers or on a server that can let go of it (PostgreSQL 17 with pg_buffercache)"
+        "it needs a table of at most 1 GiB with an index whose order is not that of the rows, four times as large as \
+         shared_buffers or on a server that can evict it (PostgreSQL 17 with pg_buffercache)"
     };
     site.remark(format!("{RANDOM} is not tried: {why}."));
     None
@@ -395,12 +397,19 @@ mod tests {
         let told = page.told("public.orders", "1");
         let words = [
             "seq_page_cost = 1 (0.930 to 1.16)",
-            "what is set agrees",
+            "the present value, 1, is within this interval",
             "3.20 times as long cold",
-            "random_page_cost = 13 belongs",
+            "With this seq_page_cost, random_page_cost = 13 makes the planner change at the crossing",
         ];
         assert!(words.iter().all(|it| told.contains(it)), "{told}");
-        assert!(!page.told("public.orders", "2").contains("agrees"));
+        let told = page.told("public.orders", "2");
+        assert!(told.contains("the present value, 2, is outside this interval"), "{told}");
+        page.random = None;
+        let told = page.told("public.orders", "1");
+        assert!(
+            told.contains("no random_page_cost makes the planner change at the crossing"),
+            "{told}"
+        );
         assert!(PageCost::of(cold(1.3, 0.98), 0.465).is_none(), "[CST-2]");
     }
 

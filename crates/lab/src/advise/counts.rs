@@ -157,9 +157,9 @@ impl Counts {
         // While checkpoints come early, more is written than the average rate says.
         let wanted_mb = (rate * timeout_s * span / MIB).max(2.0 * limit_mb);
         Some(format!(
-            "max_wal_size = '{}GB' is worth trying: {} of {all} checkpoints in {} were requested, most of them since \
-             {} of WAL were full before checkpoint_timeout; {}/s were written. It takes as much room under \
-             pg_wal, and recovery after a crash takes longer.",
+            "max_wal_size = '{}GB' is worth trying: {} of {all} checkpoints in {} were requested, most of them because \
+             max_wal_size ({}) was reached before checkpoint_timeout; the WAL rate was {}/s. The new value takes as \
+             much room under pg_wal, and recovery after a crash takes longer.",
             ((wanted_mb / 1024.0).ceil() as u64).next_power_of_two(),
             self.requested,
             since(self.checkpoints_s),
@@ -227,8 +227,8 @@ impl Counts {
     fn background_writer(&self, set: &dyn Fn(&str) -> Option<f64>) -> Option<String> {
         if self.synced >= STOPPED_MIN {
             return Some(format!(
-                "Sessions have synced files {} times themselves, since the checkpointer's queue was full: its length is that of \
-                 shared_buffers, in pages.",
+                "Sessions have synced files {} times themselves, because the checkpointer's queue was full: its length \
+                 is that of shared_buffers, in pages.",
                 self.synced
             ));
         }
@@ -242,8 +242,8 @@ impl Counts {
             let left = left.unwrap_or_else(|| "the rest".to_owned());
             return (advised > pages).then(|| {
                 format!(
-                    "bgwriter_lru_maxpages = {advised} is worth trying: {:.0} % of the background writer's rounds ended at \
-                     {pages} pages, and {left} was left to who needed the room.",
+                    "bgwriter_lru_maxpages = {advised} is worth trying: {:.0} % of the background writer's rounds \
+                     ended at {pages} pages, and {left} had to be written by the sessions that needed a free buffer.",
                     100.0 * self.stopped / rounds,
                 )
             });
@@ -254,8 +254,9 @@ impl Counts {
             share.is_some_and(|it| it > WRITTEN_SHARE) && pages > 0.0 && advised > multiplier;
         left.filter(|_| is_short).map(|left| {
             format!(
-                "bgwriter_lru_multiplier = {advised} is worth trying: sessions had to write {left} themselves to have room, and the \
-                 background writer's rounds did not end at bgwriter_lru_maxpages, but at what it thought would be needed."
+                "bgwriter_lru_multiplier = {advised} is worth trying: sessions had to write {left} themselves to free \
+                 a buffer, and the background writer's rounds did not end at bgwriter_lru_maxpages, but at what it \
+                 thought would be needed."
             )
         })
     }
@@ -267,8 +268,8 @@ pub(super) fn spread(set: &Setting, disk: &Disk) -> Option<Proposal> {
     let verdict = verdicts.find(|it| it.experiment == "checkpoint" && it.entrant == "spread");
     let ratio = verdict.filter(|_| is_hasty(set))?.ratio;
     let evidence = format!(
-        "Reads beside a checkpoint on {}: their 99th percentile where it is written at once, of that where it is spread over its \
-         interval ({} rounds); {} lies between.",
+        "Reads during a checkpoint on {}: their 99th percentile when it is written at once, relative to that when it \
+         is spread over its interval ({} rounds); {} lies between.",
         disk.name, ratio.rounds, set.value
     );
     let change = [set.value.clone(), TARGET.to_string()];
@@ -364,7 +365,8 @@ mod tests {
     fn max_wal_size_holds_the_wal_of_a_checkpoint_and_the_part_being_written() {
         let told = counts().checkpoints(&set).unwrap();
         assert!(told.starts_with("max_wal_size = '8GB'") && told.contains("37 of 40"), "{told}");
-        assert!(told.contains("10h") && told.contains("11.4 MiB/s"), "{told}");
+        assert!(told.contains("10h") && told.contains("the WAL rate was 11.4 MiB/s"), "{told}");
+        assert!(told.contains("max_wal_size (1.0 GiB) was reached"), "{told}");
     }
 
     #[test]
@@ -455,7 +457,7 @@ mod tests {
     fn rounds_that_end_early_ask_for_more_pages_up_to_a_limit() {
         let told = counts().background_writer(&set).unwrap();
         assert!(told.contains("bgwriter_lru_maxpages = 400 ") && told.contains("10 %"), "{told}");
-        assert!(told.contains("20 % of all pages was left"), "{told}");
+        assert!(told.contains("20 % of all pages had to be written"), "{told}");
         let rare = Counts { stopped: 8_000.0, ..counts() };
         let told = rare.background_writer(&set).unwrap();
         assert!(

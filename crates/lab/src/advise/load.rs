@@ -70,20 +70,20 @@ fn suffers(before: &[Sample], now: &VecDeque<Sample>) -> Option<String> {
     let most = |of: fn(&Sample) -> f64| before.iter().map(of).fold(0.0, f64::max);
     let mean = |of: fn(&Sample) -> f64| now.iter().map(of).sum::<f64>() / now.len() as f64;
     let sessions = [
-        ("at work", mean(|it| it.active), most(|it| it.active), MORE_ACTIVE),
+        ("active", mean(|it| it.active), most(|it| it.active), MORE_ACTIVE),
         ("waiting", mean(|it| it.waiting), most(|it| it.waiting), MORE_WAITING),
     ];
     for (what, now, most, more) in sessions {
         if now > MORE * most + more {
             return Some(format!(
-                "{now:.0} sessions of others are {what}, and at most {most:.0} were before it began"
+                "{now:.0} other sessions are {what}; at most {most:.0} were before the measurement"
             ));
         }
     }
     let (lag, most) = (now.iter().map(|it| it.lag).fold(f64::MAX, f64::min), most(|it| it.lag));
     (lag > MORE * most + MORE_LAG).then(|| {
         let [lag, most] = [lag, most].map(|bytes| shown_size(bytes as u64));
-        format!("a standby is {lag} of WAL behind, and {most} at most before it began")
+        format!("a standby is {lag} of WAL behind; at most {most} before the measurement")
     })
 }
 
@@ -117,7 +117,7 @@ impl Load {
                 let found = Sample::take(&mut client).map(|sample| now.push_front(sample));
                 let found = found.map(|()| suffers(&before, &now));
                 let stop = found.unwrap_or_else(|error| {
-                    Some(format!("what others do cannot be seen any more: {error:#}"))
+                    Some(format!("the load can no longer be watched: {error:#}"))
                 });
                 if let Some(stop) = stop {
                     let _ = say.set(stop);
@@ -163,9 +163,9 @@ mod tests {
         assert_eq!(stops(&[QUIET; WINDOW]), None, "[ADL-1]");
         assert_eq!(stops(&[Sample { active: 10.0, waiting: 4.0, lag: 1.8e7 }; WINDOW]), None);
         for (worse, words) in [
-            (Sample { active: 10.2, ..QUIET }, "10 sessions of others are at work, and at most 3"),
-            (Sample { waiting: 4.2, ..QUIET }, "4 sessions of others are waiting, and at most 1"),
-            (Sample { lag: 3e7, ..QUIET }, "28.6 MiB of WAL behind"),
+            (Sample { active: 10.2, ..QUIET }, "10 other sessions are active; at most 3"),
+            (Sample { waiting: 4.2, ..QUIET }, "4 other sessions are waiting; at most 1"),
+            (Sample { lag: 3e7, ..QUIET }, "28.6 MiB of WAL behind; at most"),
         ] {
             let why = stops(&[worse; WINDOW]).unwrap();
             assert!(why.contains(words), "{why}");

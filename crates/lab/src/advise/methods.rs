@@ -24,9 +24,9 @@ const METHODS: [(&str, &str); 3] = [("worker", "threads"), (URING, "uring"), ("s
 const URING: &str = "io_uring";
 
 /// What else a server needs to start with io_uring.
-const NEEDS: &str = "; the server does not start with it unless its user may use it: see before that kernel.io_uring_disabled is 0 where \
-                     it runs, that no seccomp profile of a container forbids it, and that `ulimit -n` of the server's user leaves a ring, \
-                     which is an open file, for each backend";
+const NEEDS: &str = "; the server does not start with it unless its user may use it: check first that \
+                     kernel.io_uring_disabled is 0 where it runs, that no seccomp profile of a container forbids it, \
+                     and that `ulimit -n` of the server's user leaves a ring, which is an open file, for each backend";
 
 /// Defaults of PostgreSQL 18, for values that are not numbers.
 const DEFAULT_DEPTH: u64 = 16;
@@ -64,12 +64,12 @@ fn proposed(
     } else {
         "this server was built without io_uring"
     };
-    let restart = "it counts from a restart on, and so was not proved on the server";
+    let restart = "a change needs a restart, so none was tested on the server";
     let lead = format!("{METHOD} = {} ({}); {built}", set.value, set.source);
     match compared {
         Some((Some(advice), rates)) if advice.advised == URING && is_barred => Err(format!(
-            "{lead}. io_uring reads surely faster on {disk}: {rates}; but kernel.io_uring_disabled bars from it, and with it \
-             the server would not start."
+            "{lead}. io_uring reads significantly faster on {disk}: {rates}; but kernel.io_uring_disabled forbids it, \
+             so the server would not start with it."
         )),
         Some((Some(advice), _)) => {
             let more = if advice.advised == URING { NEEDS } else { "" };
@@ -77,15 +77,18 @@ fn proposed(
                 tablespace: None,
                 proved: false,
                 not_applied: Some(format!(
-                    "{restart}, nor was the processor time that it takes{more}"
+                    "it needs a restart, so it was not tested on the server; its processor time was not measured \
+                     either{more}"
                 )),
                 advice,
             })
         }
         Some((None, rates)) => Err(format!(
-            "{lead}. No other method reads surely faster on {disk}: {rates}; {restart}."
+            "{lead}. No other method reads significantly faster on {disk}: {rates}; {restart}."
         )),
-        None => Err(format!("{lead}. It was not measured beside another on {disk}; {restart}.")),
+        None => {
+            Err(format!("{lead}. It was not compared with another method on {disk}; {restart}."))
+        }
     }
 }
 

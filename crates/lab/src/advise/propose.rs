@@ -335,7 +335,8 @@ fn page_costs(
     found.remarks.push(match (&crossing.page, server.setting(SEQUENTIAL)) {
         (Some(page), Some(set)) => page.told(&crossing.table, &set.value),
         _ => format!(
-            "{SEQUENTIAL} is not told: a sequential scan of {} is not surely slower from a cold cache than from memory.",
+            "{SEQUENTIAL} cannot be computed: a sequential scan of {} is not significantly slower from a cold cache \
+             than from memory.",
             crossing.table
         ),
     });
@@ -352,9 +353,9 @@ fn page_costs(
     let mut queries = costs::between(site, table, &crossing, change)?;
     if !crossing.is_reached() || queries.is_empty() {
         let why = if queries.is_empty() {
-            "with bitmap scans the planner has the same plans with both"
+            "with bitmap scans allowed, both values give the same plans"
         } else {
-            "the planner does not change there with any value"
+            "no value makes the planner change plans at the crossing"
         };
         found.remarks.push(format!(
             "{RANDOM} = {} is not proposed on {}: {why}. {told}",
@@ -421,7 +422,11 @@ fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal])
             .map(|one| format!("ALTER TABLESPACE {} SET ({setting} = {current})", one.name))
             .collect();
         if !first.is_empty() {
-            let why = format!("it would count on another disk too; first {}", first.join(", "));
+            let why = format!(
+                "it would also apply to tablespaces on another disk, where it was not proved; first keep their \
+                 present value with {}",
+                first.join(", ")
+            );
             it.not_applied.get_or_insert(why);
         }
     }
@@ -514,8 +519,8 @@ fn larger(limit: &Setting) -> Option<String> {
     let blocks = limit.value.parse::<u64>().ok().filter(|it| *it < COMBINE_MOST)?;
     let advised = (4 * blocks).min(COMBINE_MOST) * 8;
     Some(format!(
-        "{COMBINE_MAX} = '{advised}kB' is worth trying: by the search {COMBINE} is the better the larger, up to {}, from where on \
-         {COMBINE_MAX} bars it. It counts from a restart on; then measure again.",
+        "{COMBINE_MAX} = '{advised}kB' is worth trying: in the search, larger values of {COMBINE} were faster up to \
+         {}, the limit that {COMBINE_MAX} sets. Changing that needs a restart; measure again afterwards.",
         shown_size(blocks * 8192)
     ))
 }
@@ -528,11 +533,12 @@ fn kept(proof: Proof, (setting, value): &Value, found: &mut Found) -> Option<Adv
         let gains = gains.max_by(|a, b| a.ratio.value.total_cmp(&b.ratio.value));
         let why = match (harmed, gains) {
             (Some(it), Some(gains)) => format!(
-                "it makes {} surely slower ({:.2}), and {} {:.2} times as fast, which is for you to weigh",
+                "{} becomes significantly slower ({:.2} of its speed), and {} {:.2} times as fast; weigh these \
+                 yourself",
                 it.row, it.ratio.value, gains.row, gains.ratio.value
             ),
-            (Some(it), None) => format!("it makes {} surely slower", it.row),
-            _ => "the queries that use it did not surely gain enough".to_owned(),
+            (Some(it), None) => format!("{} becomes significantly slower", it.row),
+            _ => "the queries that use it did not gain significantly (more than 5 %)".to_owned(),
         };
         found.remarks.push(format!("{setting} = {value} is not proposed: {why}."));
     }
@@ -550,9 +556,9 @@ pub(super) fn overridden(source: &str) -> Option<String> {
 fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
     let settings = [
         (MAINTENANCE, "no read-only statement uses it"),
-        ("io_workers", "it is not a session's"),
+        ("io_workers", "it cannot be set for a session"),
         ("wal_sync_method", "no read-only statement uses it"),
-        ("read_ahead_kb", "it is the disk's"),
+        ("read_ahead_kb", "it is a setting of the block device, not of PostgreSQL"),
     ];
     let proposal = |(name, why): (&str, &str)| {
         if name == "wal_sync_method" && !server.has_wal_beside_data() {

@@ -259,7 +259,7 @@ impl<'a> Site<'a> {
             let is_for_the_disk = matches!(trial.query.shape, Shape::Bitmap | Shape::SparseBitmap);
             if is_for_the_disk && trial.buffered() > CACHED {
                 self.remark(format!(
-                    "{}: much of what it reads was in the server's own buffers, so that this is about memory as well.",
+                    "{}: much of what it reads was in shared_buffers, so this partly measures memory.",
                     trial.query.label
                 ));
             }

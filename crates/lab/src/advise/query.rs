@@ -342,7 +342,7 @@ impl File {
             match check(connection, text) {
                 Ok(None) => {}
                 Ok(Some(why)) => {
-                    bad_input!("{place}: refused, for it {why}; only queries that read are run")
+                    bad_input!("{place}: refused because it {why}; only read-only queries are run")
                 }
                 Err(error) if error.is::<Refused>() => {
                     bad_input!("{place}: the server refuses it: {error}")
@@ -399,7 +399,7 @@ fn check(connection: &mut Connection, text: &str) -> anyhow::Result<Option<Strin
     ))?;
     let mut volatile =
         volatile.iter().map(|row| row.text(0)).filter(|name| !HARMLESS.contains(name));
-    Ok(volatile.next().map(|name| format!("calls {name}, which the server has as volatile")))
+    Ok(volatile.next().map(|name| format!("calls {name}, which is declared VOLATILE")))
 }
 
 /// The types of all nodes of a plan.

@@ -290,7 +290,8 @@ impl Server {
             server.missing.push(told.to_owned());
         }
         if !server.sees_load {
-            let told = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose the hour.";
+            let told = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose a \
+                        quiet hour.";
             server.missing.push(told.to_owned());
         }
         if server.tables.is_empty() {

@@ -122,8 +122,8 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
         match drawn(&table, look) {
             drawn if drawn.is_empty() => drawn,
             drawn => format!(
-                "Speed on this server with the new setting, of what it is with the old one:\n{drawn}\
-                 keeps: at least {BOUND} of it; misses: less; undecided: the rounds do not tell\n"
+                "Speed with the new setting relative to the old one (1 = equal):\n{drawn}\
+                 keeps: at least {BOUND}; misses: less; undecided: more rounds would be needed\n"
             ),
         },
         wrapped("* ", &mut findings.remarks.iter().cloned()),
@@ -188,7 +188,7 @@ pub(super) fn statements(proposals: &[Proposal]) -> String {
 fn to_paste(proposals: &[Proposal]) -> String {
     let statements = statements(proposals);
     if statements.is_empty() {
-        return "Nothing is proposed: no setting that was tried surely gains on this server.\n"
+        return "Nothing is proposed: no setting that was tried gains significantly on this server.\n"
             .to_owned();
     }
     format!(
@@ -227,11 +227,13 @@ pub(super) fn again(after: &After) -> String {
     let is_there = match (after.is_there(), after.harmed()) {
         (true, _) => "the gain is there".to_owned(),
         (false, None) if after.from_memory => {
-            "that says nothing of the disk, since what was read was in memory; with --drop-caches it would be told"
+            "this says nothing about the disk, because the data was in memory; use --drop-caches to measure it"
                 .to_owned()
         }
         (false, None) => "the gain is not there; --rollback takes back what is set".to_owned(),
-        (false, Some(row)) => format!("{row} is surely slower; --rollback takes back what is set"),
+        (false, Some(row)) => {
+            format!("{row} is significantly slower; --rollback takes back what is set")
+        }
     };
     format!("Measured again in a new session: {times}: {is_there}. {}", after.evidence)
 }

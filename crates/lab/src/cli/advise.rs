@@ -28,7 +28,7 @@ pub enum Product {
 #[command(
     after_help = "Every setting that is proposed was tried on this server: queries in read-only transactions, \
                   the settings as they are and as they would be in turn, made ones on parts of the largest tables that \
-                  were not read before, and compared round by round. What did not surely help is not proposed. \
+                  were not read before, and compared round by round. What did not help significantly is not proposed. \
                   Nothing is changed without --apply.\n\
                   The server is found as by psql: --dsn, PGSERVICE, PGHOST, PGPORT, PGUSER, PGPASSWORD, PGDATABASE, PGSSLMODE, PGSSLROOTCERT, ~/.pgpass.\n\n\
                   Example: forebay advise postgres --dsn 'host=/run/postgresql dbname=shop' --json advice.json\n\

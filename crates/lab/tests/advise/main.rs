@@ -344,7 +344,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
     for (local, itself, words) in [
         ("0.03", "0.01", "the gain is there"),
         ("0.1", "0.1", "the gain is not there; --rollback takes back"),
-        ("0.01", "0.03", "line 1 is surely slower; --rollback takes back"),
+        ("0.01", "0.03", "line 1 is significantly slower; --rollback takes back"),
     ] {
         fs::write(&queries, pauses(local, itself)).map_err(text)?;
         let (printed, _) = site.ends_with(0, &given)?;
@@ -434,7 +434,7 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
         ensure(site.settings()? != before, "nothing is set")?;
         others(site, 18)
     })?;
-    ensure(code == Some(1) && told.contains("sessions of others are at work"), told)?;
+    ensure(code == Some(1) && told.contains("other sessions are active"), told)?;
     site.is_as(&before, "stopped for the sessions of others")?;
     ensure(site.states() == 0, "a state is left")?;
     site.rows(
@@ -715,7 +715,7 @@ fn keeps_out(case: &Case) -> Result<(), String> {
     let file =
         proposals(&mut site, &[("session_preload_libraries", "not_there"), ("work_mem", "9MB")])?;
     let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
-    ensure(told.contains("no new session") && told.contains("not_there"), told)?;
+    ensure(told.contains("no new session can be opened") && told.contains("not_there"), told)?;
     ensure(site.states() == 0, "a state is left")?;
     site.is_as(&before, "after a library that is not there")
 }
