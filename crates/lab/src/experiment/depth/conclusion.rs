@@ -88,7 +88,7 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
     let (which, others) = if as_good.is_empty() {
         ("The fastest way", String::new())
     } else {
-        ("One of the fastest ways", format!("; not surely slower: {}", as_good.join(", ")))
+        ("One of the fastest ways", format!("; not significantly slower: {}", as_good.join(", ")))
     };
     Some(format!(
         "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{others}.",

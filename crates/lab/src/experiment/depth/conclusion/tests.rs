@@ -189,7 +189,7 @@ fn there_is_no_winner_among_equals() {
     rows.extend(line(Kind::Threads, None, &[(0, 100.0), (64, 290.0)]));
     let told = told(&rows);
     assert!(told.starts_with("One of the fastest ways ") && told.contains("uring buffered: 300 "));
-    assert!(told.ends_with("; not surely slower: threads buffered."), "{told}");
+    assert!(told.ends_with("; not significantly slower: threads buffered."), "{told}");
 }
 
 #[test]
