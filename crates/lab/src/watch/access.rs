@@ -1,7 +1,7 @@
 //! Accesses: what a process tree did, as whole reads, writes, syncs and device requests.
 //!
-//! The account is kept from them, and a record holds them. Files are numbers here, in the order in which they were first
-//! seen; `legend` has their names, which are mostly known later.
+//! The account is computed from them, and a record stores them. Files are numbers here, in the order in which they were
+//! first seen; `legend` has their names, most of which are found later.
 //!
 //! Invariants:  [ACS-1] possible accesses can be added up: a sum of bytes overflows after 2^31 of them at the earliest
 
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 
 use super::event::Transfer;
 
-/// Files that are counted separately; all others are counted as one, which has this number.
+/// Most files that are counted separately; all others are counted as one, which has this number.
 pub(super) const FILES_MOST: u32 = 4096;
 
-/// No read asks for so many pages: the kernel ends each at 2 GiB.
+/// No read requests this many pages: the kernel limits each to 2 GiB.
 pub(super) const READ_MOST: u64 = 1 << 20;
 
-/// No call moves so many bytes, for the same reason, and none takes so long, more than an hour.
+/// No call transfers this many bytes, for the same reason, and none takes this long, which is more than an hour.
 const BYTES_MOST: u64 = 1 << 33;
 const NS_MOST: u64 = 1 << 42;
 
-/// Numbers of tasks are below: the kernel has no more.
+/// Task numbers are below this limit of the kernel.
 const TASKS_MOST: u32 = 1 << 22;
 
-/// Pages of a file are before this one: files end at 2^63 bytes.
+/// Page numbers are below this: files end at 2^63 bytes.
 const PAGE_MOST: u64 = 1 << 52;
 
-/// Something that was done.
+/// Something that the process tree or a device did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Access {
-    /// A read has ended.
+    /// A read that has completed.
     Read(Read),
-    /// Bytes were read at an unknown place.
+    /// A read at an unknown offset.
     ReadAnywhere {
         file: u32,
         bytes: u64,
@@ -43,8 +43,8 @@ pub(super) enum Access {
         file: u32,
         took_ns: u64,
     },
-    /// A program has advised the kernel, with `advice` as posix_fadvise numbers it; `pages` were read into the page cache
-    /// for that.
+    /// A program has advised the kernel. `advice`: as posix_fadvise numbers it; `pages`: those read into the page cache
+    /// for it.
     Advise {
         task: u32,
         file: u32,
@@ -54,45 +54,45 @@ pub(super) enum Access {
         pages: u64,
         took_ns: u64,
     },
-    /// Pages were read into the page cache that no call had asked for.
+    /// Pages were read into the page cache that no call had requested.
     Ahead {
         file: u32,
         first: u64,
         pages: u64,
     },
-    /// A device was given a request, of `file` if it is the tree's.
+    /// A request was issued to a device. `file`: set if the process tree submitted it.
     Request {
         device: u32,
         bytes: u64,
         transfer: Transfer,
         file: Option<u32>,
     },
-    /// The device gave it back, and will get it again.
+    /// The device returned a request, and will get it again.
     Requeue {
         device: u32,
         bytes: u64,
         transfer: Transfer,
     },
-    /// The task has ended, or its number belongs to another one from now on.
+    /// The task has exited, or its number belongs to another one from now on.
     Gone {
         task: u32,
     },
 }
 
-/// A read, when it has ended.
+/// A read that has completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Read {
     pub(super) task: u32,
     pub(super) file: u32,
-    /// The first page, and how many behind it.
+    /// The first page; `more`: how many pages follow it.
     pub(super) first: u64,
     pub(super) more: u64,
     pub(super) bytes: u64,
-    /// From its start to its end.
+    /// From start to end.
     pub(super) took_ns: u64,
-    /// From its first sleep to its end, if it slept.
+    /// From the first sleep to the end; `None` if it did not sleep.
     pub(super) waited_ns: Option<u64>,
-    /// The kernel had to read some of it.
+    /// The kernel had to read some of it from a device.
     pub(super) missed: bool,
     pub(super) way: Way,
 }
@@ -100,16 +100,16 @@ pub(super) struct Read {
 /// How pages were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Way {
-    /// A system call, through the page cache.
+    /// By a system call, through the page cache.
     Cached,
-    /// Past it.
+    /// By a system call, past the page cache.
     Direct,
-    /// Without one: mapped, or by io_uring.
+    /// Without a system call for it: of a mapped file, or by io_uring.
     Unseen,
 }
 
 impl Read {
-    /// Its first page and its last.
+    /// The first page and the last.
     pub(super) fn pages(&self) -> (u64, u64) {
         (self.first, self.first + self.more)
     }
@@ -124,7 +124,7 @@ impl Access {
         }
     }
 
-    /// Whether it can have happened [ACS-1]; other numbers would be a damaged record's.
+    /// Whether it can have happened [ACS-1]; other numbers would be those of a damaged record.
     pub(super) fn is_possible(&self) -> bool {
         let file = |file: u32| file <= FILES_MOST;
         let size = |bytes: u64| bytes < BYTES_MOST;

@@ -1,7 +1,7 @@
-//! The account: the figures of each file and device, from a process tree's accesses.
+//! The account: figures of each file and device, from a process tree's accesses.
 //!
-//! Worked example, continuing that in `calls`: a read of page 4 for which pages 5 to 35 were read ahead, and then one of
-//! page 5, which is a hit: 30 unused pages are left.
+//! Worked example, continuing the one in `calls`: a read of page 4, for which pages 5 to 35 are read ahead, and then
+//! one of page 5, which is a hit: 30 unused pages are left.
 //!
 //! Invariants:  [ACC-1] avoidable waiting is at most the waiting
 //!              [ACC-2] unused pages are at most the pages read ahead
@@ -17,20 +17,20 @@ use super::access::{Access, Read};
 use super::event::Transfer;
 use super::foresight::{Foresight, Known};
 
-/// Words of 64 pages that were read ahead and not used: 256 GiB at 4 KiB and 50 MB of memory, if they are whole. More are
-/// not counted as read ahead.
+/// Most words of 64 pages that are kept for unused readahead of all files: 256 GiB at 4 KiB if all bits are set, in
+/// 50 MB of memory. Pages beyond that are not counted as read ahead.
 const AHEAD_MOST: usize = 1 << 20;
 
-/// Letters kept of a file's strip.
+/// Most letters kept of a file's strip.
 const STRIP_MOST: usize = 256;
 
-/// Powers of two that are told apart: up to 2 GiB, more than one call reads.
+/// Size classes, by powers of two: up to 2 GiB, more than one call reads.
 const SIZES: usize = 32;
 
-/// Sizes by powers of two, and their sum.
+/// Histogram of sizes by powers of two, and their sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// How many had so many bits.
+    /// Indexed by the binary logarithm of the size.
     counts: [u64; SIZES],
     pub(super) count: u64,
     pub(super) bytes: u64,
@@ -50,13 +50,13 @@ impl Sizes {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Each size that was seen, rounded down to a power of two, and how often.
+    /// Each size class that occurred, as the size rounded down to a power of two, and its count.
     pub(super) fn seen(&self) -> impl Iterator<Item = (u64, u64)> {
         (0..).map(|bits| 1 << bits).zip(self.counts).filter(|(_, count)| *count > 0)
     }
 }
 
-/// Times of one thing.
+/// Count, sum and maximum of some durations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Times {
     pub(super) count: u64,
@@ -75,20 +75,20 @@ impl Times {
 /// The figures of one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Figures {
-    /// As programs ask for them.
+    /// As programs request them.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
-    /// As devices get them, from the tree's tasks.
+    /// As devices receive them, from the tasks of the process tree.
     pub(super) requests: Sizes,
     pub(super) requests_written: Sizes,
     pub(super) hits: u64,
     pub(super) waits: Times,
-    /// By [`Known`], in its order.
+    /// Indexed by [`Known`].
     pub(super) avoidable_ns: [u64; 3],
     pub(super) syncs: Times,
-    /// Pages that were read without being asked for.
+    /// Pages that were read without being requested.
     pub(super) ahead_pages: u64,
-    /// Pages that the kernel read because the program advised it.
+    /// Pages that were read because the program advised the kernel.
     pub(super) advised_pages: u64,
     pub(super) strip: VecDeque<char>,
     unused: Pages,
@@ -102,7 +102,7 @@ impl Figures {
 
     fn letter(&mut self, action: Action, why: Why) {
         let Some(letter) = action.letter(why, false) else { return };
-        // Many hits in a row say no more than two.
+        // More than two hits in a row carry no more information.
         if letter != '.' || !self.strip.iter().rev().take(2).eq(['.', '.'].iter()) {
             if self.strip.len() == STRIP_MOST {
                 self.strip.pop_front();
@@ -112,7 +112,7 @@ impl Figures {
     }
 }
 
-/// A set of pages.
+/// A set of pages, as a bitmap.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Pages {
     words: HashMap<u64, u64>,
@@ -120,7 +120,7 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Calls `each` with the words of `first..first + pages`, and the bits of these.
+    /// Calls `each` with the words that cover `first..first + pages`, and the bits of these pages in them.
     fn words(first: u64, pages: u64, mut each: impl FnMut(u64, u64)) {
         let end = first.saturating_add(pages);
         let mut at = first;
@@ -131,7 +131,7 @@ impl Pages {
         }
     }
 
-    /// Returns how many were not in it. `room`: the most words to add.
+    /// Returns how many pages are new. `room`: most words to add.
     pub(super) fn add(&mut self, first: u64, pages: u64, room: usize) -> u64 {
         let (before, words_most) = (self.pages, self.words.len() + room);
         Pages::words(first, pages, |word, bits| {
@@ -160,12 +160,12 @@ impl Pages {
     }
 }
 
-/// Requests of one device, from all processes.
+/// Requests to one device, from all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) read: Sizes,
     pub(super) written: Sizes,
-    /// Those of the tree among them.
+    /// Those of the process tree among them.
     pub(super) own_read: Sizes,
     pub(super) own_written: Sizes,
 }
@@ -173,16 +173,16 @@ pub(super) struct Device {
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Account {
-    /// By their numbers.
+    /// Indexed by file number.
     files: Vec<Figures>,
     foresight: Foresight,
-    /// Words of pages that were read ahead and not used, of all files.
+    /// Words of unused readahead, of all files: at most [`AHEAD_MOST`].
     ahead_words: usize,
     pub(super) devices: BTreeMap<u32, Device>,
 }
 
 impl Account {
-    /// The numbers and figures of the files that were read, written or synced, in the order in which they were first seen.
+    /// Numbers and figures of the files that were read, written or synced, in the order in which they were first seen.
     pub(super) fn files(&self) -> impl Iterator<Item = (u32, &Figures)> {
         (0..).zip(&self.files).filter(|(_, it)| {
             it.reads.count + it.writes.count + it.syncs.count + it.requests.count + it.ahead_pages
@@ -234,7 +234,7 @@ impl Account {
         }
     }
 
-    /// The figures of the file with this number.
+    /// The figures of file `number`, created if it is new.
     fn file(&mut self, number: u32) -> &mut Figures {
         let number = number as usize;
         if number >= self.files.len() {

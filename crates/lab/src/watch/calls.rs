@@ -1,15 +1,15 @@
-//! Calls: turns the kernel's events into accesses.
+//! Calls: turns kernel events into accesses.
 //!
-//! A read is a system call from its start to its end, or what a task asked of the page cache outside of one. In between,
-//! events say which pages of which file were asked for, which were added to the page cache, which requests were submitted
-//! to a device, and whether the task slept. Pages that were added without being asked for were read ahead; a wait
-//! is from the first sleep to the end of the call. Worked example: a read of page 4 that adds pages 4 to 35 and
-//! sleeps for 90 us is one read, 31 pages read ahead, and a wait of 90 us.
+//! A read is a system call from entry to exit, or a task's request for page cache pages outside of one. In between,
+//! events report which pages of which file were requested, which were added to the page cache, which requests were
+//! submitted to a device, and whether the task slept. Pages added without being requested were read ahead; a wait lasts
+//! from the first sleep to the end of the call. Worked example: a read of page 4 that adds pages 4 to 35 and sleeps for
+//! 90 us is one read, 31 pages read ahead, and a wait of 90 us.
 //!
 //! Invariants:  [CAL-1] files, submitted requests and added pages are bounded
-//!              [CAL-2] any events give only accesses that are possible
-//! Concurrency: one owner; events come in order of time.
-//! Failure:     none; an access whose file is not known belongs to none.
+//!              [CAL-2] whatever the events, only possible accesses result
+//! Concurrency: one owner; events arrive in time order.
+//! Failure:     none; a call on an unknown file is left out, a request for one is attributed to no file.
 
 use std::collections::BTreeMap;
 
@@ -18,32 +18,32 @@ use foldhash::HashMap;
 use super::access::{Access, FILES_MOST, READ_MOST, Read, Way};
 use super::event::{Call, Event, FileKey, Transfer, What};
 
-/// Requests between a task and its device.
+/// Most requests that are submitted by a task but not yet issued to a device.
 const UNDER_WAY_MOST: usize = 1 << 16;
 
-/// The most additions to the page cache that are kept of a task: as many as the longest read needs.
+/// Most page cache additions kept per task: as many as the longest read needs.
 const ADDED_MOST: usize = READ_MOST as usize;
 
 /// The file that stands for all others.
 pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
 
-/// What a task is doing.
+/// State of a task.
 #[derive(Debug, Default)]
 struct Task {
     call: Option<Open>,
-    /// Pages added since the call began, or since the last that was asked for outside of one.
+    /// Pages added since the call began or, outside of a call, since the last requested page.
     added: Vec<(FileKey, u64, u64)>,
     slept_ns: Option<u64>,
-    /// A mapped page that was asked for, outside of a call.
+    /// Pages requested outside of a call, such as by a fault on a mapped file.
     fault: Option<(FileKey, (u64, u64))>,
-    /// The file that the next request is for, and pages of another file in between, such as of the filesystem's metadata.
+    /// The file of the next request; `aside`: pages of another file added in between, such as filesystem metadata.
     file: Option<FileKey>,
     aside: Option<(FileKey, u64)>,
     /// Requests submitted in this call.
     submitted: u64,
 }
 
-/// A system call that has not ended.
+/// A system call that has not returned.
 #[derive(Debug)]
 struct Open {
     call: Call,
@@ -54,7 +54,7 @@ struct Open {
     asked: Option<(u64, u64)>,
 }
 
-/// A request between a task and its device.
+/// A request that is submitted but not yet issued to its device.
 #[derive(Debug, Clone, Copy)]
 struct UnderWay {
     file: FileKey,
@@ -65,20 +65,20 @@ struct UnderWay {
 #[derive(Debug)]
 pub(super) struct Calls {
     page_bytes: u64,
-    /// By number; the last may stand for all others.
+    /// Indexed by file number; the last may stand for all others.
     files: Vec<FileKey>,
     numbers: HashMap<FileKey, u32>,
     tasks: HashMap<u32, Task>,
-    /// From a file as descriptors have it to the same as its pages have it, where a filesystem has two device numbers.
+    /// From a file's key in descriptors to its key in page cache events, where a filesystem has two device numbers.
     same: HashMap<FileKey, FileKey>,
     under_way: BTreeMap<(u32, u64), UnderWay>,
-    /// Accesses that were not taken yet, with their times.
+    /// Accesses not yet consumed, with their times in ns.
     pub(super) done: Vec<(u64, Access)>,
     now_ns: u64,
 }
 
 impl Calls {
-    /// `page_bytes`: of the page cache.
+    /// `page_bytes`: page size of the page cache.
     pub(super) fn new(page_bytes: u64) -> Calls {
         Calls {
             page_bytes,
@@ -92,7 +92,7 @@ impl Calls {
         }
     }
 
-    /// The file of each number.
+    /// The files, indexed by number.
     pub(super) fn files(&self) -> &[FileKey] {
         &self.files
     }
@@ -112,12 +112,12 @@ impl Calls {
         self.under_way.len()
     }
 
-    /// The file as its descriptors have it, if that differs.
+    /// The keys of the file `key` in descriptors, if they differ.
     pub(super) fn called(&self, key: FileKey) -> impl Iterator<Item = FileKey> {
         self.same.iter().filter(move |(_, it)| **it == key).map(|(called, _)| *called)
     }
 
-    /// Takes the next event.
+    /// Processes the next event.
     pub(super) fn event(&mut self, event: &Event) {
         let Event { at_ns, task: id, what } = *event;
         self.now_ns = at_ns;
@@ -126,7 +126,7 @@ impl Calls {
                 return self.issued(device, sector, sectors, transfer);
             }
             What::Requeue { device, sectors, transfer } => {
-                // The file's share was counted the first time.
+                // Undone for the device only: the file keeps its count, and the next issue adds none to it.
                 return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
             }
             What::Exec { before } => {
@@ -150,7 +150,7 @@ impl Calls {
             What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Direct { .. } => {
                 self.tasks.entry(id).or_default()
             }
-            // Alone they mean nothing, and a task still sleeps after its last event, and would never be removed.
+            // Meaningless on their own. A task still sleeps after its exit: a state made then would never be removed.
             _ => match self.tasks.get_mut(&id) {
                 Some(task) => task,
                 None => return,
@@ -166,7 +166,7 @@ impl Calls {
                 self.asked(id, file, (first, last));
             }
             What::Added { file, first, pages } => {
-                // [CAL-1] Pages may never be asked for, such as those that io_uring writes.
+                // [CAL-1] Some added pages are never requested, such as those that io_uring writes.
                 if task.added.len() == ADDED_MOST {
                     task.added.clear();
                 }
@@ -175,7 +175,7 @@ impl Calls {
                 let before = task.aside.map_or(0, |(_, pages)| pages);
                 task.aside = (main != file).then_some((file, before + pages));
             }
-            // A page that the kernel touches within a call belongs to the call.
+            // A page that the kernel faults in within a call belongs to the call.
             What::Fault { file, page } if task.call.is_none() => {
                 task.file = Some(file);
                 task.fault = Some((file, (page, page)));
@@ -190,7 +190,7 @@ impl Calls {
             What::Submit { device, sector, sectors, transfer } => {
                 task.submitted += 1;
                 let file = match task.aside.take() {
-                    // Exactly its pages: the file's own requests mostly have another size.
+                    // Exactly the size of these pages: requests for the task's file mostly have another size.
                     Some((file, pages)) if pages * self.page_bytes == bytes_of(sectors) => {
                         Some(file)
                     }
@@ -214,13 +214,13 @@ impl Calls {
     }
 
     fn done(&mut self, access: Access) {
-        // [CAL-2] No kernel reports such times and places.
+        // [CAL-2] No kernel reports the times and offsets that are dropped here.
         if access.is_possible() {
             self.done.push((self.now_ns, access));
         }
     }
 
-    /// The number of `key`.
+    /// The number of `key`, assigned if it is new.
     fn number(&mut self, key: FileKey) -> u32 {
         if let Some(&number) = self.numbers.get(&key) {
             return number;
@@ -233,12 +233,12 @@ impl Calls {
         })
     }
 
-    /// The task `id` is working on `file`.
+    /// Attributes the current call of task `id` to `file`.
     fn belongs(&mut self, id: u32, file: FileKey) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.file = Some(file);
         if let Some(open) = &mut task.call {
-            // The same inode by another device number, as with subvolumes and overlays.
+            // The same inode under another device number, as with subvolumes and overlays.
             if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
                 self.same.insert(called, file);
             }
@@ -254,7 +254,7 @@ impl Calls {
                 *before = (before.0.min(pages.0), before.1.max(pages.1));
                 self.belongs(id, file);
             }
-            // Reads for a write or an advice.
+            // Page reads on behalf of a write or of advice.
             Some(_) => {}
             None => {
                 task.fault = Some((file, pages));
@@ -263,11 +263,11 @@ impl Calls {
         }
     }
 
-    /// Counts what the task `id` has read outside of a call: the page that it asked for, and those added since.
+    /// Emits the read that task `id` made outside of a call: the pages it requested, and those added since.
     fn settle(&mut self, id: u32) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.call.is_none()) else { return };
         let (added, wanted) = (std::mem::take(&mut task.added), task.fault.take());
-        // Pages added without a read are, for example, a directory's.
+        // Pages added without a read belong, for example, to a directory.
         let Some((key, pages)) = wanted else { return };
         self.ahead(&added, key, pages);
         let (file, more) = (self.number(key), pages.1.saturating_sub(pages.0));
@@ -284,13 +284,13 @@ impl Calls {
         }));
     }
 
-    /// No more events will come.
+    /// Ends all open reads: no more events follow.
     pub(super) fn end(&mut self) {
         let tasks: Vec<u32> = self.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|id| self.settle(id));
     }
 
-    /// A system call of the task `id` has ended.
+    /// Emits the access of a system call of task `id` that returned `result`.
     fn ended(&mut self, id: u32, task: &Task, at_ns: u64, result: i64) {
         let Some(open) = &task.call else { return };
         let Some(key) = open.file else { return };
@@ -345,7 +345,7 @@ impl Calls {
         }
         let file = self.number(key);
         let Some(pages) = asked else { return self.done(Access::ReadAnywhere { file, bytes }) };
-        // A direct read adds nothing to the page cache. Not every kernel says what was asked for.
+        // A direct read adds nothing to the page cache. `asked` alone is no proof, as not every kernel reports it.
         let is_direct =
             open.asked.is_none() && task.submitted > 0 && !task.added.iter().any(|it| it.0 == key);
         let taken_in = || task.added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages));
@@ -362,8 +362,8 @@ impl Calls {
         }));
     }
 
-    /// Pages were added for a read of `of` that asked for `low` to `high`: the others of that file were read ahead. Those
-    /// of other files are the filesystem's metadata.
+    /// Emits the pages of `of` that were read ahead: those in `added` outside of the requested `low..=high`. Pages of
+    /// other files are filesystem metadata.
     fn ahead(&mut self, added: &[(FileKey, u64, u64)], of: FileKey, (low, high): (u64, u64)) {
         for &(_, first, pages) in added.iter().filter(|(file, ..)| *file == of) {
             let file = self.number(of);
@@ -382,7 +382,7 @@ impl Calls {
             return;
         }
         let bytes = bytes_of(sectors);
-        // The one that the request begins in, and those merged with it.
+        // The submission in which the request begins; `behind`: this one and those merged with it.
         let begun = self.under_way.range(..=(device, sector)).next_back();
         let begun = begun.filter(|((at, from), it)| *at == device && from + it.sectors > sector);
         let Some((&from, &UnderWay { file, .. })) = begun else {
@@ -397,7 +397,7 @@ impl Calls {
             self.under_way.remove(&at);
             let (end, issued) = (at.1 + it.sectors, sector + sectors);
             if end > issued {
-                // A request larger than the device takes is split.
+                // A request that is larger than the device accepts is split.
                 self.under_way.insert((device, issued), UnderWay { sectors: end - issued, ..it });
             }
         }
@@ -410,7 +410,7 @@ fn bytes_of(sectors: u64) -> u64 {
     sectors.saturating_mul(512)
 }
 
-/// Whether `first..first + count` has a page of `pages`.
+/// Whether `first..first + count` and `low..=high` have a page in common.
 fn overlap(first: u64, count: u64, (low, high): (u64, u64)) -> bool {
     first <= high && low < first + count
 }

@@ -1,67 +1,67 @@
-//! Foresight: whether it could have been known earlier that a read would come.
+//! Foresight: whether a read could have been known earlier.
 //!
-//! This is about what any look-ahead could know, and not what the kernel did: a wait for such a block is avoidable.
+//! This is about what any look-ahead could know, not about what the kernel did: a wait for such a block is avoidable.
 //! Worked example: 7, 8, 9 is a sequence from 8 on; 100, 103, 106 a stride at 106, as two equal steps are needed.
-//! Blocks of one file that a task reads one after the other, after a block of another file, are assumed to be named by
-//! an index, if the task went from the one file to the other before: after 9, in the index, 70, 13 and 52 could all have
-//! been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number of blocks, since
-//! a list ends and random reads do not.
+//! Blocks of one file that a task reads in a row, after a block of another file, are assumed to be named by that block,
+//! as by an index, if the task went from the one file to the other before: after 9, in the index, 70, 13 and 52 could
+//! all have been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number of
+//! blocks, since the list in an index block ends and random reads do not.
 //!
 //! Invariants:  [FOR-1] the first read of a file is never known
 
 use foldhash::HashMap;
 use serde::Serialize;
 
-/// Reads of a file among which a sequence is looked for: the most simultaneous readers that are told apart.
+/// Recent reads of a file that are searched for a sequence: the most simultaneous readers that are distinguished.
 const RECENT: usize = 16;
 
-/// The most that a block of an index may name.
+/// Most blocks that one block of an index may name.
 const RANGE_MOST: u32 = 512;
 
 /// How a read could have been known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Known {
-    /// It begins where another one ended, or ends where another began.
+    /// It begins where another read ended, or ends where another began.
     Sequence,
-    /// It is as far from the task's last as that was from the one before.
+    /// It is as far from the task's last read as that was from the one before.
     Stride,
-    /// The task read a block of another file, then several of this one, and not for the first time.
+    /// The task read a block of another file, then several of this one, as it did before.
     Range,
 }
 
 /// First and last page of a read.
 type Pages = (u64, u64);
 
-/// The last reads of all files, which are numbers, and of all tasks.
+/// The recent reads of each file, by number, and the last read of each task.
 #[derive(Debug, Default)]
 pub(super) struct Foresight {
     files: HashMap<u32, Recent>,
     tasks: HashMap<u32, Last>,
 }
 
-/// Of one file, in a ring.
+/// Recent reads of one file, in a ring.
 #[derive(Debug, Default)]
 struct Recent {
     reads: [Option<Pages>; RECENT],
     next: usize,
 }
 
-/// Of one task.
+/// The last read of one task.
 #[derive(Debug)]
 struct Last {
     file: u32,
     first: u64,
-    /// From the read before to the last one, in one file.
+    /// Pages from the previous read to this one, if both are of this file.
     step: Option<i64>,
-    /// The file before this one.
+    /// The file that the task read before this one.
     other: Option<u32>,
-    /// Reads of the file since that of the other; `None` if the task has not gone from that to this one before.
+    /// Reads of this file since the last one of `other`; `None` if the task had not come to `other` from this file.
     since_other: Option<u32>,
 }
 
 impl Foresight {
-    /// The `task` reads `pages` of `file`. Returns how that could have been known.
+    /// Notes that `task` reads `pages` of `file`. Returns how that could have been known.
     pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Known> {
         let (first, last) = pages;
         let recent = self.files.entry(file).or_default();
@@ -87,21 +87,21 @@ impl Foresight {
             .or(in_range.then_some(Known::Range))
     }
 
-    /// The task has ended, or its number belongs to another one now.
+    /// Forgets a task that has exited, or whose number belongs to another one now.
     pub(super) fn forget(&mut self, task: u32) {
         self.tasks.remove(&task);
     }
 }
 
 impl Recent {
-    /// Whether one of the reads ends where `pages` begin, in the same page or the one before, or vice versa.
+    /// Whether a recent read ends where `pages` begin, in the same page or the one before, or vice versa.
     fn in_sequence(&self, (first, last): Pages) -> bool {
         let follows = |end: u64, begin: u64| begin == end || begin == end.wrapping_add(1);
         let mut reads = self.reads.iter().flatten();
         reads.any(|&(begin, end)| follows(end, first) || follows(last, begin))
     }
 
-    /// A read that continues another one takes its place, so that each reader has one.
+    /// A read that continues another one replaces it, so that each reader takes one place.
     fn remember(&mut self, pages: Pages) {
         let goes_on =
             |it: &Option<Pages>| it.is_some_and(|(_, end)| pages.0 == end || pages.0 == end + 1);
@@ -180,7 +180,7 @@ mod tests {
             }
             for (at, leaf) in known(&reads).chunks(each + 1).enumerate() {
                 prop_assert_eq!(&leaf[..2], [None, None]);
-                // The first leaf might be anything.
+                // The first leaf may be a coincidence.
                 let expected = (at > 0).then_some(Known::Range);
                 prop_assert!(leaf[2..].iter().all(|it| *it == expected));
             }

@@ -1,4 +1,4 @@
-//! The legend: the names of files and devices, and all else that is shown beside the figures.
+//! The legend: names of files and devices, and everything else that is shown beside the figures.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,47 +11,47 @@ use super::access::FILES_MOST;
 /// More devices than any machine has: a record that names more was not written by a watch.
 pub(super) const DEVICES_MOST: usize = 1 << 14;
 
-/// A file's name.
+/// Name, path and state of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
-    /// PostgreSQL's name, its path, or its number.
+    /// The PostgreSQL relation, the path, or the inode number.
     pub(super) name: String,
     pub(super) path: Option<String>,
-    /// The file at that path, as it was last seen.
+    /// State of the file at that path when it was last checked.
     pub(super) state: Option<State>,
 }
 
-/// What identifies a file later, and shows that it was written.
+/// Identifies a file later, and shows whether it was written since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     pub(super) inode: u64,
     pub(super) bytes: u64,
-    /// When it was written last: seconds, and nanoseconds of them.
+    /// Modification time: seconds, and nanoseconds within the second.
     pub(super) modified: (i64, i64),
 }
 
 impl State {
-    /// Of the file at `path`; `None` if there is no plain file.
+    /// State of the file at `path`; `None` if there is no regular file.
     pub(super) fn of(path: &Path) -> Option<State> {
         let facts = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
         let modified = (facts.mtime(), facts.mtime_nsec());
         Some(State { inode: facts.ino(), bytes: facts.len(), modified })
     }
 
-    /// Whether its blocks may have moved since `then`, or are gone.
+    /// Whether the file was replaced or truncated since `then`: its blocks may have moved, or are gone.
     pub(super) fn is_another(self, then: State) -> bool {
         self.inode != then.inode || self.bytes < then.bytes
     }
 }
 
 impl Called {
-    /// By a name and a path, if it has one.
+    /// Reads the state of the file at `path`, if there is one.
     pub(super) fn new(name: String, path: Option<String>) -> Called {
         let state = path.as_deref().and_then(|path| State::of(Path::new(path)));
         Called { name, path, state }
     }
 
-    /// Updates the state of the file, unless there is another file at its path.
+    /// Updates the state, unless another file is at the path now.
     pub(super) fn look_again(&mut self) {
         let now = self.path.as_deref().and_then(|path| State::of(Path::new(path)));
         if let (Some(then), Some(now)) = (self.state, now)
@@ -62,12 +62,12 @@ impl Called {
     }
 }
 
-/// See the module's description. In a record it is what is new since the piece before.
+/// See the module's description. In a record: what is new since the previous piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Legend {
     /// The process, service or command that is watched.
     pub(super) subject: String,
-    /// Where the events come from, and what is missing.
+    /// Where the events come from, and which are missing.
     pub(super) source: String,
     pub(super) processes: usize,
     pub(super) remarks: Vec<String>,
@@ -85,12 +85,12 @@ impl Legend {
         self.devices.get(&number).cloned().unwrap_or_else(|| format!("device {number}"))
     }
 
-    /// Whether a watch can have made so many names.
+    /// Whether a watch can have produced this many names.
     pub(super) fn is_possible(&self) -> bool {
         self.files.keys().all(|&number| number <= FILES_MOST) && self.devices.len() <= DEVICES_MOST
     }
 
-    /// What is new compared with `before`.
+    /// This legend without the names of files and devices that `before` has.
     pub(super) fn since(&self, before: &Legend) -> Legend {
         let mut new = self.clone();
         new.files.retain(|number, called| before.files.get(number) != Some(called));
@@ -98,7 +98,7 @@ impl Legend {
         new
     }
 
-    /// Adds what is new.
+    /// Merges the legend of the next piece: adds its names, and replaces everything else.
     pub(super) fn add(&mut self, new: Legend) {
         self.files.extend(new.files);
         self.devices.extend(new.devices);

@@ -1,6 +1,6 @@
 //! The live view: the result so far, redrawn while the watch runs.
 //!
-//! Failure: the terminal is restored on every way out: the end, an error, a panic, two Ctrl-C.
+//! Failure: the terminal is restored on every exit path: the end, an error, a panic, two Ctrl-C.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use ratatui::widgets::{Paragraph, Row, Table};
 use super::told::{COLUMNS, LEGEND, Watched};
 use crate::interrupt::{self, Cleanup};
 
-/// Files whose strips are shown.
+/// Most files whose strips are shown.
 const STRIPS_MOST: usize = 8;
 
 /// The terminal, while the live view uses it.
@@ -30,26 +30,26 @@ impl Live {
     /// Takes over the terminal.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn begin() -> anyhow::Result<Live> {
         let restore = Cleanup::new(ratatui::restore);
         let terminal = ratatui::try_init().context("the terminal cannot be drawn on")?;
         Ok(Live { terminal, _restore: restore })
     }
 
-    /// Shows `watched`, and what is `new`.
+    /// Draws `watched`, and the line `new` about the time since the last update.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn draw(&mut self, watched: &Watched, new: &str) -> anyhow::Result<()> {
         self.terminal.draw(|frame| draw(frame, watched, new))?;
         Ok(())
     }
 
-    /// Whether a key was pressed that ends it; Ctrl-C is one, as the terminal is in raw mode.
+    /// Whether a key was pressed that ends the view. Ctrl-C is one, as the terminal is in raw mode.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn is_to_end(&self) -> anyhow::Result<bool> {
         while event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()? {
@@ -66,7 +66,7 @@ impl Live {
     }
 }
 
-/// Whether it is Ctrl-C, after which a prediction does not start.
+/// Whether `key` is Ctrl-C, after which a prediction does not start.
 fn is_interrupt(key: KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
 }
@@ -129,7 +129,7 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     frame.render_widget(Paragraph::new(last), foot);
 }
 
-/// The colours of a pool's trace.
+/// The same colours as in a pool's trace.
 fn coloured(letter: char) -> Style {
     match letter {
         'S' => Style::new().green(),

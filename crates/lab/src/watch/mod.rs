@@ -1,13 +1,13 @@
 //! `forebay watch`: what a process tree reads and writes, and which of its waits could have been avoided.
 //!
-//! Data flow: `subject` finds or starts the tree, `tracer` has the kernel collect its events, `ring` reads them,
-//! `names` adds which file is meant, `calls` turns events into accesses, `observer` holds these together;
-//! `account` keeps the figures, with `foresight` on what could have been known. `told` is the result, drawn once or, on
-//! a terminal, repeatedly by `live`. `record` writes accesses to a file, `replay` plays them from there, and
-//! `predict` repeats them with other ways of reading ahead.
-//! `calls`, `account` and `foresight` do not look at the system: the same events give the same account.
+//! Data flow: `subject` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
+//! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `account` keeps the
+//! figures, with `foresight` on which reads could have been known. `told` is the result, printed once or, on a
+//! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
+//! repeats the reads with other ways of reading ahead. `calls`, `account` and `foresight` do not access the system: the
+//! same events give the same account.
 //!
-//! eBPF was weighed: it would count in the kernel and so cost less, but takes clang to build, and the kernel's type
+//! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
 
 mod access;
@@ -51,19 +51,19 @@ use subject::Subject;
 use told::{Totals, Watched};
 use tracer::Tracer;
 
-/// How often events are taken: the buffers last for twice as long at least, at 50,000 requests a second.
+/// Interval at which events are read: the buffers last for at least twice as long, at 50,000 requests a second.
 const ROUND: Duration = Duration::from_millis(25);
 
-/// How often something is shown, in nanoseconds of what is watched.
+/// Interval between updates, in nanoseconds of watched time.
 const SHOWN_NS: u64 = 1_000_000_000;
 
-/// The most updates per second that a live replay draws.
+/// Most updates per second of a live replay.
 const SHOWN_MOST: f64 = 10.0;
 
 /// Runs the command.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), or what went wrong.
+/// [`BadInput`](crate::BadInput), or a system error.
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     run::prepare()?;
     if let Some(path) = &args.json {
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Watches what happens.
+/// Watches the running system.
 fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.record {
         record::check(path)?;
@@ -88,11 +88,11 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     if args.record_limit < record::LIMIT_LEAST {
         bad_input!("--record-limit: a record has room for 1MiB at least");
     }
-    // Before the watch begins, which would see the server answer.
+    // Before tracing starts, which would include the server's reads for this query.
     let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
     let is_live = std::io::stdout().is_terminal();
     let page_bytes = rustix::param::page_size() as u64;
-    // Without a name, so that it disappears however the process ends.
+    // An unnamed file disappears however the process ends.
     let nameless =
         (args.predict && args.record.is_none()).then(|| record::nameless(args.record_limit));
     let nameless = nameless.transpose()?;
@@ -100,7 +100,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let path = args.record.clone().or(nameless.map(PathBuf::from));
     let tracer = Tracer::start()?;
     let mut subject = Subject::begin(args, &tracer, is_live)?;
-    // Not before: where there is nothing to watch, a record that is there stays as it is.
+    // Only now: if there is nothing to watch, an existing record must not be truncated.
     let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
     let recorder = match path.as_ref().map(recorder).transpose() {
         Ok(recorder) => recorder,
@@ -111,7 +111,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     };
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.tree.starter = subject.starter();
-    // The command may end before its descriptors can be looked up.
+    // Resolved now, as the command may exit before its descriptors can be looked up.
     for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
         observer.tree.names.look(&path);
     }
@@ -119,7 +119,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     view.legend.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
-        // Without its arguments: they may hold a password.
+        // Without arguments: they may contain a password.
         WatchArgs { command, .. } => {
             command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
         }
@@ -148,7 +148,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     recorded.map(drop)
 }
 
-/// Watches what was recorded in the file at `path`.
+/// Replays the record at `path`.
 fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
     let mut player = Player::open(path)?;
     let is_terminal = std::io::stdout().is_terminal();
@@ -180,11 +180,11 @@ fn replayed(args: &WatchArgs, path: &Path) -> anyhow::Result<()> {
     view.end(shown_ns, args, Some(path))
 }
 
-/// How many times as fast as it happened a record is played; `None`: as fast as possible.
+/// Replay speed, as a multiple of real time; `None`: as fast as possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Speed(pub Option<f64>);
 
-/// A watch that is under way.
+/// A running watch.
 struct Watch<'a> {
     args: &'a WatchArgs,
     observer: Observer,
@@ -193,12 +193,12 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Watches until `subject` has ended, the time is up, or the user ends it.
+    /// Watches until `subject` has exited, the time is up, or the user ends it.
     fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
         if is_live {
             self.view.begin_live()?;
         }
-        // A watch that is killed early leaves a readable record, too.
+        // So that a watch that is killed early leaves a readable record, too.
         self.flush(0);
         loop {
             let now_ns = self.observer.elapsed_ns();
@@ -217,7 +217,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Takes what was done since the last round.
+    /// Processes the events since the last round.
     fn round(&mut self, is_last: bool) -> anyhow::Result<()> {
         let Watch { observer, recorder, view, .. } = self;
         observer.take(is_last, |(at_ns, access)| {
@@ -228,7 +228,7 @@ impl Watch<'_> {
         })
     }
 
-    /// Writes to the record what happened until now.
+    /// Writes the accesses up to `now_ns` to the record.
     fn flush(&mut self, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
             recorder.flush(now_ns, &self.view.legend);
@@ -242,17 +242,17 @@ impl Watch<'_> {
     }
 }
 
-/// What is shown, of a watch or of a replay.
+/// The output of a watch or a replay.
 struct View {
     account: Account,
     legend: Legend,
     page_bytes: u64,
     live: Option<Live>,
-    /// From one time that something is shown to the next.
+    /// Watched time between two updates.
     step_ns: u64,
     shown_ns: u64,
     before: Totals,
-    /// Nobody reads the lines any more.
+    /// The reader of the printed lines has exited.
     is_unread: bool,
 }
 
@@ -277,7 +277,7 @@ impl View {
         self.show(0)
     }
 
-    /// Whether the user has ended the live view, or the reader of the lines has gone.
+    /// Whether the user has ended the live view, or the reader of the printed lines has exited.
     fn is_to_end(&self) -> bool {
         self.is_unread || self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
     }
@@ -286,7 +286,7 @@ impl View {
         Watched::of(&self.account, &self.legend, self.page_bytes, now_ns as f64 / 1e9)
     }
 
-    /// Shows the totals, and what is new since the last time.
+    /// Shows the totals, and the change since the last update.
     fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
         let watched = self.watched(now_ns);
         let totals = watched.totals();
@@ -300,7 +300,7 @@ impl View {
                 let mut stdout = std::io::stdout().lock();
                 let printed = writeln!(stdout, "{:>5.0} s  {line}", watched.seconds);
                 match printed.and_then(|()| stdout.flush()) {
-                    // The reader has gone, such as `head`.
+                    // The reader has exited, such as `head`.
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_unread = true,
                     printed => printed.context("cannot print")?,
                 }
@@ -309,7 +309,7 @@ impl View {
         }
     }
 
-    /// Prints the result, and the prediction from the record at `path` if one is asked for.
+    /// Prints the result, and the prediction from the record at `path` if one is requested.
     fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
         let mut watched = self.watched(now_ns);
         output::print(&watched.drawn(output::look()))?;

@@ -1,11 +1,11 @@
-//! Names: which file a descriptor is, and what files and devices are called.
+//! Names: which file a descriptor refers to, and the names of files and devices.
 //!
-//! The kernel's events have numbers only; /proc has the rest while the process exists. A descriptor is looked up
-//! when it is first used, and again after it was closed; descriptors are forgotten with their process. Files that are only
-//! mapped, or read by io_uring, are searched for among what the tree has open and mapped.
+//! Kernel events only contain numbers; /proc has the rest while the process exists. A descriptor is looked up when it
+//! is first used, and again after it was closed; descriptors are forgotten with their process. Files that are only
+//! mapped, or read by io_uring, are searched for among the open and mapped files of the process tree.
 //!
-//! Invariants:  [NAM-1] only tasks and processes that have not ended are kept
-//!              [NAM-2] paths are bounded, and the descriptors of each process
+//! Invariants:  [NAM-1] only tasks and processes that have not exited are kept
+//!              [NAM-2] paths are bounded, and so are the descriptors of each process
 
 use std::collections::HashSet;
 use std::fs;
@@ -21,18 +21,18 @@ use super::event::FileKey;
 /// Bits of the minor number in the kernel's own device numbers.
 const MINOR_BITS: u32 = 20;
 
-/// Paths that are kept, of more files than are counted separately.
+/// Most paths kept, which is more than there are files counted separately.
 const PATHS_MOST: usize = 1 << 16;
 
-/// Descriptors that are kept of a process: its calls may name any number, also of descriptors that it does not have.
+/// Most descriptors kept of a process: its calls may name any number, also of descriptors that it does not have.
 const DESCRIPTORS_MOST: usize = 1 << 16;
 
 /// A process of the tree.
 #[derive(Debug, Default)]
 struct Process {
-    /// Its tasks that were seen and have not ended.
+    /// How many of its tasks were seen and have not exited.
     tasks: usize,
-    /// Its first task has ended. Until then the process exists, even if no other task of it was seen.
+    /// Its first task has exited. Until then the process exists, even if no other task of it was seen.
     is_ending: bool,
     descriptors: HashMap<i32, Option<FileKey>>,
 }
@@ -40,19 +40,19 @@ struct Process {
 /// See the module's description.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Processes by their tasks.
+    /// The process of each task.
     tasks: HashMap<u32, u32>,
     processes: HashMap<u32, Process>,
-    /// Processes so far, including those that have ended.
+    /// Processes so far, including those that have exited.
     count: usize,
     paths: HashMap<FileKey, PathBuf>,
-    /// Block devices opened as files: their pages are in an inode of the kernel's own with this number.
+    /// Block devices opened as files, by device number: their pages are in a kernel inode with this number.
     raw: HashMap<u64, PathBuf>,
-    /// Whole disks by their partitions, and by themselves.
+    /// The whole disk of each partition, and of each whole disk.
     disks: HashMap<u32, u32>,
-    /// Searched for and not found.
+    /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
-    /// By process: descriptors that this batch of events closes, and when.
+    /// By process: descriptors that this batch of events closes, and when, in ns.
     pub(super) closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
 
@@ -60,15 +60,15 @@ fn kernel_device(device: u64) -> u32 {
     major(device) << MINOR_BITS | minor(device)
 }
 
-/// Where sysfs shows the device.
+/// The device's directory in sysfs.
 fn shown(device: u32) -> PathBuf {
     let (major, minor) = (device >> MINOR_BITS, device & ((1 << MINOR_BITS) - 1));
     PathBuf::from(format!("/sys/dev/block/{major}:{minor}"))
 }
 
 impl Names {
-    /// The file behind `descriptor` of the process of `task`, as it was at `at_ns`; `None` if it is no file on a disk, or has
-    /// gone.
+    /// The file that `descriptor` of the process of `task` referred to at `at_ns`; `None` if that is not a regular
+    /// file, or is not known any more.
     pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
         let (process, known) = self.process(task);
         if let Some(file) = known.descriptors.get(&descriptor) {
@@ -76,9 +76,9 @@ impl Names {
         }
         let mut closing = self.closing.get(&process).into_iter().flatten();
         if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
-            return None; // The file that is there now was opened later.
+            return None; // The file that is open there now was opened later.
         }
-        // Either may have ended before the other.
+        // Either task may have exited before the other.
         let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
         let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
         let file = there.and_then(|path| self.look(path));
@@ -90,7 +90,7 @@ impl Names {
         file
     }
 
-    /// The process of `task`, which counts as seen by that, and its number.
+    /// The process of `task` and its number; a task that was not seen before is added.
     fn process(&mut self, task: u32) -> (u32, &mut Process) {
         let before = self.tasks.get(&task).copied();
         let number = before.unwrap_or_else(|| process_of(task));
@@ -106,18 +106,18 @@ impl Names {
         (number, process)
     }
 
-    /// `descriptors` are closed at `at_ns`, by an event that is still to come.
+    /// Announces that an event that is still to be processed closes `descriptors` at `at_ns`.
     pub(super) fn will_close(&mut self, task: u32, descriptors: RangeInclusive<i32>, at_ns: u64) {
         let (process, _) = self.process(task);
         self.closing.entry(process).or_default().push((descriptors, at_ns));
     }
 
-    /// The file at `path`, which may be a link in /proc. Its name is kept.
+    /// The file at `path`, which may be a link in /proc. Remembers its name.
     pub(super) fn look(&mut self, path: &Path) -> Option<FileKey> {
         let facts = fs::metadata(path).ok()?;
         let called = match fs::read_link(path) {
             Ok(called) => Some(called),
-            // The process has ended since the line above.
+            // The process has exited since the line above.
             Err(_) if path.starts_with("/proc") => None,
             Err(_) => Some(path.to_owned()),
         };
@@ -130,13 +130,13 @@ impl Names {
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
         if self.paths.len() >= PATHS_MOST {
-            self.paths.clear(); // [NAM-2] Files that were shown have theirs in the legend.
+            self.paths.clear(); // [NAM-2] The legend has the paths that were shown.
         }
         self.paths.extend(called.map(|called| (key, called)));
         Some(key)
     }
 
-    /// `descriptors` may belong to other files from now on.
+    /// Forgets `descriptors`, which may refer to other files from now on.
     pub(super) fn closed(&mut self, task: u32, descriptors: &RangeInclusive<i32>) {
         let known = &mut self.process(task).1.descriptors;
         if descriptors.start() == descriptors.end() {
@@ -160,7 +160,7 @@ impl Names {
         }
     }
 
-    /// `task` has started `other`, as a thread of its own process or not.
+    /// `task` has started `other`. `is_thread`: in its own process.
     pub(super) fn started(&mut self, task: u32, other: u32, is_thread: bool) {
         self.ended(other);
         if is_thread {
@@ -170,7 +170,7 @@ impl Names {
         }
     }
 
-    /// `task` has ended, and its descriptors if it was the last of its process [NAM-1].
+    /// Forgets `task`, and its process with all descriptors if this was the last one [NAM-1].
     pub(super) fn ended(&mut self, task: u32) {
         let before = self.tasks.remove(&task);
         let number = before.unwrap_or(task);
@@ -182,18 +182,18 @@ impl Names {
         }
     }
 
-    /// Events were lost, which may have closed descriptors.
+    /// Forgets all descriptors, as lost events may have closed some.
     pub(super) fn forget_descriptors(&mut self) {
         self.processes.values_mut().for_each(|process| process.descriptors.clear());
     }
 
-    /// The tasks that have ended, though no event said so.
+    /// The tasks that have exited, although no event said so.
     pub(super) fn gone(&self) -> Vec<u32> {
         let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
         self.tasks.keys().copied().filter(is_gone).collect()
     }
 
-    /// The path of `key`, which descriptors may have by other numbers, `called`.
+    /// The path of `key`. `called`: other keys that descriptors may have for it.
     pub(super) fn path(
         &self,
         key: FileKey,
@@ -203,8 +203,8 @@ impl Names {
         path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
     }
 
-    /// Searches for files without a name among what the processes of the tree have open and mapped. It looks at `most` of
-    /// these, as no events are taken until it returns.
+    /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`, as
+    /// no events are read until it returns.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         let mut wanted: HashSet<FileKey> = wanted
             .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
@@ -229,7 +229,7 @@ impl Names {
         }
     }
 
-    /// What to call a file without a path.
+    /// A name for a file without a path.
     pub(super) fn nameless(&mut self, key: FileKey) -> String {
         // Pages of a block device itself, in which filesystems keep their metadata.
         if key.device >> MINOR_BITS == 0 && shown(key.inode as u32).exists() {
@@ -241,12 +241,12 @@ impl Names {
         }
     }
 
-    /// A task of the tree was seen.
+    /// Notes that a task of the process tree was seen.
     pub(super) fn met(&mut self, task: u32) {
         self.process(task);
     }
 
-    /// The disk that `device` is, or is a part of.
+    /// The disk that `device` is, or is a partition of.
     pub(super) fn disk(&mut self, device: u32) -> u32 {
         *self.disks.entry(device).or_insert_with(|| {
             let path = shown(device);
@@ -278,13 +278,13 @@ impl Names {
         self.tasks.len()
     }
 
-    /// How many processes were seen.
+    /// How many processes were seen so far.
     pub(super) fn processes(&self) -> usize {
         self.count
     }
 }
 
-/// The process that `task` is a thread of.
+/// The process that `task` is a thread of; `task` itself if it has exited.
 pub(super) fn process_of(task: u32) -> u32 {
     let status = fs::read_to_string(format!("/proc/{task}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
@@ -327,10 +327,10 @@ mod tests {
         let process = std::process::id();
         let mut names = Names::default();
         assert!(names.file(own, file.as_raw_fd(), 0).is_some());
-        // The first task is there, though it was not met: the descriptors are good.
+        // The first task exists, though it was not seen: the descriptors are valid.
         names.ended(own);
         assert_eq!((names.tasks.len(), names.processes[&process].descriptors.len()), (0, 1));
-        // The first task may end before others do.
+        // The first task may exit before others do.
         names.met(own);
         names.met(process);
         names.ended(process);

@@ -1,4 +1,4 @@
-//! The observer: a process tree's accesses and the names of its files, from the kernel's events and /proc.
+//! The observer: a process tree's accesses and the names of its files, from kernel events and /proc.
 
 use super::access::Access;
 use super::calls::Calls;
@@ -8,7 +8,7 @@ use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
-/// Open and mapped files that are looked at in one search for names: it takes some 30 ms, during which no events are taken.
+/// Most open and mapped files examined in one search for names: it takes some 30 ms, during which no events are read.
 const SEARCH_MOST: usize = 1 << 13;
 
 /// See the module's description.
@@ -17,14 +17,14 @@ pub(super) struct Observer {
     pub(super) tracer: Tracer,
     pub(super) tree: Tree,
     relations: Relations,
-    /// On the events' clock.
+    /// Start of the watch, on the clock of the events.
     begun_ns: u64,
 }
 
 /// The process tree, as its events describe it.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The thread of this process that started the command: its events are left out.
+    /// The thread of this process that started the command: its events are ignored.
     pub(super) starter: Option<u32>,
     pub(super) names: Names,
     calls: Calls,
@@ -35,7 +35,7 @@ impl Tree {
         Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
     }
 
-    /// Takes the first `count` of `events`. What the others close is closed by now, too.
+    /// Processes the first `count` of `events`. The descriptors that the remaining ones close are closed by now, too.
     fn take(&mut self, events: &[Event], count: usize) {
         self.names.closing.clear();
         for event in events.iter().filter(|event| self.starter != Some(event.task)) {
@@ -46,7 +46,7 @@ impl Tree {
         events[..count].iter().for_each(|event| self.event(*event));
     }
 
-    /// Ends the tasks whose last events were lost.
+    /// Ends the tasks that have exited, but whose exit events were lost.
     fn end_those_gone(&mut self, at_ns: u64) {
         for task in self.names.gone() {
             self.event(Event { at_ns, task, what: What::Ended });
@@ -57,7 +57,7 @@ impl Tree {
         let Tree { starter, names, calls } = self;
         let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
         if *starter == Some(event.task) && !is_of_devices {
-            // Its number may belong to one of the tree's tasks from now on.
+            // After its exit, a task of the process tree may get its number.
             *starter = starter.filter(|_| event.what != What::Ended);
             return;
         }
@@ -82,22 +82,22 @@ impl Tree {
 }
 
 impl Observer {
-    /// Observes from now on. `page_bytes`: of the page cache.
+    /// Observes from now on. `page_bytes`: page size of the page cache.
     pub(super) fn new(tracer: Tracer, relations: Relations, page_bytes: u64) -> Observer {
         let tree = Tree::new(page_bytes);
         Observer { tracer, tree, relations, begun_ns: Tracer::now_ns() }
     }
 
-    /// Since the start, in nanoseconds.
+    /// Time since the start, in nanoseconds.
     pub(super) fn elapsed_ns(&self) -> u64 {
         Tracer::now_ns().saturating_sub(self.begun_ns)
     }
 
-    /// Calls `each` with the accesses since the last call, and their times in nanoseconds since the start. `is_last`: it is
-    /// not called again.
+    /// Calls `each` with the accesses since the last call, and their times in nanoseconds since the start. `is_last`:
+    /// this is the last call.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn take(
         &mut self,
         is_last: bool,
@@ -129,7 +129,7 @@ impl Observer {
         let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
         names.search(calls.files().iter().copied(), SEARCH_MOST);
         for (number, &key) in (0..).zip(calls.files()) {
-            // A path that is known does not change, and a name without one may be found.
+            // A known path does not change; a missing one may be found now.
             let before = legend.files.get(&number);
             if before.is_some_and(|called| called.path.is_some()) {
                 continue;
@@ -142,7 +142,7 @@ impl Observer {
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
             let mut called = Called::new(name, path);
-            // Another file may be there by now, or here, if the process sees other mounts.
+            // By now, or seen from here if the process has other mounts, another file may be at this path.
             called.state = called.state.filter(|state| state.inode == key.inode);
             legend.files.insert(number, called);
         }
@@ -176,10 +176,10 @@ mod tests {
     use super::*;
 
     const PAGE: u64 = 4096;
-    /// The largest number of a task: on no machine are there so many.
+    /// The largest possible task number: no machine has so many tasks.
     const GONE: u32 = (1 << 22) - 1;
 
-    /// What the tree does by the events, each a microsecond after the one before.
+    /// The accesses that result from the events, which are 1 us apart.
     fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
         let events =
             (1..).zip(events).map(|(at, &(task, what))| Event { at_ns: at * 1000, task, what });
@@ -255,7 +255,7 @@ mod tests {
         let closed = (task, What::Closed { first: descriptor, last: descriptor });
         let events = [&write(task, descriptor)[..], &[closed], &write(task, descriptor)].concat();
         assert_eq!(done(&mut Tree::new(PAGE), &events), [Access::Write { file: 0, bytes: 5 }]);
-        // Also where the close is only seen with the next events.
+        // The same if the close is only processed with the next events.
         let mut tree = Tree::new(PAGE);
         let events = [&write(task, descriptor)[..], &[closed]].concat();
         let events = (1..).zip(events).map(|(at_ns, (task, what))| Event { at_ns, task, what });

@@ -1,19 +1,19 @@
 //! Records: a process tree's accesses in a file, which can be replayed.
 //!
 //! The file begins with a line that names its version. Pieces follow, at least one per second: the piece's length with
-//! its checksum, the piece, the piece's checksum. A piece holds the accesses since the piece before, and the names of files
-//! and devices that became known since. Each checksum continues from the one before it, so that a missing or moved piece
-//! is detected as well as a changed one. The last piece says that it is the last.
+//! the checksum of that, the piece, and the piece's checksum. A piece holds the accesses since the previous piece, and
+//! the names of files and devices that were found since. Each checksum continues from the previous one, so that a
+//! missing or moved piece is detected as well as a changed one. The last piece is marked as the last.
 //!
 //! A piece is written by one call, and nothing is written twice: a watch that is killed leaves all pieces but the
-//! unfinished one. Records are not synced, which would slow down the processes that are watched.
+//! unfinished one. Records are not synced, which would slow down the watched processes.
 //!
-//! Invariants:  [REC-1] reading any file ends, in memory that is bounded by the largest piece and by how many files, devices
-//!              and tasks there can be
-//!              [REC-2] any file that was not written by a watch is refused; of a truncated one all whole pieces are read
+//! Invariants:  [REC-1] reading any file ends, in memory bounded by the largest piece and by the possible numbers of
+//!              files, devices and tasks
+//!              [REC-2] a file not written by a watch is refused; of a truncated one, all whole pieces are read
 //!              [REC-3] a record does not grow beyond its limit
-//! Failure:     a record that cannot be written any more ends, and can be read up to there; a damaged one is refused with
-//!              the place of the damage.
+//! Failure:     a record that can no longer be written ends there and stays readable; a damaged one is refused with the
+//!              position of the damage.
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
@@ -38,33 +38,33 @@ const MAGIC: &[u8; 16] = b"forebay watch 3\n";
 /// The start of that line in every version.
 const NAME: &[u8] = b"forebay watch ";
 
-/// A piece with so many accesses, of a few bytes each, is written at once.
+/// A piece is written as soon as it has this many accesses, of a few bytes each.
 const PIECE_ACCESSES: usize = 1 << 14;
 
-/// The most bytes of a piece.
+/// Most bytes of a piece.
 const PIECE_MOST: u32 = 16 << 20;
 
-/// The part of the limit that is reserved for the last piece.
+/// Bytes of the limit that are reserved for the last piece.
 const LAST_MOST: u64 = 64 << 10;
 
-/// The least limit.
+/// The smallest limit, in bytes.
 pub(super) const LIMIT_LEAST: u64 = 1 << 20;
 
-/// Bytes before a piece, its length and the checksum of that, and behind it.
+/// Bytes before a piece, for its length and the checksum of that, and after it, for its checksum.
 const HEAD: usize = 8;
 const FOOT: usize = 4;
 
-/// Some time of it.
+/// The accesses of a span of time.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Piece {
     page_bytes: u64,
     /// In nanoseconds since the start of the watch.
     from_ns: u64,
     until_ns: u64,
-    /// What is new in it.
+    /// What is new since the previous piece.
     legend: Legend,
     end: Option<End>,
-    /// With the time since the one before, or since the start of the piece.
+    /// Each with the time in ns since the previous one, or since the start of the piece.
     accesses: Vec<(u64, Access)>,
 }
 
@@ -77,10 +77,10 @@ enum End {
     Full,
 }
 
-/// Whether a record could be written at `path`, which changes nothing there.
+/// Checks that a record can be written at `path`, and changes nothing there.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it could not, or there is something else than a file.
+/// [`BadInput`](crate::BadInput): it cannot, or something other than a regular file is there.
 pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
         bad_input!("cannot write {0}: {0} is no file; name another", path.display());
@@ -88,11 +88,11 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     output::check_file(path)
 }
 
-/// A file without a name for a record that is not kept. It disappears however the process ends. It is not in /tmp, which
-/// may be in memory: the processes that are watched would have less of that.
+/// An unnamed file for a record that is not kept. It disappears however the process ends. It is not in /tmp, which may
+/// be in memory, of which the watched processes would then have less.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): no file can be made, or there is less space than `limit`.
+/// [`BadInput`](crate::BadInput): no file can be created, or there is less space than `limit` bytes.
 pub(super) fn nameless(limit: u64) -> anyhow::Result<File> {
     let directory = std::env::var_os("TMPDIR").filter(|it| !it.is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
@@ -127,20 +127,20 @@ pub(super) struct Recorder {
     written: u64,
     piece: Piece,
     last_ns: u64,
-    /// As the file has it.
+    /// As written to the file so far.
     legend: Legend,
     failed: Option<anyhow::Error>,
     accesses: u64,
 }
 
 impl Recorder {
-    /// Makes the file. `limit`: it does not become longer. `page_bytes`: of the page cache.
+    /// Creates the file. `limit`: most bytes of the file. `page_bytes`: page size of the page cache.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn create(path: &Path, limit: u64, page_bytes: u64) -> anyhow::Result<Recorder> {
         let cannot = || format!("cannot write {}", path.display());
-        // Other users may not be allowed to know the names of files.
+        // Readable by this user only: others may not be allowed to know the names of files.
         let mut options = OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
         let mut file = file.with_context(cannot)?;
@@ -159,7 +159,7 @@ impl Recorder {
         })
     }
 
-    /// Adds what was done `at_ns` after the start.
+    /// Adds an access `at_ns` after the start.
     pub(super) fn add(&mut self, at_ns: u64, access: Access) {
         if self.file.is_none() {
             return;
@@ -172,15 +172,15 @@ impl Recorder {
         }
     }
 
-    /// Writes what was added. `legend`: all of it.
+    /// Writes the accesses that were added. `legend`: the complete one.
     pub(super) fn flush(&mut self, until_ns: u64, legend: &Legend) {
         self.write(until_ns, Some(legend), None);
     }
 
-    /// Writes the last piece. Returns a sentence about the record.
+    /// Writes the last piece. Returns a sentence that describes the record.
     ///
     /// # Errors
-    /// It could not be written.
+    /// The record could not be written.
     pub(super) fn end(mut self, until_ns: u64, legend: &Legend) -> anyhow::Result<String> {
         self.write(until_ns, Some(legend), Some(End::Whole));
         if let Some(error) = self.failed {
@@ -202,7 +202,7 @@ impl Recorder {
         ))
     }
 
-    /// Writes a piece. `legend`: all of it, if it may have changed.
+    /// Writes a piece. `legend`: the complete one, if it may have changed.
     fn write(&mut self, until_ns: u64, legend: Option<&Legend>, end: Option<End>) {
         if self.file.is_none() {
             return;
@@ -237,7 +237,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// The piece in its frame, without what there is no room for [REC-3], and the checksum behind it.
+    /// The framed piece, without what exceeds the limit [REC-3], and its checksum.
     fn framed(&mut self) -> anyhow::Result<(Vec<u8>, u32)> {
         let framed = |piece: &Piece, chain: u32| {
             frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
@@ -260,7 +260,7 @@ impl Recorder {
     }
 }
 
-/// `piece` between what comes before and after it, and the checksum there; `chain`: that before it.
+/// `piece` between its head and foot, and its checksum. `chain`: the checksum of the previous piece.
 fn frame(piece: &[u8], chain: u32) -> anyhow::Result<(Vec<u8>, u32)> {
     let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MOST);
     let length = length.context("a piece of a record is too long")?.to_le_bytes();
@@ -274,28 +274,28 @@ fn frame(piece: &[u8], chain: u32) -> anyhow::Result<(Vec<u8>, u32)> {
 pub(super) struct Record {
     path: PathBuf,
     file: BufReader<File>,
-    /// Of the page cache when it was written.
+    /// Page size of the page cache when the record was written.
     pub(super) page_bytes: u64,
-    /// At its end.
+    /// As it is at the end of the record.
     pub(super) legend: Legend,
     pub(super) until_ns: u64,
-    /// That it has no end, or was full.
+    /// Says that the record has no end, or reached its limit.
     pub(super) remark: Option<String>,
     at: u64,
     len: u64,
-    /// The rest of the file is no whole piece.
+    /// The rest of the file is not a whole piece.
     is_cut: bool,
     chain: u32,
 }
 
 impl Record {
-    /// Opens the record at `path`, and reads all of it once to check it.
+    /// Opens the record at `path`, and reads all of it once to validate it.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be opened, it is none, or it is damaged.
+    /// [`BadInput`](crate::BadInput): it cannot be opened, is not a record, or is damaged.
     pub(super) fn open(path: &Path) -> anyhow::Result<Record> {
         let shown = path.display();
-        // Otherwise opening a pipe would wait for a writer.
+        // Without this, opening a pipe would wait for a writer.
         let flags = OFlags::NONBLOCK.bits() as i32;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let opened = opened.and_then(|file| Ok((file.metadata()?, file)));
@@ -366,7 +366,7 @@ impl Record {
     /// Goes back to the first piece.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn rewind(&mut self) -> anyhow::Result<()> {
         self.at = MAGIC.len() as u64;
         self.file.seek(SeekFrom::Start(self.at))?;
@@ -377,7 +377,7 @@ impl Record {
     /// The next piece; `None` after the last whole one.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it is damaged.
+    /// [`BadInput`](crate::BadInput): the record is damaged.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
         let head = if self.is_cut { None } else { self.head()? };
         self.is_cut = head.is_none();
@@ -396,7 +396,7 @@ impl Record {
         }
     }
 
-    /// The length of the next piece, if the file has all of it.
+    /// The length of the next piece in bytes, if the file contains all of it.
     fn head(&mut self) -> anyhow::Result<Option<usize>> {
         let left = self.len.saturating_sub(self.at);
         if left < (HEAD + FOOT) as u64 {
@@ -408,7 +408,7 @@ impl Record {
         let chain = crc32c::crc32c_append(self.chain, &length);
         let length = u32::from_le_bytes(length);
         if told != chain.to_le_bytes() || length > PIECE_MOST {
-            // After a crash of the machine a file may end in zeros that were never written.
+            // After a crash of the machine, a file may end in zeros that were never written.
             if head == [0; HEAD] && self.is_empty_from_here()? {
                 return Ok(None);
             }
@@ -458,11 +458,11 @@ impl Piece {
                 .all(|(after_ns, access)| *after_ns <= self.until_ns && access.is_possible())
     }
 
-    /// The accesses, with the time since the start of the record.
+    /// The accesses, with the time in ns since the start of the record.
     pub(super) fn accesses(&self) -> impl Iterator<Item = (u64, Access)> {
         let mut at_ns = self.from_ns;
         self.accesses.iter().map(move |&(after_ns, access)| {
-            // In a record that no watch has written the sum may be anything.
+            // In a record that was not written by a watch, the sum may be anything.
             at_ns = at_ns.saturating_add(after_ns).min(self.until_ns);
             (at_ns, access)
         })

@@ -1,7 +1,7 @@
-//! The names of PostgreSQL's relations, by their files.
+//! Relations: which PostgreSQL relation a file belongs to.
 //!
 //! Worked example: `/srv/pg/base/16385/16420.1` is the second gigabyte of the relation whose path the server gives as
-//! `base/16385/16420`; the last two parts are enough, and hold in other tablespaces as well.
+//! `base/16385/16420`. The last two components of the path identify it, in other tablespaces as well.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,15 +15,15 @@ const RELATIONS: &str = "select pg_catalog.pg_relation_filepath(c.oid), n.nspnam
     from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace \
     where pg_catalog.pg_relation_filepath(c.oid) is not null";
 
-/// Names by the last two parts of a path.
+/// Names of relations by the last two components of the path.
 #[derive(Debug, Default)]
 pub(super) struct Relations(HashMap<String, String>);
 
 impl Relations {
-    /// Asks all databases of the server at `dsn`.
+    /// Queries all databases of the server at `dsn`.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be reached; or [`Interrupted`](crate::interrupt::Interrupted).
+    /// [`BadInput`](crate::BadInput): it cannot be reached; [`Interrupted`](crate::interrupt::Interrupted).
     pub(super) fn ask(dsn: &str) -> anyhow::Result<Relations> {
         let mut config = libpq::config(Some(dsn), "forebay watch")?;
         if config.get_dbname().is_none() {
@@ -32,7 +32,7 @@ impl Relations {
         let mut names = HashMap::new();
         for database in Connection::open(&config)?.rows(DATABASES)? {
             let config = config.clone().in_database(database.text(0));
-            // The files of one that this role may not connect to keep their numbers.
+            // Files of a database that this role may not connect to keep their numbers as names.
             let Ok(mut connection) = Connection::open(&config) else {
                 interrupt::check()?;
                 continue;
@@ -47,7 +47,7 @@ impl Relations {
         Ok(Relations(names))
     }
 
-    /// The relation of the file at `path`, with its fork and its segment of a gigabyte, if these are not the first.
+    /// The relation of the file at `path`, with its fork and its segment of 1 GiB unless these are the first.
     pub(super) fn name(&self, path: &Path) -> Option<String> {
         let tail = tail(&path.to_string_lossy());
         let (tail, segment) = match tail.rsplit_once('.') {
@@ -65,7 +65,7 @@ impl Relations {
     }
 }
 
-/// The last two parts of `path`.
+/// The last two components of `path`.
 fn tail(path: &str) -> String {
     let mut parts: Vec<&str> = path.rsplit('/').take(2).collect();
     parts.reverse();

@@ -7,16 +7,16 @@ use super::account::Account;
 use super::legend::Legend;
 use super::record::Record;
 
-/// A longer time in which nothing was done may be skipped.
+/// A longer time without accesses may be skipped.
 const IDLE_NS: u64 = 60_000_000_000;
 
 /// See the module's description.
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) record: Record,
-    /// Accesses of the current piece that were not played yet; the next one is the last.
+    /// Accesses of the current piece that were not played yet, in reverse order.
     waiting: Vec<(u64, Access)>,
-    /// At the end of the current piece.
+    /// Number of processes at the end of the current piece.
     processes: usize,
 }
 
@@ -29,7 +29,7 @@ impl Player {
         Ok(Player { record: Record::open(path)?, waiting: Vec::new(), processes: 0 })
     }
 
-    /// Plays what was done until `until_ns` after the start.
+    /// Plays the accesses up to `until_ns` after the start.
     ///
     /// # Errors
     /// As [`Record::next`].
@@ -46,8 +46,8 @@ impl Player {
         Ok(())
     }
 
-    /// When to show something after `from_ns`: a step later, or at the end of the record; with `skips` also after a long time
-    /// in which nothing was done, of which there may be years.
+    /// The time of the next update after `from_ns`: a step later, or the end of the record. With `skips`, long times
+    /// without accesses take one update, as they may last for years.
     ///
     /// # Errors
     /// As [`Record::next`].

@@ -1,32 +1,33 @@
-//! Pages of the kernel's trace ring, and the layout of its events.
+//! Pages of the kernel's trace ring buffer, and the layout of its events.
 //!
-//! Binary pages rather than `trace_pipe`: a line of text costs the kernel more to write, and us more to
-//! read, than everything else that is done about an event. A page is a time, a length with flags, and
-//! events one behind the other, each with the time since the one before. Worked example, an event of 8 bytes
-//! 5 ns after the page's time: the word `2 | 5 << 5`, for two words of data, and the data.
+//! Binary pages rather than `trace_pipe`: a line of text costs the kernel more to write, and this process more to read,
+//! than everything else that is done for an event. A page is a timestamp, a length with flags, and consecutive events,
+//! each with the time since the previous one. Worked example, an event of 8 bytes 5 ns after the page's timestamp: the
+//! word `2 | 5 << 5`, for two words of data, and the data.
 //!
 //! Invariants:  [RNG-1] whatever the bytes are, reading ends, within the page
-//! Failure:     a malformed page is read up to the place where it is malformed.
-//! Source:      the kernel's Documentation/trace/ring-buffer-design.rst, and the files header_page and
-//!              header_event that it describes itself with.
+//! Failure:     a malformed page is read up to the malformed event.
+//! Source:      the kernel's Documentation/trace/ring-buffer-design.rst, and the files header_page and header_event, in
+//!              which it describes its format.
 
-/// The flag in a page's length for events that were dropped before it.
+/// Flag in a page's length: events were dropped before this page.
 const MISSED: u64 = 1 << 31;
 
-/// The bits of it that are the length.
+/// Bits of a page's length that are the length, in bytes.
 const LENGTH: u64 = (1 << 20) - 1;
 
-/// Special values of an event's length in words: the length is in the next word; padding; more of the time; the time.
+/// Special values of an event's length in words: length in the next word, padding, more bits of the time, absolute
+/// time.
 const LONG: u32 = 0;
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// Bits of time in an event's own word.
+/// Bits of time in an event's header word.
 const TIME_BITS: u32 = 27;
 
-/// Hands each event of `page` to `each`, with its time in ns; `head_bytes` come before the first. Returns whether
-/// the kernel has dropped events before this page.
+/// Calls `each` with the time in ns and the data of each event of `page`; the first is at `head_bytes`. Returns whether
+/// the kernel dropped events before this page.
 pub(super) fn read(page: &[u8], head_bytes: usize, mut each: impl FnMut(u64, &[u8])) -> bool {
     let (Some(mut at), Some(length)) = (long(page, 0), word(page, 8)) else { return false };
     let length = u64::from(length);
@@ -35,7 +36,7 @@ pub(super) fn read(page: &[u8], head_bytes: usize, mut each: impl FnMut(u64, &[u
     while let Some(head) = word(rest, 0) {
         let (kind, delta) = (head & 31, u64::from(head >> 5));
         let next = word(rest, 4);
-        // In bytes behind the head.
+        // In bytes after the header word.
         let data_bytes = match kind {
             PADDING if delta == 0 => break,
             LONG | PADDING => next.map_or(0, |bytes| bytes as usize),
@@ -48,7 +49,7 @@ pub(super) fn read(page: &[u8], head_bytes: usize, mut each: impl FnMut(u64, &[u
             TIME_STAMP => further,
             _ => at.wrapping_add(delta),
         };
-        // A step of 4 bytes at least, and none beyond the end [RNG-1].
+        // Each step is at least 4 bytes, and none goes beyond the end [RNG-1].
         let Some((whole, behind)) = rest.split_at_checked(data_bytes.saturating_add(4)) else {
             break;
         };
@@ -70,7 +71,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Where a field of an event is.
+/// Position of a field in an event.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) offset: usize,
@@ -78,7 +79,7 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// The number there, 0 if the event is shorter.
+    /// The field as a number; 0 if the event is too short.
     pub(super) fn of(self, event: &[u8]) -> u64 {
         let field = event.get(self.offset..self.offset + self.bytes).unwrap_or_default();
         match *field {
@@ -89,23 +90,23 @@ impl Field {
         }
     }
 
-    /// The bytes there.
+    /// The bytes of the field; empty if the event is too short.
     pub(super) fn bytes_of(self, event: &[u8]) -> &[u8] {
         event.get(self.offset..self.offset + self.bytes).unwrap_or_default()
     }
 }
 
-/// What the kernel says of an event in its file `format`.
+/// Layout of an event, from the kernel's `format` file.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// What its records begin with.
+    /// Type number at the start of each of its records.
     pub(super) id: u16,
-    /// Fields of its own, in order.
+    /// The fields that other events do not have, in order.
     fields: Vec<(String, Field)>,
 }
 
 impl Layout {
-    /// Reads `format`, or `header_page`; lines that say something else are passed over.
+    /// Parses `format` or `header_page`; other lines are skipped.
     pub(super) fn parse(text: &str) -> Layout {
         let mut layout = Layout::default();
         for line in text.lines().map(str::trim) {
@@ -132,12 +133,11 @@ impl Layout {
         layout
     }
 
-    /// The field `name`.
     pub(super) fn field(&self, name: &str) -> Option<Field> {
         self.fields.iter().find(|(it, _)| it == name).map(|(_, field)| *field)
     }
 
-    /// The argument `index` of a system call.
+    /// Argument `index` of a system call: its event has the arguments as fields.
     pub(super) fn argument(&self, index: usize) -> Option<Field> {
         self.fields.get(index).map(|(_, field)| *field)
     }
@@ -150,7 +150,7 @@ mod tests {
 
     const HEAD: usize = 16;
 
-    /// A page as the kernel writes it: events with the time since the one before.
+    /// A page as the kernel writes it; each event has the time in ns since the previous one.
     fn page(at: u64, events: &[(u64, Vec<u8>)], flags: u64) -> Vec<u8> {
         let mut data = Vec::new();
         for (delta, payload) in events {

@@ -1,9 +1,9 @@
-//! The subject of a watch: a command that it starts, a process, or a service, each with all that it starts.
+//! The subject of a watch: a command that it starts, a process, or a service, each with all its descendants.
 //!
-//! Once the kernel has the tasks that exist, it follows the tree by itself. A command is started by a thread that is
-//! followed, so that nothing of it is missed; the thread ends after that.
+//! Once the kernel has the existing tasks, it follows their descendants by itself. A command is started by a thread
+//! that is followed already, so that none of its events is missed; the thread then exits.
 //!
-//! Concurrency: a thread reads what a command prints while the live view has the terminal, and ends with the command.
+//! Concurrency: a thread per stream reads what a command prints while the live view has the terminal, until its end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -25,19 +25,19 @@ use crate::bad_input;
 use crate::cli::WatchArgs;
 use crate::interrupt;
 
-/// How much of what a command prints is kept while the live view has the terminal.
+/// Bytes of each output stream of a command that are kept while the live view has the terminal.
 const PRINTED_MOST: usize = 64 << 10;
 
-/// How long a command may take to end after it was asked to.
+/// How long a command may take to exit after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// The most searches for tasks to follow: a task that is started during one is found by the next, or followed by the kernel.
+/// Most searches for tasks to follow: a task started during one is found by the next, or followed by the kernel.
 const LOOKS_MOST: usize = 4;
 
 /// The directory of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// Units that have processes.
+/// Suffixes of systemd units that have processes.
 const UNITS: [&str; 6] = [".service", ".slice", ".scope", ".socket", ".mount", ".swap"];
 
 /// See the module's description.
@@ -46,17 +46,17 @@ pub(super) enum Subject {
     Command {
         child: Child,
         printed: Vec<JoinHandle<Vec<u8>>>,
-        /// The thread of this process that started it.
+        /// The thread of this process that started the command.
         starter: u32,
     },
-    /// Its pidfd, if the kernel has these, and its number.
+    /// Its pidfd, if the kernel supports these, and its number.
     Process(Option<OwnedFd>, u32),
     /// The directory of its control group.
     Service(PathBuf),
 }
 
 impl Subject {
-    /// Finds or starts it, and has `tracer` follow it. `live`: the live view uses the terminal.
+    /// Finds or starts the subject, and makes `tracer` follow it. `live`: the live view uses the terminal.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): there is no such process, service or command.
@@ -66,7 +66,7 @@ impl Subject {
                 bad_input!("there is no process {pid}");
             }
             let pid = process_of(pid);
-            // Its number may be reused after its end; and /proc has it until its parent waits for it.
+            // Not by number: it may be reused after the exit, and /proc has it until the parent reaps the process.
             let end =
                 Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             follow(tracer, || vec![pid])?;
@@ -86,15 +86,15 @@ impl Subject {
         start(&args.command, tracer, live)
     }
 
-    /// The task that is followed and does not belong to the subject.
+    /// The task that is followed but is not part of the subject.
     pub(super) fn starter(&self) -> Option<u32> {
         if let Subject::Command { starter, .. } = self { Some(*starter) } else { None }
     }
 
-    /// Whether it has ended.
+    /// Whether the subject has exited.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(match self {
             Subject::Command { child, .. } => child.try_wait()?.is_some(),
@@ -107,10 +107,10 @@ impl Subject {
         })
     }
 
-    /// Ends a command that was started for this, if it still runs. Returns how it ended, and the last of its output.
+    /// Ends a command that the watch started, if it still runs. Returns its exit status, and the end of its output.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn end(self) -> anyhow::Result<(Option<ExitStatus>, Vec<u8>)> {
         let Subject::Command { mut child, printed, .. } = self else {
             return Ok((None, Vec::new()));
@@ -128,7 +128,7 @@ impl Subject {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        // Its children may keep the pipe open: do not wait for them.
+        // The command's children may keep the pipe open: do not wait for them.
         std::thread::sleep(Duration::from_millis(if printed.is_empty() { 0 } else { 20 }));
         let ended = printed.into_iter().filter(JoinHandle::is_finished);
         let last = ended.flat_map(|thread| thread.join().unwrap_or_default()).collect();
@@ -136,7 +136,7 @@ impl Subject {
     }
 }
 
-/// Starts `words` so that it is followed from its first instruction on.
+/// Starts `words` so that the command is followed from its first instruction on.
 fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
     let Some((program, rest)) = words.split_first() else {
         bad_input!(
@@ -170,7 +170,7 @@ fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subj
     Ok(Subject::Command { child, printed, starter })
 }
 
-/// Reads all of `from`, and keeps the last part.
+/// Reads all of `from`, and keeps the last [`PRINTED_MOST`] bytes.
 fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let (mut last, mut buffer) = (VecDeque::new(), [0; 4096]);
@@ -182,10 +182,10 @@ fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// Has `tracer` follow the processes that `roots` names, and all below them.
+/// Makes `tracer` follow the processes `roots`, and all their descendants.
 fn follow(tracer: &Tracer, roots: impl Fn() -> Vec<u32>) -> anyhow::Result<()> {
     let tasks = || {
-        // Ctrl-C before the start.
+        // Ctrl-C before the start: nothing to follow.
         if interrupt::is_requested() {
             return Vec::new();
         }
@@ -211,12 +211,12 @@ fn follow_new(
     Ok(())
 }
 
-/// The processes `roots` and all that they and theirs have started, but for this one.
+/// The processes `roots` and all their descendants, without this process.
 fn below(roots: &[u32]) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for process in numbers(Path::new("/proc")) {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The name before it may contain anything.
+        // From the right, as the name in parentheses may contain anything.
         let parent = stat
             .rsplit_once(')')
             .and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
@@ -233,19 +233,19 @@ fn below(roots: &[u32]) -> Vec<u32> {
     found
 }
 
-/// The names in `directory` that are numbers.
+/// The numbers among the names in `directory`.
 fn numbers(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// The unit that systemd takes `name` for; `name` may contain dots.
+/// The unit that systemd derives from `name`, which may contain dots.
 fn unit(name: &str) -> String {
     let is_whole = UNITS.iter().any(|suffix| name.ends_with(suffix));
     if is_whole { name.to_owned() } else { format!("{name}.service") }
 }
 
-/// The control group of `unit` below `directory`, if there are processes in it.
+/// The control group of `unit` below `directory`, if it contains processes.
 fn group(directory: &Path, unit: &str) -> Option<PathBuf> {
     let own = directory.join(unit);
     if !processes_of(&own).is_empty() {
@@ -256,7 +256,7 @@ fn group(directory: &Path, unit: &str) -> Option<PathBuf> {
     directories.find_map(|entry| group(&entry.path(), unit))
 }
 
-/// The processes of a control group and of those in it.
+/// The processes of a control group and of the groups below it.
 fn processes_of(group: &Path) -> Vec<u32> {
     let own = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
     let mut found: Vec<u32> = own.lines().filter_map(|line| line.parse().ok()).collect();

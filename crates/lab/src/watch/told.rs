@@ -14,13 +14,13 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
-/// Files that the text names, those with the longest waits first.
+/// Most files that the text names; those with the longest waits come first.
 pub(super) const FILES_SHOWN: usize = 20;
 
-/// Stands for a value of zero.
+/// Shown for a value of zero.
 const NOTHING: &str = "–";
 
-/// The most letters of a name that are shown.
+/// Most characters of a name that are shown.
 const NAME_MOST: usize = 34;
 
 pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";
@@ -32,7 +32,7 @@ pub(super) struct Watched {
     forebay: &'static str,
     /// The process, service or command that was watched.
     subject: String,
-    /// Where the events come from, and what is missing.
+    /// Where the events come from, and which are missing.
     source: String,
     pub(super) seconds: f64,
     processes: usize,
@@ -43,7 +43,7 @@ pub(super) struct Watched {
     pub(super) prediction: Option<Prediction>,
 }
 
-/// Reads, writes or requests: how many, how much, and how many of which size, by powers of two.
+/// Reads, writes or requests: count, bytes, and a histogram of sizes by powers of two.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Transfers {
     pub(super) count: u64,
@@ -60,7 +60,7 @@ impl From<&Sizes> for Transfers {
 /// One file.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct File {
-    /// PostgreSQL's name, its path, or its number.
+    /// The PostgreSQL relation, the path, or the inode number.
     pub(super) name: String,
     path: Option<String>,
     pub(super) reads: Transfers,
@@ -70,7 +70,7 @@ pub(super) struct File {
     hits: u64,
     ahead_bytes: u64,
     unused_bytes: u64,
-    /// Read because the program advised it.
+    /// Read because the program advised the kernel.
     advised_bytes: u64,
     pub(super) syncs: u64,
     sync_seconds: f64,
@@ -82,7 +82,7 @@ pub(super) struct File {
     pub(super) strip: String,
 }
 
-/// Seconds of waiting for blocks that could have been known earlier, by how.
+/// Seconds of waiting for blocks that could have been known earlier, by how they could.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Avoidable {
     sequence_seconds: f64,
@@ -96,7 +96,7 @@ impl Avoidable {
     }
 }
 
-/// Requests of one device, from all processes and from those watched.
+/// Requests to one device, from all processes and from the watched ones.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Device {
     pub(super) name: String,
@@ -111,7 +111,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl Watched {
-    /// The state of `account` after `seconds`, with the names in `legend`. `page_bytes`: of the page cache.
+    /// The state of `account` after `seconds`, with the names in `legend`. `page_bytes`: page size of the page cache.
     pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
         let mut files: Vec<File> = account
             .files()
@@ -159,7 +159,7 @@ impl Watched {
         totals
     }
 
-    /// The subject, how many processes it was, and how long it was watched.
+    /// Title: the subject, its number of processes, and how long it was watched.
     pub(super) fn title(&self) -> String {
         let processes = match self.processes {
             1 => "1 process".to_owned(),
@@ -168,7 +168,7 @@ impl Watched {
         format!("{}: {processes}, {}", self.subject, numbers::seconds(self.seconds))
     }
 
-    /// All of it for a terminal.
+    /// The whole result as text.
     pub(super) fn drawn(&self, look: Look) -> String {
         let mut text = String::new();
         let title = self.title();
@@ -243,14 +243,14 @@ impl Watched {
         })
     }
 
-    /// The files to show [TLD-1]; not those without a name that were in memory, which are mostly libraries.
+    /// The files to show [TLD-1], without those that have no path and caused no request: these are mostly libraries.
     pub(super) fn shown(&self) -> Vec<&File> {
         let telling =
             self.files.iter().filter(|file| file.path.is_some() || file.requests.count > 0);
         telling.take(FILES_SHOWN).collect()
     }
 
-    /// At most `most` files that have a strip, and how many letters the longest shown name of these has.
+    /// At most `most` files that have a strip, and the length of their longest shown name in characters.
     pub(super) fn strips(&self, most: usize) -> (Vec<&File>, usize) {
         let mut strips = self.shown();
         strips.retain(|file| !file.strip.is_empty());
@@ -277,7 +277,7 @@ impl Watched {
     }
 }
 
-/// What is shown of a file.
+/// Columns of the table of files.
 pub(super) const COLUMNS: [&str; 12] = [
     "file",
     "reads",
@@ -307,7 +307,7 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// The difference to `before`, in a line.
+    /// The change since `before`, as one line.
     pub(super) fn since(self, before: Totals) -> String {
         let count = |count: u64| numbers::grouped(count as f64);
         format!(
@@ -354,7 +354,7 @@ impl File {
         }
     }
 
-    /// The end of its name, which differs most.
+    /// The name, cut at the start if it is too long: names differ most at the end.
     pub(super) fn short(&self) -> String {
         let count = self.name.chars().count();
         if count <= NAME_MOST {
@@ -364,13 +364,13 @@ impl File {
         format!("…{end}")
     }
 
-    /// The newest letters of its strip.
+    /// The newest letters of the strip, at most `most`.
     pub(super) fn newest(&self, most: usize) -> &str {
-        // Letters are of one byte each.
+        // Each letter is one byte.
         &self.strip[self.strip.len().saturating_sub(most)..]
     }
 
-    /// By [`COLUMNS`].
+    /// The cells of the file's row, by [`COLUMNS`].
     pub(super) fn cells(&self) -> [String; 12] {
         let dash = || NOTHING.to_owned();
         let count = |count: u64| if count == 0 { dash() } else { numbers::grouped(count as f64) };
@@ -420,7 +420,7 @@ impl Device {
     }
 }
 
-/// Fifty files, of which none says more than the others.
+/// Fifty files with the same figures.
 #[cfg(test)]
 pub(super) fn sample() -> Watched {
     let file = |at| File {

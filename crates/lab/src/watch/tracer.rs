@@ -1,9 +1,9 @@
-//! The tracer: the kernel's events of a process tree, and the requests of all devices.
+//! The tracer: kernel events of a process tree, and the requests to all devices.
 //!
-//! It has two trace instances. One follows the tree by the kernel's list of tasks, to which the kernel adds the tasks that
-//! these start. A request is given to a device by any task that happens to run, so the other instance takes those of all.
-//! A task changes processors, and each processor has a buffer: events are sorted by time, and those that are
-//! newer than the start of a round of reading wait for the next round.
+//! It has two trace instances. One follows the process tree by the kernel's list of tasks, to which the kernel adds the
+//! tasks that these start. A request is issued to a device by any task that happens to run, so the other instance takes
+//! the requests of all tasks. A task moves between processors, and each processor has its own buffer: events are sorted
+//! by time, and those newer than the start of a round of reading wait for the next round.
 //!
 //! Concurrency: one owner.
 //! Failure:     an event that this kernel does not have is left out, and the result says what is missing.
@@ -24,28 +24,28 @@ use crate::bad_input;
 use crate::ground::ledger::Undo;
 use crate::ground::tracefs::Tracefs;
 
-/// The buffers of all processors in one instance, and of one processor: at 50,000 requests a second, 20 MB/s, the
-/// smallest one lasts for 50 ms.
+/// Buffer size of one instance for all processors, and its limits for one processor: at 50,000 requests a second, which
+/// is 20 MB/s, the smallest buffer lasts for 50 ms.
 const BUFFERS_KIB: usize = 256 << 10;
 const BUFFER_KIB: RangeInclusive<usize> = 1024..=8192;
 
-/// What posix_fadvise calls what the system call readahead does, and which argument says it.
+/// The advice of posix_fadvise that equals the system call readahead, and the argument of fadvise64 with the advice.
 const WILL_NEED: u8 = 3;
 const ADVICE: usize = 3;
 
-/// The PID namespace that events have the numbers of, as /proc shows it; the kernel's number for it is fixed.
+/// The initial PID namespace, whose numbers are in events, as /proc shows it; the kernel's number for it is fixed.
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
-/// What clone is told for a thread.
+/// The flag of clone for a thread.
 const NEW_THREAD: u64 = 0x10000;
 
-/// The most of a list of tasks that is written at once: the kernel may take one page, and would split a number.
+/// Most bytes of a list of tasks per write: the kernel may take only one page, and would split a number.
 const LIST_BYTES: usize = 4000;
 
 /// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
 const NOBODY: u32 = 0;
 
-/// System calls, what they are about, and which of their arguments is an offset and which a length.
+/// System calls, their kinds, and which of their arguments is an offset and which a length.
 const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
     ("read", Call::Read, None, Some(2)),
     ("pread64", Call::Read, Some(3), Some(2)),
@@ -67,11 +67,11 @@ const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
 const CLOSING: [(&str, usize, usize); 4] =
     [("close", 0, 0), ("dup2", 1, 1), ("dup3", 1, 1), ("close_range", 0, 1)];
 
-/// The argument of close_range that may say that only exec closes them, and the flag that says so.
+/// The argument of close_range with its flags, and the flag that delays the close until exec.
 const CLOSE_FLAGS: usize = 2;
 const CLOSE_LATER: u64 = 4;
 
-/// Other events of the tree, and what is missing without them.
+/// Other events of the process tree, and what is missing without them.
 const OF_TREE: [(&str, Option<&str>); 9] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
@@ -86,7 +86,7 @@ const OF_TREE: [(&str, Option<&str>); 9] = [
 
 const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"];
 
-/// How the records of one kind become an [`Event`].
+/// How records of one kind are decoded to an [`Event`].
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Enter {
@@ -159,24 +159,24 @@ struct Instance {
     undo: Undo,
 }
 
-/// Events, from when it is started until it is dropped.
+/// Delivers events from its start until it is dropped.
 #[derive(Debug)]
 pub(super) struct Tracer {
-    /// Of both instances. Fields are dropped in order, so all pipes close before an instance is removed, and neither is busy
-    /// then.
+    /// Of both instances. Fields are dropped in order: all pipes close before an instance is removed, as it would be
+    /// busy otherwise.
     pipes: Vec<File>,
     tree: Instance,
     devices: Instance,
     /// The instances' paths may lead through it.
     _tracefs: Tracefs,
-    /// By the number that their records begin with.
+    /// Indexed by the type number at the start of a record.
     kinds: Vec<Option<Kind>>,
-    /// Bytes before the first event of a page, and all of a page.
+    /// Bytes before the first event of a page; `page`: room for one page.
     head_bytes: usize,
     page: Vec<u8>,
-    /// Events that were read, in order of time.
+    /// Events that were read, in time order.
     waiting: Vec<Event>,
-    /// How many of them are ready.
+    /// How many of them are ready, see [`Tracer::events`].
     ready: usize,
     /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
@@ -185,11 +185,11 @@ pub(super) struct Tracer {
 }
 
 impl Tracer {
-    /// Makes the instances and starts them, for a tree that is still empty.
+    /// Creates and enables the instances, for a process tree that is still empty.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or processes have other numbers
-    /// here than in them.
+    /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or this PID namespace has
+    /// other process numbers than the events.
     pub(super) fn start() -> anyhow::Result<Tracer> {
         if fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it != Path::new(FIRST_NAMESPACE)) {
             bad_input!(
@@ -268,7 +268,7 @@ impl Tracer {
             let Some(kind) = kind(event, &layout) else { continue };
             self.add(layout.id, kind);
             if matches!(kind, Kind::Slept) {
-                // Uninterruptible sleep: waiting for a device, or for a lock.
+                // Uninterruptible sleep: the task waits for a device, or for a lock.
                 self.tree.set("events/sched/sched_switch/filter", "prev_state & 2")?;
             }
             self.tree.set(&format!("events/{event}/enable"), "1")?;
@@ -292,11 +292,11 @@ impl Tracer {
         self.kinds[id] = Some(kind);
     }
 
-    /// Follows the tasks `ids`, and all that these start from now on. Tasks that have ended do no harm. Each write to a
-    /// list that is in use waits until no processor uses the old one, some 10 ms: so all are written at once.
+    /// Follows the tasks `ids`, and all that these start from now on. Tasks that have exited do no harm. All are
+    /// written at once, as each write to a list in use waits some 10 ms, until no processor uses the old list.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn follow(&self, ids: &[u32]) -> anyhow::Result<()> {
         let path = self.tree.path.join("set_event_pid");
         let mut file = OpenOptions::new().append(true).open(path)?;
@@ -309,7 +309,7 @@ impl Tracer {
     /// Reads new events.
     ///
     /// # Errors
-    /// What the system said.
+    /// A system error.
     pub(super) fn read(&mut self) -> anyhow::Result<()> {
         let horizon_ns = Tracer::now_ns();
         let Tracer { pipes, kinds, head_bytes, page, waiting, ready, dropped, .. } = self;
@@ -329,25 +329,25 @@ impl Tracer {
                     waiting.extend(event(kinds, at_ns, record));
                 });
                 *dropped += u64::from(missed);
-                // On a busy machine there are always newer ones.
+                // On a busy machine there are always newer events.
                 if last_ns > horizon_ns {
                     break;
                 }
             }
         }
-        // Each buffer is in order, which makes this sort fast.
+        // Each buffer is in time order, which makes this sort fast.
         waiting.sort_by_key(|event| event.at_ns);
         *ready = waiting.partition_point(|event| event.at_ns <= horizon_ns);
         Ok(())
     }
 
-    /// All events that were read, in order of time, and how many of them are ready: no earlier ones can follow. The next
-    /// read removes those and keeps the others.
+    /// All events that were read, in time order, and how many of them are ready: no earlier ones can follow. The next
+    /// read removes the ready ones and keeps the others.
     pub(super) fn events(&self) -> (&[Event], usize) {
         (&self.waiting, self.ready)
     }
 
-    /// The time, on the clock of the events.
+    /// The current time in ns, on the clock of the events.
     pub(super) fn now_ns() -> u64 {
         let now = clock_gettime(ClockId::Monotonic);
         now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -356,7 +356,7 @@ impl Tracer {
     /// Stops tracing, and removes the instances.
     ///
     /// # Errors
-    /// They could not be removed; what to do by hand.
+    /// The instances could not be removed; the message says what to do by hand.
     pub(super) fn stop(self) -> anyhow::Result<()> {
         drop(self.pipes);
         self.tree.undo.undo()?;
@@ -369,7 +369,7 @@ impl Instance {
         let (undo, path) = tracefs.instance(purpose)?;
         let instance = Instance { path, undo };
         instance.set("trace_clock", "mono")?;
-        // All processors of the machine have a buffer, not only those that this process may run on.
+        // Each processor of the machine has a buffer, not only those that this process may run on.
         let processors = fs::read_dir(instance.path.join("per_cpu"))?.count();
         let each_kib =
             (BUFFERS_KIB / processors.max(1)).clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
@@ -377,7 +377,7 @@ impl Instance {
         Ok(instance)
     }
 
-    /// The events of each processor.
+    /// The files from which the events of each processor are read.
     fn pipes(&self) -> anyhow::Result<Vec<File>> {
         let opened = fs::read_dir(self.path.join("per_cpu"))?.map(|entry| {
             let path = entry?.path().join("trace_pipe_raw");
@@ -402,15 +402,15 @@ impl Instance {
     }
 }
 
-/// `ids` as the kernel takes them, in pieces with whole lines.
+/// `ids` in the form that the kernel takes, in pieces of whole lines.
 fn pieces(ids: &[u32]) -> Vec<String> {
-    // Of 10 digits, the longest.
+    // The longest number has 10 digits, and a newline follows.
     ids.chunks(LIST_BYTES / 11)
         .map(|ids| ids.iter().map(|id| format!("{id}\n")).collect())
         .collect()
 }
 
-/// How records of this event are read; `None` where the kernel has other names for its fields.
+/// How records of this event are decoded; `None` if the kernel has other names for its fields.
 fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     let field = |name: &str| layout.field(name);
     let file = || Some([field("s_dev")?, field("i_ino")?]);
@@ -445,7 +445,7 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     })
 }
 
-/// The event in a record.
+/// Decodes a record.
 fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
     const ID: Field = Field { offset: 0, bytes: 2 };
     const TASK: Field = Field { offset: 4, bytes: 4 };
@@ -459,14 +459,14 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             call: advice.map_or(call, |advice| Call::Advise(number(advice) as u8)),
             descriptor: number(descriptor) as i32,
             file: None,
-            // preadv2 takes -1 for the file's own position.
+            // preadv2 takes -1 for the file's current position.
             offset: offset.map(number).filter(|&offset| offset as i64 >= 0),
             bytes: bytes.map_or(0, number),
         },
         Kind::Exit { result } => What::Exit { result: number(result) as i64 },
         Kind::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => return None,
         Kind::Closed { first, last, .. } => {
-            // "To the last" is a number that no descriptor has.
+            // For "to the last", close_range takes a number that no descriptor has.
             let [first, last] =
                 [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
             What::Closed { first, last }

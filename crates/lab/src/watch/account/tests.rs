@@ -1,4 +1,4 @@
-//! The account, and the calls that it is kept by: worked examples, and what holds for any events.
+//! The account, and the calls it is made from: worked examples, and properties that hold for any events.
 
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ const FILE: FileKey = FileKey { device: 254 << 20, inode: 7 };
 const OTHER: FileKey = FileKey { device: 254 << 20, inode: 8 };
 const DISK: u32 = 254 << 20;
 
-/// Events of one task, one after the other.
+/// Events of one task, in order.
 #[derive(Default)]
 struct Story {
     events: Vec<Event>,
@@ -31,7 +31,7 @@ impl Story {
         self.then(1, What::Enter { call, descriptor: 3, file, offset, bytes })
     }
 
-    /// A read of `pages` pages, for which the kernel takes in `added` and is waited for if it does.
+    /// A read of `pages` pages, for which the kernel adds `added` to the page cache and the task waits for `wait_ns`.
     fn read(&mut self, first: u64, pages: u64, added: &[(u64, u64)], wait_ns: u64) -> &mut Story {
         self.enter(Call::Read, first * PAGE, pages * PAGE);
         for &(first, pages) in added {
@@ -157,7 +157,7 @@ fn reads_past_the_page_cache_go_by_their_offsets() {
     let mut story = Story::default();
     for block in [5, 6, 9] {
         let (device, sector, transfer) = (DISK, 1000 + block * 16, Transfer::Read);
-        // The second by where the file stands, which only the filesystem says.
+        // The second read is at the file's position, which only the filesystem's event reports.
         let (file, offset) = (Some(FILE), (block != 6).then_some(block * 8192));
         story.then(1, What::Enter { call: Call::Read, descriptor: 3, file, offset, bytes: 8192 });
         story.then(0, What::Direct { file: FILE, offset: block * 8192 });
@@ -246,10 +246,10 @@ fn merged_and_split_requests_are_counted_as_the_device_gets_them() {
     let issue =
         |sector, sectors| What::Issue { device: DISK, sector, sectors, transfer: Transfer::Read };
     story.enter(Call::Read, 0, 1 << 20);
-    // Merged; and later somebody else reads a part of the same.
+    // Two merged submissions; later another process reads part of the same range.
     story.then(0, submit(0, 8)).then(0, submit(8, 8)).then(0, issue(0, 16)).then(0, issue(8, 8));
     story.then(0, submit(100, 64)).then(0, issue(100, 32)).then(0, issue(132, 32));
-    // Somebody else's, and one that the device gave back.
+    // One of another process, and one that the device requeues.
     story.then(0, issue(132, 32)).then(0, submit(500, 8)).then(0, issue(500, 8));
     story
         .then(0, What::Requeue { device: DISK, sectors: 8, transfer: Transfer::Read })
@@ -325,7 +325,7 @@ fn pages_that_nobody_asks_for_are_bounded() {
     assert_eq!(calls.added(1), 9, "[CAL-1]");
 }
 
-/// Any events, of few tasks, files and places, so that they meet.
+/// Any events, on few tasks, files and offsets, so that they interact.
 fn any_event() -> impl Strategy<Value = What> {
     let file = || prop::sample::select(vec![FILE, OTHER]);
     let call = prop::sample::select(vec![Call::Read, Call::Write, Call::Sync, Call::Advise(3)]);

@@ -1,11 +1,11 @@
 //! `--predict`: what other ways of reading ahead would gain, measured by repeating recorded reads.
 //!
-//! The reads of a record are repeated on the same files, at the times at which the process would come to them, once
+//! The reads of a record are repeated on the same files, at the times at which the process would issue them, once
 //! unchanged and once in each other way, in several rounds and in shuffled order; `outcome` evaluates the rounds.
 //!
 //! Invariants:  [PRE-1] files are only opened for reading
 //!              [PRE-2] it takes at most the given time and one round
-//! Failure:     [`ReadaheadGuard`] puts back the readahead of devices on every way out.
+//! Failure:     [`ReadaheadGuard`] restores the readahead of devices on every exit path.
 
 mod outcome;
 mod plan;
@@ -30,13 +30,13 @@ pub(super) use outcome::Prediction;
 use plan::Plan;
 use play::{Ahead, Apart, Way};
 
-/// A way is cut off when it takes this many times as long as what was recorded, and more than its part of the time.
+/// A run is cut off when it takes this many times as long as recorded, and more than its share of the time.
 const TIMES_MOST: u32 = 4;
 
-/// The most files that are open besides those of a plan.
+/// Most files that are open besides those of a plan.
 const OPEN_ELSE: usize = 64;
 
-/// All ways for a plan in which the program `advises` the kernel or does not; the first is the unchanged one.
+/// All ways to compare; the first is the unchanged one. `advises`: the program advises the kernel.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     let ahead = |knows_all, takes, most| Way::Ahead(Ahead { knows_all, takes, most });
     let mut all = vec![
@@ -51,7 +51,7 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     if advises {
         all.push(Entrant::new("without the program's advice", Way::WithoutAdvice));
     }
-    // As far as the extension looks ahead of a scan that returns all rows, and as the SQLite VFS does of any.
+    // As far ahead as the PostgreSQL extension looks in a scan that returns all rows, and the SQLite VFS in any scan.
     all.extend([
         Entrant::new("look-ahead: what could be known", ahead(false, Takes::All, 256)),
         Entrant::new("look-ahead: if all were known", ahead(true, Takes::All, 256)),
@@ -63,18 +63,18 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
 /// Predicts from the record at `path`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or a system error.
 pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Prediction> {
-    // Ctrl-C has ended the watch.
+    // After a watch that Ctrl-C ended, there is no prediction.
     interrupt::check()?;
     let time = Duration::from_secs(args.predict_seconds);
-    // Whether it advises is known later; this is the larger number.
+    // Whether the program advises the kernel is known later; this is the larger number.
     let runs = args.rounds * entrants(args, true).len() as u32;
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let open_most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open_most = (open_most as usize).saturating_sub(OPEN_ELSE);
-    // A quarter of the time is for preparation, and some ways take longer than the original.
+    // Half of the time: a quarter is for preparation, and some ways take longer than the original.
     let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs, open_most)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
@@ -86,7 +86,7 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     Ok(Prediction::of(&plan, &entrants))
 }
 
-/// Guards for the readahead of all devices under the plan's files, with its current values, if any way sets it.
+/// Guards for the readahead of all devices that hold the plan's files, with its current bytes; none if no way sets it.
 fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
     let mut files = Vec::new();
     if entrants.iter().any(|entrant| matches!(entrant.way, Way::Readahead(_))) {
@@ -123,8 +123,8 @@ fn rounds(
     let mut progress = Progress::new(u64::from(runs));
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
-    // Only the first preparation may have to read from the disk, and has limited time. What it leaves out stays out, so that
-    // all runs find the same pages in memory.
+    // Only the first preparation may have to read from the disk, and has limited time. What it leaves out stays out, so
+    // that all runs find the same pages in memory.
     let mut preparing = Some(time / 4);
     for round in 0..args.rounds {
         // [PRE-2]

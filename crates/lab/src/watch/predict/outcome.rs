@@ -1,11 +1,11 @@
 //! The outcome: predictions from the rounds of all ways.
 //!
-//! The waiting of a way is compared with that of the unchanged run in the same round, so that a disk that becomes slower
-//! favours no way. If it is less, the recorded waiting is scaled by their ratio; if it is more, the difference is added to
-//! the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms of waiting were recorded;
-//! three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead: a ratio of 0.50, so 250 ms.
-//! Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without advice: 310 ms, and not 600. How long
-//! it would take is predicted from how long each round took, in the same way.
+//! The waiting of a way is compared with that of the unchanged run in the same round, so that a disk that becomes
+//! slower favours no way. If it is less, the recorded waiting is scaled by their ratio; if it is more, the difference
+//! is added to the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms of waiting
+//! were recorded; three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead: a ratio of
+//! 0.50, so 250 ms. Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without advice: 310 ms,
+//! and not 600. The duration is predicted from the durations of the rounds in the same way.
 
 use std::time::Duration;
 
@@ -18,13 +18,13 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 
-/// If the unchanged run waits this many times as long as was recorded, or less than the inverse, conditions have changed.
+/// Conditions changed if the unchanged run waits more than this many times as long as recorded, or below the inverse.
 const ALIKE: f64 = 1.5;
 
 /// Shorter waits count as this long, since logarithms are taken of them.
 const LEAST: Duration = Duration::from_micros(1);
 
-/// At least that, of seconds.
+/// `seconds`, but at least [`LEAST`].
 fn at_least(seconds: f64) -> f64 {
     seconds.max(LEAST.as_secs_f64())
 }
@@ -37,7 +37,7 @@ pub(in crate::watch) struct Prediction {
     until_seconds: f64,
     reads: usize,
     tasks: usize,
-    /// How long reads waited in that part when it was recorded, in the whole record, and when it was repeated unchanged.
+    /// Waiting of reads in that part as recorded, in the whole record, and in that part when repeated unchanged.
     recorded_wait_seconds: f64,
     recorded_wait_seconds_in_all: f64,
     replayed_wait_seconds: f64,
@@ -46,18 +46,18 @@ pub(in crate::watch) struct Prediction {
     pub(super) remarks: Vec<String>,
 }
 
-/// One way.
+/// The prediction for one way.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Predicted {
     way: String,
     /// How long reads would wait in that part.
     pub(super) wait_seconds: f64,
-    /// The ratio of that to the recorded waiting; `None` from a single round.
+    /// The ratio of that to the recorded waiting; `None` for the unchanged way, and with a single round.
     ratio: Option<Estimate>,
     /// How long that part would take.
     pub(super) seconds: f64,
     pub(super) verdict: &'static str,
-    /// How long reads waited, and how long it took, in each round.
+    /// How long reads waited, and how long the run took, in each round, in seconds.
     rounds: Vec<(f64, f64)>,
 }
 
@@ -78,7 +78,7 @@ impl Entrant {
         self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
     }
 
-    /// The same, relative to `as_it_is` and applied to `recorded` seconds.
+    /// What is expected instead of `recorded` seconds, by the difference of each round from that of `as_it_is`.
     fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
         let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
         let expected = pairs.map(|(way, as_it_is)| {
@@ -152,7 +152,7 @@ impl Prediction {
         }
     }
 
-    /// For a terminal.
+    /// The prediction as text.
     pub(in crate::watch) fn drawn(&self, look: Look) -> String {
         let mut text = String::new();
         push_line(&mut text, "");

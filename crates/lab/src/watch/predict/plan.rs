@@ -1,15 +1,14 @@
 //! The plan: the part of a record that is repeated.
 //!
-//! Of a long record it is the part in which reads waited longest. Each task is repeated separately: its reads in order,
-//! with the time that the task took then between the end of one and the start of the next. Worked example: a task that
-//! read for 90 us and started its next read 10 us later starts it 10 us later again, however long the first read takes
-//! this time.
+//! Of a long record, this is the part in which reads waited longest. Each task is repeated separately: its reads in
+//! order, with the recorded time between the end of one and the start of the next. Worked example: a task that read for
+//! 90 us and started its next read 10 us later does so again, however long the first read takes this time.
 //!
-//! A page that a read found in memory, though nothing in the plan had brought it there, was in memory before: it is
+//! A page that a read found in memory, although nothing in the plan had brought it there, was in memory before: it is
 //! there again when the plan is played. Idle time before the first step and after the last is left out.
 //!
 //! Invariants:  [PLA-1] the length, the steps, the tasks and the open files of a plan are bounded
-//! Failure:     what cannot be repeated (reads past the page cache or of mapped files, files that are gone or replaced) is
+//! Failure:     what cannot be repeated (reads past the page cache or of mapped files, deleted or replaced files) is
 //!              left out, and a remark says so.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,40 +27,39 @@ use crate::watch::foresight::Foresight;
 use crate::watch::legend::{Called, State};
 use crate::watch::record::Record;
 
-/// Files there are generated when they are read, and may never end.
+/// Files below these are generated when they are read, and may never end.
 const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// The most steps of a plan: some 200 MB of memory.
+/// Most steps of a plan: some 200 MB of memory.
 const STEPS_MOST: usize = 4 << 20;
 
-/// The most tasks that read at once.
+/// Most tasks that read at once.
 const TASKS_MOST: usize = 128;
 
-/// The part with the longest waits is searched for in steps of its length divided by this.
+/// The search for the part with the longest waits advances by the length of the part divided by this.
 const LOOKS: u64 = 8;
 
-/// Something that a task does.
+/// One action of a task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step {
-    /// After the end of the step before, or since the start of the plan.
+    /// Since the end of the previous step, or since the start of the plan.
     pub(super) after_ns: u64,
-    /// Its index among the plan's files.
+    /// Index into the plan's files.
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     pub(super) what: Doing,
 }
 
-/// What a step is.
+/// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Doing {
-    /// A read; whether it could have been known earlier.
+    /// A read. `is_known`: it could have been known earlier.
     Read { is_known: bool },
     /// Advice, as posix_fadvise numbers it.
     Advise(u8),
 }
 
-/// A file of the plan.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PlanFile {
     pub(super) path: PathBuf,
@@ -70,7 +68,7 @@ pub(super) struct PlanFile {
     pub(super) resident: RangeSet<u64>,
     /// The most frequent size of its reads, in bytes: a power of two.
     pub(super) block_bytes: u64,
-    /// Its first block in a numbering of the blocks of all files, which has gaps so that two files are no sequence.
+    /// Its first block in a numbering of the blocks of all files, which has gaps so that two files form no sequence.
     pub(super) first_block: u64,
 }
 
@@ -85,16 +83,16 @@ pub(super) struct Plan {
     pub(super) until_ns: u64,
     /// How long its reads waited when they were recorded, in nanoseconds.
     pub(super) waited_ns: u64,
-    /// The same of the whole record.
+    /// The same for the whole record.
     pub(super) waited_in_all_ns: u64,
     pub(super) remarks: Vec<String>,
 }
 
-/// A task of a plan that is being made.
+/// A task of a plan under construction.
 #[derive(Default)]
 struct Made {
     steps: Vec<Step>,
-    /// When the last one ended.
+    /// End of the last step.
     ended_ns: u64,
     waited_ns: u64,
 }
@@ -106,15 +104,15 @@ impl Made {
     }
 }
 
-/// A plan that is being made.
+/// A plan under construction.
 #[derive(Default)]
 struct Making {
     tasks: BTreeMap<u32, Made>,
-    /// Indexes into `files` by the record's numbers; `None` for files that are left out.
+    /// Indexes into `files` by file number of the record; `None` for files that are left out.
     places: HashMap<u32, Option<usize>>,
     files: Vec<PlanFile>,
     sizes: Vec<[u32; 5]>,
-    /// Pages that something in the plan has brought into memory.
+    /// Pages of each file that something in the plan has brought into memory.
     brought: Vec<RangeSet<u64>>,
     foresight: Foresight,
     left_out: HashSet<&'static str>,
@@ -124,11 +122,11 @@ struct Making {
 }
 
 impl Plan {
-    /// Makes a plan of at most `length` from `record`. `open_most`: the most files that may be open; each task opens all
+    /// Makes a plan of at most `length` from `record`. `open_most`: most files that may be open; each task opens all
     /// that it reads.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): nothing in it can be repeated.
+    /// [`BadInput`](crate::BadInput): nothing in the record can be repeated.
     pub(super) fn new(
         record: &mut Record,
         length: Duration,
@@ -148,7 +146,7 @@ impl Plan {
                 if begun_ns >= from_ns {
                     making.access(record, begun_ns - from_ns, at_ns - from_ns, &access);
                 } else if let Access::Read(read) = access {
-                    // A read that continues it could have been known.
+                    // A read of the plan that continues this one could have been known.
                     making.foresight.read(read.task, read.file, read.pages());
                 }
                 if making.steps == STEPS_MOST {
@@ -166,12 +164,12 @@ impl Plan {
         self.tasks.iter().flatten().any(|step| matches!(step.what, Doing::Advise(_)))
     }
 
-    /// How many steps there are, of all tasks.
+    /// Number of steps of all tasks.
     pub(super) fn steps(&self) -> usize {
         self.tasks.iter().map(Vec::len).sum()
     }
 
-    /// The blocks of a step, in the numbering of all files; empty at its end.
+    /// The blocks of a step, in the numbering of all files; empty beyond the end of the numbering.
     pub(super) fn blocks(&self, step: &Step) -> Range<Block> {
         let PlanFile { block_bytes, first_block, .. } = self.files[step.file];
         let of =
@@ -180,7 +178,7 @@ impl Plan {
         of(step.offset / block_bytes)..of(end)
     }
 
-    /// The file of a run of such blocks, and its bytes.
+    /// The file of a run of such blocks, by its index, and its bytes.
     pub(super) fn bytes(&self, run: Run) -> (usize, Range<u64>) {
         let first = u64::from(run.first);
         let file = self.files.partition_point(|it| it.first_block <= first).saturating_sub(1);
@@ -190,7 +188,7 @@ impl Plan {
     }
 }
 
-/// The end of advice for `bytes` from `offset` on: 0 bytes mean to the end of the file.
+/// The end of advice for `bytes` from `offset` on; 0 bytes mean to the end of the file.
 pub(super) fn advised_end(offset: u64, bytes: u64) -> u64 {
     if bytes == 0 { u64::MAX } else { offset.saturating_add(bytes) }
 }
@@ -202,7 +200,7 @@ fn took_ns(access: &Access) -> u64 {
     }
 }
 
-/// The start of the part of `length_ns` in which reads waited longest, and how long they waited in the whole record.
+/// The start of the part of `length_ns` in which reads waited longest, and the waiting in the whole record, both in ns.
 fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u64)> {
     let look_ns = length_ns / LOOKS;
     let mut waits: BTreeMap<u64, u64> = BTreeMap::new();
@@ -229,20 +227,20 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
     Ok(((best.unwrap_or(0) * look_ns).min(last), all))
 }
 
-/// The path of `called`, its state in the record, and now; `None` if it cannot be read.
+/// The path of `called`, and its state in the record and now; `None` if it cannot be read.
 fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
     let path = Path::new(called.path.as_deref()?);
     // A link may lead to one of the kernel's files.
     let path = path.canonicalize().ok().filter(|_| path.is_absolute())?;
     let of_the_kernel = OF_THE_KERNEL.iter().any(|root| path.starts_with(root));
-    // Before it is opened: opening a device may start something, and opening a pipe waits for a writer.
+    // Checked before opening: opening a device may start something, and opening a pipe waits for a writer.
     let now = State::of(&path).filter(|_| !of_the_kernel)?;
     File::open(&path).ok()?;
     Some((path, called.state?, now))
 }
 
 impl Making {
-    /// Adds what was done from `begun_ns` to `at_ns` of the plan.
+    /// Adds an access from `begun_ns` to `at_ns` of the plan.
     fn access(&mut self, record: &Record, begun_ns: u64, at_ns: u64, access: &Access) {
         let page_bytes = record.page_bytes;
         match *access {
@@ -266,7 +264,7 @@ impl Making {
                 if read.way == Way::Cached {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
                     self.sizes[place][bits as usize] += 1;
-                    // No watch records a read beyond the end of the file.
+                    // A watch records reads beyond the end of the file only if it was truncated later.
                     let offset = read.first.saturating_mul(page_bytes);
                     if offset >= self.files[place].file_bytes {
                         return;
@@ -301,7 +299,7 @@ impl Making {
         }
     }
 
-    /// Adds `step` behind those that the task has by now.
+    /// Appends `step` to those of the task.
     fn step(&mut self, task: u32, begun_ns: u64, at_ns: u64, step: Step) {
         let made = self.tasks.entry(task).or_default();
         made.steps.push(Step { after_ns: begun_ns.saturating_sub(made.ended_ns), ..step });
@@ -309,7 +307,7 @@ impl Making {
         self.steps += 1;
     }
 
-    /// The index of the file in the plan; `None` if it cannot be read.
+    /// The index of the file in the plan, to which it is added if it is new; `None` if it cannot be read.
     fn place(&mut self, record: &Record, number: u32) -> Option<usize> {
         if let Some(place) = self.places.get(&number) {
             return *place;

@@ -1,12 +1,12 @@
 //! Playing a plan: repeats its reads in one way of reading ahead, with a thread for each task.
 //!
 //! Files are opened only for reading, and by each task separately, since the kernel reads ahead for each descriptor.
-//! Before that, the pages of these files that were not in memory then are dropped from the page cache, and those that
-//! were are read. A read has waited if it took longer than its thread used the processor. That it takes long means less:
-//! starting to read a megabyte ahead takes half a millisecond of work.
+//! Before that, pages of these files that were not in memory when recorded are dropped from the page cache, and those
+//! that were are read. A read has waited if it took longer than its thread used the processor. Its duration alone is no
+//! proof: starting to read a megabyte ahead takes half a millisecond of processor time.
 //!
 //! Concurrency: a thread for each task; they share only the plan, a stop flag and a counter.
-//! Failure:     a read that fails ends all.
+//! Failure:     a read that fails ends all tasks.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,22 +26,21 @@ use crate::interrupt;
 /// The limits of one hint.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
 
-/// No device answers sooner; reading the clocks takes less.
+/// The shortest wait: no device answers sooner, and reading the clocks takes less.
 const WAIT_LEAST: Duration = Duration::from_micros(5);
 
-/// How late the kernel wakes a sleeping thread.
+/// How late the kernel wakes a sleeping thread, at most.
 const WAKES_LATER: Duration = Duration::from_micros(60);
 
-/// The most that is read by one call.
+/// Most bytes that one call reads.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// A look-ahead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ahead {
-    /// It knows all reads to come, and not only those that could have been known.
+    /// It knows all future reads, not only those that could have been known.
     pub(super) knows_all: bool,
     pub(super) takes: Takes,
-    /// The most blocks to be ahead of a task.
+    /// Most blocks to be ahead of a task.
     pub(super) most: u32,
 }
 
@@ -51,7 +50,7 @@ pub(super) enum Way {
     AsItIs,
     /// Each file is opened with this hint to the kernel.
     Hint(Hint),
-    /// The kernel's readahead, in bytes, for everyone who uses the devices.
+    /// The kernel's readahead, in bytes, for all users of the devices.
     Readahead(u64),
     /// The program's advice is left out.
     WithoutAdvice,
@@ -63,23 +62,23 @@ pub(super) enum Way {
 pub(super) struct Played {
     pub(super) waited: Duration,
     pub(super) took: Duration,
-    /// The share of the steps that were done before the time was up.
+    /// The share of the steps that were done before the run was cut off.
     pub(super) share: f64,
 }
 
-/// How the page cache differs from what it held when the plan was recorded, in pages.
+/// How the page cache differs from its state when the plan was recorded, in pages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Apart {
-    /// Other pages of the files, which could not be dropped.
+    /// Other pages of the files that could not be dropped.
     pub(super) stayed: u64,
     /// Pages that there was no time to read; they are removed from the plan.
     pub(super) missing: u64,
 }
 
-/// Makes the page cache hold what it held when the plan was recorded, as far as there is `time`; `None`: all of it.
+/// Restores the recorded state of the page cache for the plan's files, as far as there is `time`; `None`: all of it.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or what the system said.
+/// [`Interrupted`](interrupt::Interrupted), or a system error.
 pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result<Apart> {
     let until = time.map(|time| Instant::now() + time);
     let (mut apart, mut memory) = (Apart::default(), vec![0; PIECE_BYTES as usize]);
@@ -111,7 +110,7 @@ pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result
         }
         let held = count(resident);
         apart.missing += wanted - held;
-        // The last one to the end of the file, wherever that is.
+        // The last gap ends at the page boundary at or after the end of the file.
         for gap in resident.gaps(&(0..pages.max(1))) {
             file.advise(gap.start * page_bytes..gap.end * page_bytes, Advice::DontNeed)?;
         }
@@ -120,13 +119,13 @@ pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result
     Ok(apart)
 }
 
-/// Plays `plan` in a `way`, for at most `time_max`.
+/// Plays `plan` in one `way`, for at most `time_max`.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or what the system said.
+/// [`Interrupted`](interrupt::Interrupted), or a system error.
 pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<Played> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
-    // Tasks only spin if each has a processor.
+    // Tasks spin only if each has a processor.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let spins = plan.tasks.len() <= processors;
     let mut tasks = Vec::new();
@@ -185,12 +184,12 @@ impl<'a> Task<'a> {
             Way::Ahead(Ahead { most, takes, .. }) => Some(Hints::new(most, takes, LIMITS)),
             _ => None,
         };
-        // Written now, so that page faults of the first use are not measured.
+        // Written now, so that page faults on first use are not measured.
         let memory = vec![1; PIECE_BYTES as usize];
         Ok(Task { plan, steps, way, spins, files, hints, memory, next: 0 })
     }
 
-    /// Does all steps. Returns how long its reads waited.
+    /// Runs all steps. Returns how long the reads waited.
     fn play(
         mut self,
         begun: Instant,
@@ -230,7 +229,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// Does one step. Returns how long it waited, if it is a read.
+    /// Runs one step. Returns how long it waited, which is zero unless it is a read.
     fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
         let Some(file) = &self.files[step.file] else { return Ok(Duration::ZERO) };
         match step.what {
@@ -248,14 +247,14 @@ impl<'a> Task<'a> {
                         file.advise(bytes, Advice::WillNeed)?;
                     }
                 }
-                // A watch counts from the first sleep, which is almost the start of the read, to its end.
+                // As in a watch, which counts from the first sleep, almost the start of the read, to its end.
                 let slept = took.saturating_sub(worked) >= WAIT_LEAST;
                 Ok(if slept { took } else { Duration::ZERO })
             }
         }
     }
 
-    /// What to advise the kernel after the step `at`, which `took` so long: bytes of files, by their indexes.
+    /// The bytes to advise the kernel to read after step `at`, which took `took`, with the indexes of their files.
     pub(super) fn look_ahead(
         &mut self,
         at: usize,
@@ -291,11 +290,11 @@ impl<'a> Task<'a> {
 
 /// The processor time that this thread has used.
 fn processor_time() -> Duration {
-    // It fails only for clocks that do not exist.
+    // Fails only for clocks that do not exist.
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
-/// Reads `bytes` at `offset`, up to the end of the file, through `memory`.
+/// Reads `bytes` at `offset`, at most to the end of the file, through `memory`.
 fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Result<()> {
     let end = offset.saturating_add(bytes);
     for at in (offset..end).step_by(memory.len()) {
@@ -309,7 +308,7 @@ fn read(file: &File, offset: u64, bytes: u64, memory: &mut [u8]) -> anyhow::Resu
     Ok(())
 }
 
-/// Gives the kernel the advice that the program gave.
+/// Repeats the program's advice to the kernel.
 fn advise(file: &File, step: &Step, advice: u8) -> Result<(), forebay_io::Error> {
     let advice = match advice {
         0 => Advice::Normal,

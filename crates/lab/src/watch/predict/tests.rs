@@ -1,4 +1,4 @@
-//! Predicting: what a plan has of a record, what playing it does, and what is concluded.
+//! Predicting: the plan made from a record, playing it, and the conclusions.
 
 use super::super::access::{Access, Read, Way as Through};
 use super::super::legend::{Called, Legend};
@@ -13,7 +13,7 @@ const PAGE: u64 = 4096;
 const SECOND: Duration = Duration::from_secs(1);
 const OPEN_MOST: usize = 1000;
 
-/// A read of page `first` by `task`, which has waited so long if it did.
+/// A read of page `first` by `task`, which waited for `waited_ns` unless that is 0.
 fn read(task: u32, first: u64, waited_ns: u64) -> Access {
     let (missed, waited_ns) = (waited_ns > 0, (waited_ns > 0).then_some(waited_ns));
     let took_ns = waited_ns.unwrap_or(0) + 1000;
@@ -31,12 +31,12 @@ fn read(task: u32, first: u64, waited_ns: u64) -> Access {
     })
 }
 
-/// A file of 100 pages in `directory`, and a record of what was done with it.
+/// A record of `done`, on a file of 100 pages in `directory`.
 fn record(directory: &Path, done: &[(u64, Access)]) -> anyhow::Result<Record> {
     let (file, path) = (directory.join("file"), directory.join("record"));
     std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
     let called = |path: &Path| Called::new(String::new(), Some(path.display().to_string()));
-    // It is a pipe by now: to open it is to wait for a writer.
+    // A pipe is at this path now: opening it would wait for a writer.
     let pipe = directory.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let files = [(0, called(&file)), (1, called(&pipe))].into();
@@ -79,14 +79,14 @@ fn each_task_reads_again_with_the_pauses_that_it_made() {
             .collect()
     };
     let of = |is_known| Doing::Read { is_known };
-    // Nobody did anything for 9 us.
+    // The first 9 us are idle.
     assert_eq!((plan.from_ns, plan.until_ns), (9_000, 170_000));
     assert_eq!(steps(0), [(0, 9, of(false)), (29_000, 10, of(true))]);
     assert_eq!(
         steps(1),
         [(101_000, 50, of(false)), (44_000, 0, Doing::Advise(3)), (9_000, 0, of(false))]
     );
-    // Page 0 was brought in by the advice, and page 50 was there.
+    // The advice brought page 0 in, and page 50 was in memory before.
     assert!(plan.files[0].resident.iter().eq([&(50..51)]));
     assert_eq!((plan.files.len(), plan.waited_ns, plan.files[0].block_bytes), (1, 110_000, PAGE));
     assert!(plan.advises());
@@ -133,7 +133,7 @@ fn what_no_watch_has_recorded_is_not_read() {
     for first in [100, (1 << 52) - 1] {
         assert_eq!(beyond(first).unwrap().steps(), 1, "{first}");
     }
-    // A file of the kernel's, by another path.
+    // A file of the kernel, under another path.
     let directory = tempfile::tempdir().unwrap();
     let mut record = record(directory.path(), &[(200_000, read(1, 3, 0))]).unwrap();
     let link = directory.path().join("link");
@@ -174,10 +174,10 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let cut = play::play(&plan, Way::Hint(Hint::Random), Duration::from_millis(5)).unwrap();
     assert!(cut.share < 0.9 && cut.took < Duration::from_millis(500), "[PRE-2] {cut:?}");
     assert_eq!(facts(), before, "[PRE-1]");
-    // No time to bring in what was in memory: all of the 100 pages.
+    // No time to bring in the 100 pages that were in memory.
     let apart = play::prepare(&mut plan, Some(Duration::ZERO)).unwrap();
     assert_eq!((apart.missing, plan.files[0].resident.is_empty()), (100, true), "[PRE-2]");
-    // A file that is gone since.
+    // The file was deleted since.
     std::fs::remove_file(&file).unwrap();
     assert!(play::prepare(&mut plan, None).is_err());
 }
@@ -185,7 +185,7 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
 #[test]
 fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
     let directory = tempfile::tempdir().unwrap();
-    // Anywhere, then a sequence of four, and two pages twice.
+    // Random reads and a sequence of four, then two pages that are read twice.
     let pages = [50, 7, 93, 20, 61, 62, 63, 64, 11, 35, 80, 80];
     let mut done: Vec<_> =
         (1..).zip(pages).map(|(at, page)| (at * 100_000, read(1, page, 0))).collect();
@@ -205,7 +205,7 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
         });
         asked.collect::<Vec<u64>>()
     };
-    // All of them but the first, once each; what follows on a read, and no more; of one that may stop, a tenth ahead.
+    // All but the first, once each; only what continues a read; of a reader that may stop, a tenth ahead.
     let mut all = asked(true, Takes::All);
     all.sort_unstable();
     assert_eq!(all, [7, 11, 20, 35, 61, 62, 63, 64, 80, 81, 93]);
@@ -230,7 +230,7 @@ fn blocks_of_all_files_are_told_apart() {
         let run = Run { first: blocks.start, blocks: blocks.len() as u32, wanted: 1 };
         assert_eq!(plan.bytes(run), (file, whole));
     }
-    // Further than is counted.
+    // Beyond the end of the numbering.
     assert_eq!(plan.blocks(&step(2, 9 * PAGE, PAGE)), u32::MAX..u32::MAX);
 }
 
@@ -270,7 +270,7 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
     }
 }
 
-/// A way that has waited so long in each round.
+/// A way with these waits in its rounds. `share`: the share of the steps that were done.
 fn entrant(waits_us: &[u64], share: f64) -> Entrant {
     let rounds = waits_us.iter().map(|&us| Played {
         waited: Duration::from_micros(us),
@@ -333,7 +333,7 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     let as_it_is: &[u64] = &[1000, 2000, 900];
     let ways = |other: &[u64], share| {
         let predicted = predicted(&[as_it_is, other], share);
-        // That it was cut off is told.
+        // A way that was cut off has a remark.
         let remarks = predicted.remarks.len() - usize::from(share < 1.0);
         (predicted.ways[1].verdict, predicted.ways[1].wait_seconds, remarks)
     };
@@ -344,15 +344,15 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
         );
     };
     close(ways(&[500, 1000, 450], 1.0), ("gains", 0.0005));
-    // Of what was waited, 2000, 4000 and 1800 us, so much more than it was as it is: 1000, 2000 and 900 us.
+    // Scaled up, 2000, 4000 and 1800 us were waited, which is 1000, 2000 and 900 us more than unchanged.
     close(ways(&[500, 1000, 450], 0.25), ("loses", 0.002_250_6));
-    // It took 1.801 ms, and of 2000, 3000 and 1900 us now 1500, 2000 and 1450.
+    // The record took 1.801 ms. The rounds took 2000, 3000 and 1900 us unchanged, and 1500, 2000 and 1450 us now.
     let ways_of = predicted(&[as_it_is, &[500, 1000, 450]], 1.0).ways;
     let seconds: Vec<f64> = ways_of.iter().map(|it| it.seconds).collect();
     assert!((seconds[1] - 0.001_306_3).abs() < 1e-6 && seconds[0] == 0.001_801, "{seconds:?}");
     assert_eq!(ways(&[500, 2500, 950], 1.0).0, "undecided");
     assert_eq!(ways(&[500, 1000], 1.0).0, "undecided", "of two rounds");
-    // Nothing like what was recorded, which was 1 ms.
+    // Far from the recorded waiting, which was 1 ms.
     let apart = predicted(&[&[9000, 9100, 9200], &[500, 1000, 450]], 1.0);
     assert!(apart.remarks[0].contains("is about something else"), "{:?}", apart.remarks);
     let text = apart.drawn(Look { width: 90, colour: false, ascii: false });

@@ -1,4 +1,4 @@
-//! Records: what is written is read, and nothing else is.
+//! Records: what is written can be read back, and anything else is refused.
 
 use proptest::prelude::*;
 
@@ -56,7 +56,7 @@ fn any_access() -> impl Strategy<Value = Access> {
     ]
 }
 
-/// What is done, with the time since the one before; now and then a piece ends.
+/// Accesses, each with the time in ns since the previous one, and whether a piece ends after it.
 fn any_story() -> impl Strategy<Value = Vec<(u64, Access, bool)>> {
     let step = (0..1u64 << 20, any_access(), prop::bool::weighted(0.1));
     prop::collection::vec(step, 1..60)
@@ -76,7 +76,7 @@ fn legend(files: u32) -> Legend {
     }
 }
 
-/// A record of `story`, and the times and accesses of it.
+/// Writes a record of `story`. Returns its times and accesses.
 fn written(path: &Path, story: &[(u64, Access, bool)], ends: bool) -> Vec<(u64, Access)> {
     let mut recorder = Recorder::create(path, 1 << 30, PAGE).unwrap();
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(path).unwrap());
@@ -99,7 +99,7 @@ fn written(path: &Path, story: &[(u64, Access, bool)], ends: bool) -> Vec<(u64, 
     done
 }
 
-/// All of a record, and how many pieces it has.
+/// All accesses of a record, and its number of pieces.
 fn read(record: &mut Record) -> (Vec<(u64, Access)>, usize) {
     let (mut all, mut pieces) = (Vec::new(), 0);
     while let Some(piece) = record.next().unwrap() {
@@ -109,7 +109,7 @@ fn read(record: &mut Record) -> (Vec<(u64, Access)>, usize) {
     (all, pieces)
 }
 
-/// Refused in a sentence, or read: what is seen then does no harm.
+/// The message if the record is refused; if not, replaying and drawing it must not panic.
 fn opened(path: &Path) -> Result<Record, String> {
     match Record::open(path) {
         Ok(record) => {
@@ -151,7 +151,7 @@ proptest! {
         let (mut live, mut replayed) = (Account::default(), Account::default());
         done.iter().for_each(|(_, access)| live.access(access));
         let mut player = Player::open(&path).unwrap();
-        // In two steps, between which the time is that of an access.
+        // In two steps; the first ends exactly at the time of an access.
         for until_ns in [done[done.len() / 2].0, u64::MAX] {
             player.play(until_ns, &mut replayed, &mut Legend::default()).unwrap();
         }
@@ -176,7 +176,7 @@ proptest! {
                 prop_assert!(record.remark.is_some(), "[REC-2]");
                 let (some, whole) = read(&mut record);
                 prop_assert!(whole < pieces && done.starts_with(&some), "[REC-2]");
-                // As a crash may leave it: the length is there, the bytes are not.
+                // As a crash may leave it: the length is on disk, the data is not.
                 let end = record.at as usize;
                 prop_assert!(end <= cut);
                 if zeros {
@@ -223,7 +223,7 @@ proptest! {
     fn whatever_a_piece_says_is_read_or_refused(
         story in any_story(), at in any::<prop::sample::Index>(), other in 1..=255u8, cut in any::<bool>(),
     ) {
-        // As the test above, but with all checksums right.
+        // As the test above, but with correct checksums.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("record");
         written(&path, &story, true);
@@ -269,7 +269,7 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
     );
     std::fs::write(&path, [&bytes[..], &behind.unwrap().0].concat()).unwrap();
     assert!(opened(&path).unwrap_err().contains("it continues after its end"));
-    // Of a later version, and something else.
+    // A later version, and something else.
     for (begin, told) in [
         ("forebay watch 27\n", "of version 27"),
         ("forebay watch x\n", "is no record"),
