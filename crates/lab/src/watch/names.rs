@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use foldhash::HashMap;
 use rustix::fs::{major, minor};
 
-use super::event::FileKey;
+use super::event::{Event, FileKey, What};
 
 /// Bits of the minor number in the kernel's own device numbers.
 const MINOR_BITS: u32 = 20;
@@ -53,7 +53,7 @@ pub(super) struct Names {
     /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
     /// By process: descriptors that this batch of events closes, and when, in ns.
-    pub(super) closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
+    closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
 
 fn kernel_device(device: u64) -> u32 {
@@ -106,10 +106,23 @@ impl Names {
         (number, process)
     }
 
-    /// Announces that an event that is still to be processed closes `descriptors` at `at_ns`.
-    pub(super) fn will_close(&mut self, task: u32, descriptors: RangeInclusive<i32>, at_ns: u64) {
-        let (process, _) = self.process(task);
-        self.closing.entry(process).or_default().push((descriptors, at_ns));
+    /// Announces `events`, of which some are still to be processed: they may close descriptors.
+    pub(super) fn announce<'a>(&mut self, events: impl Iterator<Item = &'a Event>) {
+        self.closing.clear();
+        // Tasks are not added yet: these events may start and end them.
+        let mut processes = HashMap::default();
+        for &Event { at_ns, task, what } in events {
+            if !matches!(what, What::Closed { .. } | What::Started { .. }) {
+                continue;
+            }
+            let seen = || self.tasks.get(&task).copied().unwrap_or_else(|| process_of(task));
+            let process = *processes.entry(task).or_insert_with(seen);
+            if let What::Closed { first, last } = what {
+                self.closing.entry(process).or_default().push((first..=last, at_ns));
+            } else if let What::Started { other, is_thread } = what {
+                processes.insert(other, if is_thread { process } else { other });
+            }
+        }
     }
 
     /// The file at `path`, which may be a link in /proc. Remembers its name.

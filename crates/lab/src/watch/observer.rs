@@ -37,12 +37,7 @@ impl Tree {
 
     /// Processes the first `count` of `events`. The descriptors that the remaining ones close are closed by now, too.
     fn take(&mut self, events: &[Event], count: usize) {
-        self.names.closing.clear();
-        for event in events.iter().filter(|event| self.starter != Some(event.task)) {
-            if let What::Closed { first, last } = event.what {
-                self.names.will_close(event.task, first..=last, event.at_ns);
-            }
-        }
+        self.names.announce(events.iter().filter(|event| self.starter != Some(event.task)));
         events[..count].iter().for_each(|event| self.event(*event));
     }
 
@@ -235,6 +230,22 @@ mod tests {
         let told = [Access::Gone { task: gone }, Access::Write { file: 1, bytes: 5 }];
         assert_eq!(done(&mut tree, &write(task, number)), told);
         assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
+    }
+
+    #[test]
+    fn what_starts_and_closes_a_file_among_the_same_events_is_one_process_or_none() {
+        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), GONE);
+        let (first, last) = (file.as_raw_fd(), file.as_raw_fd());
+        for (is_thread, writes, processes) in [(true, 0, 1), (false, 1, 2)] {
+            let mut tree = Tree::new(PAGE);
+            let started = (task, What::Started { other: gone, is_thread });
+            let closed = [(gone, What::Closed { first, last }), (gone, What::Ended)];
+            let events = [&write(task, first)[..], &[started], &closed].concat();
+            let done = done(&mut tree, &events);
+            let is_write = |access: &&Access| matches!(access, Access::Write { .. });
+            assert_eq!(done.iter().filter(is_write).count(), writes, "{is_thread}");
+            assert_eq!((tree.names.processes(), tree.names.tasks()), (processes, 1), "{is_thread}");
+        }
     }
 
     #[test]
