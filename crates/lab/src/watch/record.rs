@@ -281,6 +281,8 @@ pub(super) struct Record {
     pub(super) until_ns: u64,
     /// Says that the record has no end, or reached its limit.
     pub(super) remark: Option<String>,
+    /// Where the piece that was read last begins, and where it ends.
+    from: u64,
     at: u64,
     len: u64,
     /// The rest of the file is not a whole piece.
@@ -323,6 +325,7 @@ impl Record {
             legend: Legend::default(),
             until_ns: 0,
             remark: None,
+            from: 0,
             at: 0,
             len: facts.len(),
             is_cut: false,
@@ -379,6 +382,7 @@ impl Record {
     /// # Errors
     /// [`BadInput`](crate::BadInput): the record is damaged.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
+        self.from = self.at;
         let head = if self.is_cut { None } else { self.head()? };
         self.is_cut = head.is_none();
         let Some(length) = head else { return Ok(None) };
@@ -440,7 +444,7 @@ impl Record {
         crate::BadInput(format!(
             "{} is damaged: {why} in the piece at byte {}",
             self.path.display(),
-            self.at
+            self.from
         ))
         .into()
     }
