@@ -6,7 +6,7 @@
 //! from the first sleep to the end of the call. Worked example: a read of page 4 that adds pages 4 to 35 and sleeps for
 //! 90 us is one read, 31 pages read ahead, and a wait of 90 us.
 //!
-//! Invariants:  [CAL-1] files, submitted requests and added pages are bounded
+//! Invariants:  [CAL-1] files, their keys, submitted requests and added pages are bounded
 //!              [CAL-2] whatever the events, only possible accesses result
 //! Concurrency: one owner; events arrive in time order.
 //! Failure:     none; a call on an unknown file is left out, a request for one is attributed to no file.
@@ -20,6 +20,9 @@ use super::event::{Call, Event, FileKey, Transfer, What};
 
 /// Most requests that are submitted by a task but not yet issued to a device.
 const UNDER_WAY_MOST: usize = 1 << 16;
+
+/// Most files kept that have two device numbers.
+const SAME_MOST: usize = 1 << 16;
 
 /// Most page cache additions kept per task: as many as the longest read needs.
 const ADDED_MOST: usize = READ_MOST as usize;
@@ -71,6 +74,8 @@ pub(super) struct Calls {
     tasks: HashMap<u32, Task>,
     /// From a file's key in descriptors to its key in page cache events, where a filesystem has two device numbers.
     same: HashMap<FileKey, FileKey>,
+    /// The other way round; of several keys in descriptors, the last.
+    called: HashMap<FileKey, FileKey>,
     under_way: BTreeMap<(u32, u64), UnderWay>,
     /// Accesses not yet consumed, with their times in ns.
     pub(super) done: Vec<(u64, Access)>,
@@ -86,6 +91,7 @@ impl Calls {
             numbers: HashMap::default(),
             tasks: HashMap::default(),
             same: HashMap::default(),
+            called: HashMap::default(),
             under_way: BTreeMap::new(),
             done: Vec::new(),
             now_ns: 0,
@@ -112,9 +118,14 @@ impl Calls {
         self.under_way.len()
     }
 
-    /// The keys of the file `key` in descriptors, if they differ.
-    pub(super) fn called(&self, key: FileKey) -> impl Iterator<Item = FileKey> {
-        self.same.iter().filter(move |(_, it)| **it == key).map(|(called, _)| *called)
+    #[cfg(test)]
+    pub(super) fn same(&self) -> usize {
+        self.same.len()
+    }
+
+    /// The key of the file `key` in descriptors, if it differs.
+    pub(super) fn called(&self, key: FileKey) -> Option<FileKey> {
+        self.called.get(&key).copied()
     }
 
     /// Processes the next event.
@@ -240,7 +251,11 @@ impl Calls {
         if let Some(open) = &mut task.call {
             // The same inode under another device number, as with subvolumes and overlays.
             if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
+                if self.same.len() >= SAME_MOST {
+                    (self.same, self.called) = Default::default(); // [CAL-1]
+                }
                 self.same.insert(called, file);
+                self.called.insert(file, called);
             }
             open.file = Some(file);
         }

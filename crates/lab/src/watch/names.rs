@@ -206,13 +206,9 @@ impl Names {
         self.tasks.keys().copied().filter(is_gone).collect()
     }
 
-    /// The path of `key`. `called`: other keys that descriptors may have for it.
-    pub(super) fn path(
-        &self,
-        key: FileKey,
-        called: impl Iterator<Item = FileKey>,
-    ) -> Option<PathBuf> {
-        let path = [key].into_iter().chain(called).find_map(|key| self.paths.get(&key));
+    /// The path of `key`. `called`: its key in descriptors, if that differs.
+    pub(super) fn path(&self, key: FileKey, called: Option<FileKey>) -> Option<PathBuf> {
+        let path = self.paths.get(&key).or_else(|| self.paths.get(&called?));
         path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
     }
 
@@ -320,7 +316,7 @@ mod tests {
             let mut names = Names::default();
             names.met(std::process::id());
             names.search([key].into_iter(), most);
-            assert_eq!(names.path(key, std::iter::empty()).is_some(), is_found);
+            assert_eq!(names.path(key, None).is_some(), is_found);
         }
     }
 

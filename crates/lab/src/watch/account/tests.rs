@@ -278,7 +278,20 @@ fn one_file_by_two_numbers_is_one() {
     let calls = story.calls();
     let file = only(&told(&calls));
     assert_eq!((calls.files(), file.reads.count, file.writes.bytes), (&[FILE][..], 2, 5));
-    assert_eq!(calls.called(FILE).collect::<Vec<_>>(), [called]);
+    assert_eq!(calls.called(FILE), Some(called));
+}
+
+#[test]
+fn numbers_of_the_same_files_are_bounded() {
+    let mut story = Story::default();
+    for inode in 0..(1 << 16) + 9 {
+        let (called, file) = (FileKey { device: 99, inode }, FileKey { inode, ..FILE });
+        let call = Call::Read;
+        let enter =
+            What::Enter { call, descriptor: 3, file: Some(called), offset: Some(0), bytes: PAGE };
+        story.then(1, enter).then(1, What::Asked { file, first: 0, last: 0 });
+    }
+    assert_eq!(story.calls().same(), 9, "[CAL-1]");
 }
 
 #[test]
