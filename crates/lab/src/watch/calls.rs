@@ -39,7 +39,8 @@ struct Task {
     slept_ns: Option<u64>,
     /// Pages requested outside of a call, such as by a fault on a mapped file.
     fault: Option<(FileKey, (u64, u64))>,
-    /// The file of the next request; `aside`: pages of another file added in between, such as filesystem metadata.
+    /// The file of the next request; `aside`: another file, such as filesystem metadata, and in bytes its pages that
+    /// were added in between and have no request yet.
     file: Option<FileKey>,
     aside: Option<(FileKey, u64)>,
     /// Requests submitted in this call.
@@ -183,8 +184,8 @@ impl Calls {
                 }
                 let main = *task.file.get_or_insert(file);
                 task.added.push((file, first, pages));
-                let before = task.aside.map_or(0, |(_, pages)| pages);
-                task.aside = (main != file).then_some((file, before + pages));
+                let before = task.aside.map_or(0, |(_, bytes)| bytes);
+                task.aside = (main != file).then_some((file, before + pages * self.page_bytes));
             }
             // A page that the kernel faults in within a call belongs to the call.
             What::Fault { file, page } if task.call.is_none() => {
@@ -200,13 +201,11 @@ impl Calls {
             What::Slept => _ = task.slept_ns.get_or_insert(at_ns),
             What::Submit { device, sector, sectors, transfer } => {
                 task.submitted += 1;
-                let file = match task.aside.take() {
-                    // Exactly the size of these pages: requests for the task's file mostly have another size.
-                    Some((file, pages)) if pages * self.page_bytes == bytes_of(sectors) => {
-                        Some(file)
-                    }
-                    _ => task.file,
-                };
+                let bytes = bytes_of(sectors);
+                // No larger than these pages: requests for the task's file mostly are.
+                let aside = task.aside.filter(|(_, left)| bytes <= *left);
+                task.aside = aside.map(|(file, left)| (file, left - bytes)).filter(|it| it.1 > 0);
+                let file = aside.map(|(file, _)| file).or(task.file);
                 if let (Some(file), true) = (file, sectors > 0 && transfer != Transfer::Other) {
                     if self.under_way.len() >= UNDER_WAY_MOST {
                         self.under_way.clear(); // [CAL-1]
@@ -244,10 +243,10 @@ impl Calls {
         })
     }
 
-    /// Attributes the current call of task `id` to `file`.
+    /// Attributes the current call of task `id`, and its next requests, to `file`.
     fn belongs(&mut self, id: u32, file: FileKey) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        task.file = Some(file);
+        (task.file, task.aside) = (Some(file), None);
         if let Some(open) = &mut task.call {
             // The same inode under another device number, as with subvolumes and overlays.
             if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
@@ -273,6 +272,7 @@ impl Calls {
             Some(_) => {}
             None => {
                 task.fault = Some((file, pages));
+                self.belongs(id, file);
                 self.settle(id);
             }
         }

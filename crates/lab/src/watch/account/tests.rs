@@ -239,6 +239,23 @@ fn a_request_of_the_filesystems_own_tables_is_not_the_files() {
 }
 
 #[test]
+fn requests_for_one_file_after_another_that_io_uring_reads_are_each_files() {
+    let (device, sectors, transfer) = (DISK, 128, Transfer::Read);
+    let mut story = Story::default();
+    for (file, place) in [(FILE, 0), (OTHER, 1000), (OTHER, 2000), (FILE, 3000)] {
+        story.then(1, What::Added { file, first: place, pages: 32 });
+        for sector in [place, place + sectors] {
+            story.then(0, What::Submit { device, sector, sectors, transfer });
+            story.then(0, What::Issue { device, sector, sectors, transfer });
+        }
+        story.then(1, What::Asked { file, first: place, last: place });
+    }
+    let account = story.told();
+    let bytes: Vec<u64> = account.files().map(|(_, file)| file.requests.bytes).collect();
+    assert_eq!(bytes, [64 * PAGE; 2]);
+}
+
+#[test]
 fn merged_and_split_requests_are_counted_as_the_device_gets_them() {
     let mut story = Story::default();
     let submit =
