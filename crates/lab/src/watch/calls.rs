@@ -201,12 +201,15 @@ impl Calls {
             What::Slept => _ = task.slept_ns.get_or_insert(at_ns),
             What::Submit { device, sector, sectors, transfer } => {
                 task.submitted += 1;
+                if sectors == 0 || transfer == Transfer::Other {
+                    return;
+                }
                 let bytes = bytes_of(sectors);
                 // No larger than these pages: requests for the task's file mostly are.
                 let aside = task.aside.filter(|(_, left)| bytes <= *left);
                 task.aside = aside.map(|(file, left)| (file, left - bytes)).filter(|it| it.1 > 0);
                 let file = aside.map(|(file, _)| file).or(task.file);
-                if let (Some(file), true) = (file, sectors > 0 && transfer != Transfer::Other) {
+                if let Some(file) = file {
                     if self.under_way.len() >= UNDER_WAY_MOST {
                         self.under_way.clear(); // [CAL-1]
                     }

@@ -67,7 +67,7 @@ pub(super) enum What {
 pub(super) enum Transfer {
     Read,
     Write,
-    /// Anything else: flushes, discards.
+    /// Anything else: flushes, discards, and what is submitted to a device made of others.
     Other,
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Names {
     raw: HashMap<u64, PathBuf>,
     /// The whole disk of each partition, and of each whole disk.
     disks: HashMap<u32, u32>,
+    /// Of each disk, whether it is made of others.
+    stacked: HashMap<u32, bool>,
     /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
     /// By process: descriptors that this batch of events closes, and when, in ns.
@@ -273,6 +275,11 @@ impl Names {
         })
     }
 
+    /// Whether `disk` is made of others, such as by LVM, and only submits requests to these.
+    pub(super) fn is_stacked(&mut self, disk: u32) -> bool {
+        *self.stacked.entry(disk).or_insert_with(|| is_stacked(&shown(disk)))
+    }
+
     /// The kernel's name of a device, such as `vda`.
     pub(super) fn disk_name(&self, device: u32) -> String {
         let path = fs::canonicalize(shown(device)).unwrap_or_default();
@@ -291,6 +298,12 @@ impl Names {
     pub(super) fn processes(&self) -> usize {
         self.count
     }
+}
+
+/// Whether the disk whose directory in sysfs is `path` is made of others, and has no queue of requests for itself.
+fn is_stacked(path: &Path) -> bool {
+    let mut below = fs::read_dir(path.join("slaves")).into_iter().flatten();
+    below.next().is_some() && !path.join("mq").exists()
 }
 
 /// The process that `task` is a thread of; `task` itself if it has exited.
@@ -317,6 +330,17 @@ mod tests {
             names.met(std::process::id());
             names.search([key].into_iter(), most);
             assert_eq!(names.path(key, None).is_some(), is_found);
+        }
+    }
+
+    #[test]
+    fn a_disk_made_of_others_is_known_by_them() {
+        let disk = tempfile::tempdir().unwrap();
+        for (entry, expected) in
+            [("queue", false), ("slaves", false), ("slaves/vda", true), ("mq", false)]
+        {
+            fs::create_dir(disk.path().join(entry)).unwrap();
+            assert_eq!(is_stacked(disk.path()), expected, "{entry}");
         }
     }
 

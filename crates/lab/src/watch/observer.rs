@@ -2,7 +2,7 @@
 
 use super::access::Access;
 use super::calls::Calls;
-use super::event::{Event, What};
+use super::event::{Event, Transfer, What};
 use super::legend::{Called, Legend};
 use super::names::Names;
 use super::relations::Relations;
@@ -65,9 +65,14 @@ impl Tree {
             What::Started { other, is_thread } => names.started(event.task, *other, *is_thread),
             What::Ended => names.ended(event.task),
             What::Fault { .. } => names.met(event.task),
-            What::Submit { device, .. }
-            | What::Issue { device, .. }
-            | What::Requeue { device, .. } => {
+            What::Submit { device, transfer, .. } => {
+                *device = names.disk(*device);
+                if names.is_stacked(*device) {
+                    // It issues none of them, but submits them to the devices below.
+                    *transfer = Transfer::Other;
+                }
+            }
+            What::Issue { device, .. } | What::Requeue { device, .. } => {
                 *device = names.disk(*device);
             }
             _ => {}

@@ -223,6 +223,9 @@ fn a_request_of_the_filesystems_own_tables_is_not_the_files() {
         if let Some(file) = added {
             story.then(0, What::Added { file, first: 500, pages: 1 });
         }
+        // First to a device made of this one.
+        let (device, transfer) = (DISK + 1, Transfer::Other);
+        story.then(0, What::Submit { device, sector, sectors, transfer });
         let (device, transfer) = (DISK, Transfer::Read);
         story.then(0, What::Submit { device, sector, sectors, transfer });
         story.then(0, What::Issue { device, sector, sectors, transfer });
