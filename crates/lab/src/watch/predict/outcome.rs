@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::plan::Plan;
 use super::play::{Played, Way};
-use crate::report::terminal::text::{push_line, push_wrapped};
+use crate::report::terminal::text::{ascii, push_line, push_wrapped};
 use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
@@ -191,6 +191,6 @@ impl Prediction {
             table.push(String::new(), cells.iter().map(TableCell::new).collect());
         }
         text.push_str(&terminal::drawn(&table, look));
-        text
+        if look.ascii { ascii(&text) } else { text }
     }
 }

@@ -291,7 +291,9 @@ fn a_way_that_waits_where_hardly_anything_was_waited_is_predicted_to_wait_so_lon
         assert!((way.wait_seconds - 0.3).abs() < 1e-4, "{recorded_ns}: {}", way.wait_seconds);
         assert_eq!(way.verdict, "loses");
         let text = predicted.drawn(Look { width: 100, colour: false, ascii: false });
-        assert!(text.contains("300 ms and 300 ms"), "{text}");
+        assert!(text.contains("300 ms and 300 ms") && text.contains('µ'), "{text}");
+        let text = predicted.drawn(Look { width: 100, colour: false, ascii: true });
+        assert!(text.is_ascii(), "{text}");
     }
 }
 
