@@ -12,7 +12,7 @@ use std::io::{ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -40,12 +40,15 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// Suffixes of systemd units that have processes.
 const UNITS: [&str; 6] = [".service", ".slice", ".scope", ".socket", ".mount", ".swap"];
 
+/// The end of an output stream of a command, as far as it was read.
+type Printed = Arc<Mutex<VecDeque<u8>>>;
+
 /// See the module's description.
 #[derive(Debug)]
 pub(super) enum Subject {
     Command {
         child: Child,
-        printed: Vec<JoinHandle<Vec<u8>>>,
+        printed: Vec<Printed>,
         /// The thread of this process that started the command.
         starter: u32,
     },
@@ -130,8 +133,7 @@ impl Subject {
         };
         // The command's children may keep the pipe open: do not wait for them.
         std::thread::sleep(Duration::from_millis(if printed.is_empty() { 0 } else { 20 }));
-        let ended = printed.into_iter().filter(JoinHandle::is_finished);
-        let last = ended.flat_map(|thread| thread.join().unwrap_or_default()).collect();
+        let last = printed.iter().flat_map(|it| std::mem::take(&mut *locked(it))).collect();
         Ok((Some(status), last))
     }
 }
@@ -170,16 +172,24 @@ fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subj
     Ok(Subject::Command { child, printed, starter })
 }
 
-/// Reads all of `from`, and keeps the last [`PRINTED_MOST`] bytes.
-fn kept(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+fn locked(printed: &Printed) -> MutexGuard<'_, VecDeque<u8>> {
+    printed.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Reads all of `from` in a thread, and keeps the last [`PRINTED_MOST`] bytes.
+fn kept(mut from: impl Read + Send + 'static) -> Printed {
+    let kept = Printed::default();
+    let last = Arc::clone(&kept);
     std::thread::spawn(move || {
-        let (mut last, mut buffer) = (VecDeque::new(), [0; 4096]);
+        let mut buffer = [0; 4096];
         while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let mut last = locked(&last);
             last.extend(&buffer[..count]);
-            last.drain(..last.len().saturating_sub(PRINTED_MOST));
+            let more = last.len().saturating_sub(PRINTED_MOST);
+            last.drain(..more);
         }
-        last.into()
-    })
+    });
+    kept
 }
 
 /// Makes `tracer` follow the processes `roots`, and all their descendants.
@@ -291,6 +301,20 @@ mod tests {
         ] {
             assert_eq!(unit(name), expected);
         }
+    }
+
+    #[test]
+    fn what_a_command_printed_is_kept_though_its_child_could_print_more() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo said; sleep 5 &"]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let printed = kept(child.stdout.take().unwrap());
+        while locked(&printed).is_empty() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let (_, last) =
+            Subject::Command { child, printed: vec![printed], starter: 0 }.end().unwrap();
+        assert_eq!(last, b"said\n");
     }
 
     #[test]
