@@ -54,6 +54,11 @@ pub(super) struct Names {
     stacked: HashMap<u32, bool>,
     /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
+    /// What the current search has not found, the processes that it has not finished, and how many files of the last of
+    /// these it has examined.
+    wanted: HashSet<FileKey>,
+    unsearched: Vec<u32>,
+    examined: usize,
     /// By process: descriptors that this batch of events closes, and when, in ns.
     closing: HashMap<u32, Vec<(RangeInclusive<i32>, u64)>>,
 }
@@ -215,28 +220,26 @@ impl Names {
     }
 
     /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`, as
-    /// no events are read until it returns.
+    /// no events are read until it returns; the next call continues.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
-        let mut wanted: HashSet<FileKey> = wanted
-            .filter(|key| !self.paths.contains_key(key) && self.unknown.insert(*key))
-            .collect();
-        let processes: Vec<u32> = self.processes.keys().copied().collect();
-        for process in processes {
-            if wanted.is_empty() {
-                return;
-            }
-            for directory in ["fd", "map_files"] {
-                let entries = fs::read_dir(format!("/proc/{process}/{directory}"));
-                for entry in entries.into_iter().flatten().flatten() {
-                    if wanted.is_empty() || most == 0 {
-                        return;
-                    }
-                    most -= 1;
-                    if let Some(found) = self.look(&entry.path()) {
-                        wanted.remove(&found);
-                    }
+        if self.wanted.is_empty() || self.unsearched.is_empty() {
+            let is_new = |key: &FileKey| !self.paths.contains_key(key) && self.unknown.insert(*key);
+            self.wanted = wanted.filter(is_new).collect();
+            (self.unsearched, self.examined) = (self.processes.keys().copied().collect(), 0);
+        }
+        while let Some(process) = self.unsearched.last() {
+            let entries =
+                ["fd", "map_files"].map(|it| fs::read_dir(format!("/proc/{process}/{it}")));
+            for entry in entries.into_iter().flatten().flatten().flatten().skip(self.examined) {
+                if self.wanted.is_empty() || most == 0 {
+                    return;
+                }
+                (most, self.examined) = (most - 1, self.examined + 1);
+                if let Some(found) = self.look(&entry.path()) {
+                    self.wanted.remove(&found);
                 }
             }
+            (_, self.examined) = (self.unsearched.pop(), 0);
         }
     }
 
@@ -331,6 +334,21 @@ mod tests {
             names.search([key].into_iter(), most);
             assert_eq!(names.path(key, None).is_some(), is_found);
         }
+    }
+
+    #[test]
+    fn a_search_that_examines_few_files_at_once_goes_on_where_it_was() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let facts = file.as_file().metadata().unwrap();
+        let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
+        let mut names = Names::default();
+        names.met(std::process::id());
+        let is_found = |names: &Names| names.path(key, None).is_some();
+        let searches = (0..10_000).take_while(|_| {
+            names.search([key].into_iter(), 1);
+            !is_found(&names)
+        });
+        assert!((1..9_999).contains(&searches.count()));
     }
 
     #[test]
