@@ -296,7 +296,10 @@ fn bursts(disk: &Disk) -> Option<(u64, Vec<f64>)> {
 }
 
 fn since(seconds: f64) -> String {
-    humantime::format_duration(Duration::from_secs(seconds as u64)).to_string()
+    match seconds as u64 / (24 * 3600) {
+        0 | 1 => humantime::format_duration(Duration::from_secs(seconds as u64)).to_string(),
+        days => format!("{days} days"),
+    }
 }
 
 const MIB: f64 = 1_048_576.0;
@@ -377,6 +380,12 @@ mod tests {
         for quiet in [by_hand, few, rare] {
             assert_eq!(quiet.checkpoints(&set), None, "{quiet:?}");
         }
+    }
+
+    #[test]
+    fn long_times_are_told_in_days() {
+        let told = [60.0, 176_000.0, 16_352_545.0].map(since);
+        assert_eq!(told, ["1m", "2 days", "189 days"]);
     }
 
     #[test]
