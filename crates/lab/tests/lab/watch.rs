@@ -224,7 +224,8 @@ fn counts_are_those_of_the_block_device() {
             let file = named("files", "path", "mounted/file")
                 .or_else(|| named("files", "name", &nameless));
             let file = file.unwrap_or_else(|| panic!("{case}: {watched}"));
-            assert_close(&file["reads"]["bytes"], read_bytes, &format!("{case}: {file}"));
+            let facts = (counted, &watched["processes"]);
+            assert_eq!(file["reads"]["bytes"], read_bytes, "{case}: {facts:?}: {file}");
             assert_close(
                 &file["requests"]["bytes"],
                 counted[1],
@@ -456,7 +457,7 @@ fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
     });
     assert_eq!(written_to(&seen, &scratch, ["written"]), [400 * 5], "{seen}");
     // Other tests start some.
-    assert!(seen["processes"].as_u64().unwrap() < 400, "{}", seen["processes"]);
+    assert!(seen["processes"].as_u64().unwrap() < 200, "{}", seen["processes"]);
 }
 
 #[test]
