@@ -17,17 +17,17 @@ use crate::watch::Speed;
 What is shown of each file:
   reads, bytes    as programs ask for them; hits: the kernel had all of it
   requests, each  what devices were asked to read for it, and the mean size
-  ahead, unused   what the kernel read that nobody had asked for, and what of it
-                  nobody asked for since
+  ahead, unused   what the kernel read ahead, and how much of it was not used
+                  since
   waited          how long reads slept
   avoidable       the part of it for blocks that could have been known earlier:
                   they go on where another read ended (sequence), lie in equal
                   steps (stride), or are several of one file behind a block of
-                  another, as an index names them (range)
+                  another, such as an index block that names them (range)
   strip           a letter for each read, the newest to the right: S in sequence,
                   R random, . hits, ! read ahead but not there in time
 
-The kernel's trace events are the source, in an instance of its own, which is
+The kernel's trace events are the source, in a private instance, which is
 removed at the end, by Ctrl-C, and after a kill by the next start. That takes
 root. Waits of mapped files and of io_uring are not seen.
 

@@ -124,7 +124,7 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     });
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), strip);
 
-    let mut last = vec![Line::from(LEGEND).dim(), Line::from("q ends it").dim()];
+    let mut last = vec![Line::from(LEGEND).dim(), Line::from("q: quit").dim()];
     last.extend(watched.remarks.iter().map(|remark| Line::from(remark.clone()).yellow()));
     frame.render_widget(Paragraph::new(last), foot);
 }
@@ -165,7 +165,7 @@ mod tests {
             let shows = |what: &str| text.contains(what);
             assert!(width < 80 || height < 4 || shows("12 reads") && shows("orders.0"), "{text}");
             assert!(
-                height < 60 || shows("RS.!RS.!") && shows("orders.19") && shows("q ends it"),
+                height < 60 || shows("RS.!RS.!") && shows("orders.19") && shows("q: quit"),
                 "{text}"
             );
         }

@@ -150,18 +150,18 @@ impl Observer {
             legend.devices.entry(device).or_insert_with(|| names.disk_name(device));
         }
         legend.processes = names.processes();
-        legend.source = "trace events of the kernel, in an instance of our own".to_owned();
+        legend.source = "kernel trace events, in a private instance".to_owned();
         let tracer = &self.tracer;
         if !tracer.lacking.is_empty() {
             legend.source += &format!(
-                "; a newer kernel, or one with more events built in, would also tell: {}",
+                "; not available here, as the kernel is too old or was built without the events: {}",
                 tracer.lacking.join("; ")
             );
         }
         legend.remarks.clear();
         if tracer.dropped > 0 {
             legend.remarks.push(format!(
-                "the kernel dropped events in {} places, as they were not taken fast enough: the counts are too low",
+                "the kernel dropped events in {} places, because they were not read fast enough: the counts are too low",
                 tracer.dropped
             ));
         }

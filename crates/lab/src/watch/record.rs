@@ -347,9 +347,7 @@ impl Record {
             }
         }
         if record.page_bytes == 0 {
-            bad_input!(
-                "{shown} is the start of a record that was cut off before anything was seen"
-            );
+            bad_input!("{shown} is a truncated record without any data");
         }
         record.legend = legend;
         let seconds = numbers::seconds(record.until_ns as f64 / 1e9);
@@ -359,7 +357,7 @@ impl Record {
                 "the record reached its limit after {seconds}: what came later is missing"
             )),
             None => Some(format!(
-                "the record has no end, as of a watch that was killed: there are {seconds} of it"
+                "the record is incomplete, as the watch was killed: it covers {seconds}"
             )),
         };
         record.rewind()?;

@@ -218,8 +218,8 @@ impl Watched {
         };
         let parts = [
             (of(|it| it.sequence_seconds), "in sequence"),
-            (of(|it| it.stride_seconds), "in equal steps"),
-            (of(|it| it.range_seconds), "as an index names them"),
+            (of(|it| it.stride_seconds), "at a constant stride"),
+            (of(|it| it.range_seconds), "named by an index block"),
         ];
         let totals = self.totals();
         if totals.wait_seconds <= 0.0 {
@@ -409,7 +409,7 @@ impl Device {
         let of = |all: &Transfers, own: &Transfers, what: &str| {
             let [all_count, own_count] = [all, own].map(|it| numbers::grouped(it.count as f64));
             format!(
-                "{all_count} requests {what} {} ({own_count} by those watched)",
+                "{all_count} requests {what} {} ({own_count} by the watched processes)",
                 shown_size(all.bytes)
             )
         };
@@ -462,7 +462,7 @@ mod tests {
             assert!(named(FILES_SHOWN - 1) && !named(FILES_SHOWN), "[TLD-1] {text}");
             assert!(text.contains("30 more files") && !text.contains("syncs"), "{text}");
             assert!(
-                text.contains("vda: 9 requests read 72.0 KiB (0 by those watched)\n"),
+                text.contains("vda: 9 requests read 72.0 KiB (0 by the watched processes)\n"),
                 "{text}"
             );
             assert!(

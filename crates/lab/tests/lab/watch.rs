@@ -314,7 +314,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     std::fs::write(&record, &whole[..whole.len() - 7]).unwrap();
     let (cut, _) = replayed(scratch.path(), &record, 0);
     let remark = cut["remarks"][0].as_str().unwrap();
-    assert!(remark.starts_with("the record has no end"), "{remark}");
+    assert!(remark.starts_with("the record is incomplete"), "{remark}");
     let mut bytes = whole;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -592,7 +592,7 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     assert_eq!(instances(&tracing, killed.id()), [""; 0]);
     assert_eq!(instances(&tracing, running.id()).len(), 2);
     let (_, told) = replayed(scratch.path(), &record, 0);
-    assert!(told.contains("the record has no end, as of a watch that was killed"), "{told}");
+    assert!(told.contains("the record is incomplete, as the watch was killed"), "{told}");
     let id = running.id();
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert_ends_with(0, running, "the other watch");

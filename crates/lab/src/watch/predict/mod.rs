@@ -151,7 +151,7 @@ fn rounds(
     if apart.stayed > 0 {
         let stayed = size(apart.stayed);
         remarks.push(format!(
-            "{stayed} of the files stayed in memory, as others use it: the waits are too short"
+            "{stayed} of the files could not be dropped from memory, as others use it: the waits are too short"
         ));
     }
     if apart.missing > 0 {

@@ -314,7 +314,7 @@ impl Making {
         }
         let place = match record.legend.files.get(&number).and_then(to_read_again) {
             None => {
-                self.left_out.insert("files that are not there any more, or may not be read");
+                self.left_out.insert("files that were deleted or cannot be opened");
                 None
             }
             Some((_, then, now)) if now.is_another(then) => {
@@ -363,7 +363,8 @@ impl Making {
         }
         if self.is_full {
             let seconds = numbers::seconds((until_ns - from_ns) as f64 / 1e9);
-            remarks.push(format!("there are too many reads to repeat more than {seconds} of them"));
+            remarks
+                .push(format!("there are too many reads: only the first {seconds} are repeated"));
         }
         let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
         let mut made: Vec<Made> = self.tasks.into_values().collect();

@@ -90,7 +90,7 @@ fn each_task_reads_again_with_the_pauses_that_it_made() {
     assert!(plan.files[0].resident.iter().eq([&(50..51)]));
     assert_eq!((plan.files.len(), plan.waited_ns, plan.files[0].block_bytes), (1, 110_000, PAGE));
     assert!(plan.advises());
-    assert!(plan.remarks[0].contains("files that are not there any more"), "{:?}", plan.remarks);
+    assert!(plan.remarks[0].contains("files that were deleted"), "{:?}", plan.remarks);
 }
 
 #[test]

@@ -171,7 +171,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         std::fs::write(&path, &bytes[..cut]).unwrap();
         match opened(&path) {
-            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is the start of a record"), "{told}"),
+            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is a truncated record"), "{told}"),
             Ok(mut record) => {
                 prop_assert!(record.remark.is_some(), "[REC-2]");
                 let (some, whole) = read(&mut record);
