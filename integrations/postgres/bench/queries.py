@@ -8,7 +8,7 @@ first one is what the others are compared with, round by round.
   cache  shared_buffers is small, the data is in the page cache
   warm   the data is in shared_buffers
 
-  queries.py --cluster /srv/pg15 --library $PWD/forebay.so --mode cold --rounds 5 \\
+  queries.py --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --mode cold --rounds 5 \\
       --query "select count(abalance) from pgbench_accounts where hashint4(aid) between 0 and 12000000" \\
       --set enable_bitmapscan=off,enable_seqscan=off off on on64:forebay.distance_max=64
 

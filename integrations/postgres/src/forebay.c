@@ -16,6 +16,10 @@
 
 PG_MODULE_MAGIC;
 
+/* What `make install` looks for in the library. */
+extern PGDLLEXPORT const char forebay_built_for[];
+PGDLLEXPORT const char forebay_built_for[] = "forebay, built for PostgreSQL " PG_VERSION;
+
 void		_PG_init(void);
 
 bool		fb_enabled = true;

@@ -40,7 +40,7 @@ pub struct Found {
 pub struct Extension {
     /// The directory of its Makefile.
     pub sources: PathBuf,
-    /// A directory of this version's own; made, and emptied where it is older than the sources.
+    /// Made where it is missing; the Makefile keeps what is of several servers apart.
     pub build: PathBuf,
 }
 
@@ -144,46 +144,21 @@ impl Installation {
     fn make(&self, extension: &Extension, root: &Path) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _building = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let Extension { sources, build } = extension;
-        let stamp = build.join("built");
-        let built = fs::metadata(&stamp).and_then(|it| it.modified()).ok();
-        // PGXS follows no headers: what may be stale is built again.
-        if built.is_none() || newest(sources)? > built {
-            let _ = fs::remove_dir_all(build);
-            fs::create_dir_all(build).map_err(Error::file(build))?;
-        }
-        let make = |target: &[&str]| {
-            let mut command = Command::new("make");
-            command.arg("-C").arg(build).arg("-f").arg(sources.join("Makefile"));
-            command.arg(format!("PG_CONFIG={}", self.pg_config.display()));
-            command.args(target).env_remove("MAKEFLAGS").env_remove("DESTDIR");
-            run(&mut command)
-        };
-        make(&["all"])?;
-        fs::write(&stamp, "").map_err(Error::file(&stamp))?;
-        make(&["install", &format!("DESTDIR={}", root.display())])
+        fs::create_dir_all(&extension.build).map_err(Error::file(&extension.build))?;
+        let destination = format!("DESTDIR={}", root.display());
+        run(extension.make(&self.pg_config).args(["install", &destination]))
     }
 }
 
-/// The last change of any file below `directory` that git would keep, and of the crates linked in.
-fn newest(directory: &Path) -> Result<Option<std::time::SystemTime>> {
-    let mut newest = None;
-    let mut open = vec![directory.to_owned()];
-    let crates = directory.join("../../crates");
-    open.extend(["lookahead", "lookahead-c"].map(|name| crates.join(name)));
-    while let Some(path) = open.pop() {
-        let Ok(entries) = fs::read_dir(&path) else { continue };
-        for entry in entries {
-            let entry = entry.map_err(Error::file(&path))?;
-            let about = entry.metadata().map_err(Error::file(&path))?;
-            if about.is_dir() {
-                open.push(entry.path());
-            } else {
-                newest = newest.max(about.modified().ok());
-            }
-        }
+impl Extension {
+    /// `make` for the server of `pg_config`; its targets are to be added.
+    pub fn make(&self, pg_config: &Path) -> Command {
+        let mut command = Command::new("make");
+        command.arg("-C").arg(&self.build).arg("-f").arg(self.sources.join("Makefile"));
+        command.arg(format!("PG_CONFIG={}", pg_config.display()));
+        command.env_remove("MAKEFLAGS").env_remove("DESTDIR");
+        command
     }
-    Ok(newest)
 }
 
 /// Where `path`, which is absolute, is in a copy below `root`.

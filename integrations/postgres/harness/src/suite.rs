@@ -8,7 +8,7 @@
 use std::env;
 use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -80,7 +80,7 @@ pub fn run(suite: &'static str, scratch: &Path, tests: &'static [Test]) -> ExitC
         for &(name, test) in tests {
             for installation in &installations {
                 let major = installation.major;
-                let extension = extension(scratch, major);
+                let extension = extension(scratch);
                 let installation = installation.clone();
                 let case = Case { installation, extension, queries, seed };
                 let replay = format!(
@@ -116,9 +116,9 @@ fn say(installations: &[Installation], unusable: &[String]) {
 }
 
 /// The extension of this checkout, built in `scratch`, or, for as long as its Makefile is missing, none.
-fn extension(scratch: &Path, major: u32) -> Option<Extension> {
+fn extension(scratch: &Path) -> Option<Extension> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.to_owned();
-    let build: PathBuf = scratch.join(format!("forebay-{major}"));
+    let build = scratch.join("forebay");
     sources.join("Makefile").exists().then_some(Extension { sources, build })
 }
 

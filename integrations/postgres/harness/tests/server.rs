@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -23,6 +24,7 @@ const TESTS: &[Test] = &[
     ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
     ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
+    ("objects_of_another_server_are_neither_used_nor_installed", objects_of_another_server),
 ];
 
 /// An index whose order is not the heap's.
@@ -434,4 +436,38 @@ fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// A pg_config that says another version of this server: its objects are its own, and what they make is not installed.
+fn objects_of_another_server(case: &Case) -> Result<(), String> {
+    let scratch = tempfile::tempdir().map_err(text)?;
+    let extension =
+        Extension { build: scratch.path().join("here"), sources: extension(case)?.sources.clone() };
+    fs::create_dir(&extension.build).map_err(text)?;
+    let (real, other) = (&case.installation.pg_config, scratch.path().join("pg_config"));
+    let next = case.installation.major + 1;
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && exec echo PostgreSQL {next}.1\nexec {} \"$@\"\n",
+        real.display()
+    );
+    fs::write(&other, script).map_err(text)?;
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).map_err(text)?;
+    let root = scratch.path().join("root");
+    let make = |pg_config: &Path, target: &str| {
+        let mut command = extension.make(pg_config);
+        command.args([target, "COPT=-O0"]).arg(format!("DESTDIR={}", root.display()));
+        let said = command.output().map_err(text)?;
+        let words = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
+        Ok::<_, String>((said.status.success(), words))
+    };
+    for pg_config in [real, &other] {
+        let (made, words) = make(pg_config, "all")?;
+        let linked = words.contains("-o forebay.so ");
+        equal(&words, (made, words.matches(" -c -o ").count() > 0, linked), (true, true, true))?;
+    }
+    let (installed, words) = make(&other, "install")?;
+    let refusal = format!("was not built for PostgreSQL {next}");
+    equal(&words, (installed, words.contains(&refusal)), (false, true))?;
+    let (installed, words) = make(real, "install")?;
+    equal(&words, (installed, words.contains(" -c -o ")), (true, false))
 }
