@@ -16,6 +16,7 @@
  */
 #include "forebay.h"
 
+#include "access/xact.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -254,14 +255,18 @@ prepare(FbAhead *ahead)
 	TupleDesc	desc = ExecGetResultType(join->outer);
 	FbProbe    *probe;
 	bool		fixed;
+	bool		sure = ahead->all && join->sure;
 
+	/* A serializable transaction locks each row that it reads: one that it would not read may fail another's update. */
+	if (!sure && IsolationIsSerializable())
+		return NULL;
 	join->ops = ExecGetResultSlotOps(join->outer, &fixed);
 	if (!fixed)
 		join->ops = &TTSOpsMinimalTuple;
 	if (join->ops != &TTSOpsVirtual && join->ops != &TTSOpsMinimalTuple &&
 		join->ops != &TTSOpsHeapTuple && join->ops != &TTSOpsBufferHeapTuple)
 		return NULL;
-	if (!fb_outer_is_safe(join->outer->plan, estate_of(join)->es_plannedstmt, ahead->all, ahead->all && join->sure))
+	if (!fb_outer_is_safe(join->outer->plan, estate_of(join)->es_plannedstmt, ahead->all, sure))
 		return NULL;
 	probe = fb_probe_make(ahead->scan, join->plan, desc);
 	if (probe == NULL)

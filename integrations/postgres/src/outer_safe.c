@@ -3,7 +3,8 @@
  *
  * A nested loop's outer rows are fetched ahead of their use. Nobody may see it: what computes them has no effects
  * and depends on nothing that happens meanwhile; where rows behind those that are used might never have been
- * computed, it raises no errors; and where the query may stop at any row, the next is there in bounded time.
+ * computed, it raises no errors and calls immutable functions only; and where the query may stop at any row, the next is
+ * there in bounded time.
  *
  * The lists are of what is allowed: nodes and expressions of a later server are refused until they are known here.
  *
@@ -19,7 +20,7 @@
 typedef struct Check
 {
 	PlannedStmt *statement;
-	/* Functions may depend on what is constant for a statement: nothing else in it has effects. */
+	/* Functions may depend on what is constant for a statement: it runs to its end, and nothing else in it has effects. */
 	bool		stable;
 	bool		no_errors;
 	bool		steady;
@@ -275,9 +276,12 @@ fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
 
 	if (plan_is_safe(plan, &check))
 		return true;
-	/* What is constant for a statement is so only if nothing in it has effects. */
+	/*
+	 * What is constant for a statement is so only while it runs, not where it returns control between rows and a setting
+	 * may change, and only if nothing in it has effects.
+	 */
 	check.stable = true;
-	return plan_is_safe(plan, &check) && has_no_effects(statement);
+	return sure && plan_is_safe(plan, &check) && has_no_effects(statement);
 }
 
 /* Whether a node that hands on all its rows surely takes all of a child's. */
