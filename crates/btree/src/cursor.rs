@@ -159,7 +159,9 @@ impl Tree {
     /// # use forebay_btree::{Direction, Tree};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # let directory = tempfile::tempdir()?;
-    /// # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+    /// # let builder = BufferPool::builder().frames(64).checksum(forebay::Checksum::Off);
+    /// # let builder = builder.torn_pages(forebay::TornPages::Unprotected);
+    /// # let pool = builder.directory(directory.path()).build()?;
     /// let tree = Tree::create(&pool, "fruit")?;
     /// for (name, color) in [("apple", "red"), ("lemon", "yellow"), ("plum", "blue")] {
     ///     tree.insert(name.as_bytes(), color.as_bytes())?;

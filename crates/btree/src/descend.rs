@@ -221,7 +221,7 @@ impl Tree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::BufferPool;
+    use forebay::{BufferPool, Checksum, TornPages};
 
     /// A writer that comes too late has the latch of a leaf that was the one when it looked: what it finds there is
     /// held against its key, its level, and what the block is now.
@@ -229,6 +229,7 @@ mod tests {
     fn dsc_2_a_leaf_that_is_no_longer_the_one_for_a_key_is_not_taken() {
         let directory = tempfile::tempdir().unwrap();
         let builder = BufferPool::builder().frames(64).page_size(4096_u64);
+        let builder = builder.checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
         let pool = builder.directory(directory.path()).build().unwrap();
         let tree = Tree::create(&pool, "tree").unwrap();
         for number in 0..500_u32 {

@@ -4,12 +4,14 @@
 //! ```
 //! use std::ops::Bound;
 //!
-//! use forebay::BufferPool;
+//! use forebay::{BufferPool, Checksum, TornPages};
 //! use forebay_btree::{Direction, Tree};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
-//! let pool = BufferPool::builder().memory("4 MiB").directory(directory.path()).build()?;
+//! let builder = BufferPool::builder().memory("4 MiB").checksum(Checksum::Crc32c { offset: 0 });
+//! let builder = builder.torn_pages(TornPages::DoubleWrite);
+//! let pool = builder.directory(directory.path()).build()?;
 //! let tree = Tree::create(&pool, "words")?;
 //! tree.bulk_load([("ape", "1"), ("bee", "2"), ("cat", "3")], 0.9)?;
 //! assert!(tree.insert(b"dog", b"4")?); // true: the key is new

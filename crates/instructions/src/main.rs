@@ -17,7 +17,7 @@ use std::hint::black_box;
 use std::io::Write as _;
 use std::process::{Command, ExitCode};
 
-use forebay::{BufferPool, FileOptions, Lsn, PagedFile};
+use forebay::{BufferPool, Checksum, FileOptions, Lsn, PagedFile, TornPages};
 
 /// What is counted, and the most instructions that it may take beyond [`plain`]. How the compiler divides the crate
 /// among its units moves a hit by three of them: it takes 50 now, and an optimistic read 55 (ADR 19).
@@ -72,6 +72,8 @@ fn work(what: &str, steps: u64) {
     let pool = BufferPool::builder()
         .frames(u64::from(BLOCKS))
         .page_size(PAGE)
+        .checksum(Checksum::Off)
+        .torn_pages(TornPages::Unprotected)
         .directory(directory.path())
         .build()
         .unwrap();

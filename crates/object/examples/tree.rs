@@ -21,7 +21,7 @@ use std::io::{BufWriter, Write};
 use std::ops::Bound;
 use std::process::ExitCode;
 
-use forebay::{BufferPool, Tablespace};
+use forebay::{BufferPool, Checksum, Tablespace, TornPages};
 use forebay_btree::{Direction, Tree};
 use forebay_object::{Bucket, Error as ObjectError, Mount, Options, Takeover, open};
 
@@ -114,5 +114,7 @@ fn read(bucket: &Bucket, look: impl FnOnce(&Tree) -> Result<()>) -> Result<()> {
 fn pool(mount: &Mount) -> Result<BufferPool> {
     let tablespace = Tablespace::new("main", mount.directory());
     let tablespace = tablespace.volume(mount.volume()).io(mount.io(256)?).costs(mount.costs());
-    Ok(BufferPool::builder().page_size(PAGE_BYTES).tablespace(tablespace).build()?)
+    // The store keeps a checksum of each page and replaces objects whole.
+    let builder = BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
+    Ok(builder.page_size(PAGE_BYTES).tablespace(tablespace).build()?)
 }

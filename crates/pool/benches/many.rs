@@ -21,7 +21,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use forebay::io::{Arena, CacheMode, File, Io, IoOptions, Kind, OpenOptions, Prefer, Request};
-use forebay::{BufferPool, FileOptions, Lsn, Order, PagedFile, StreamOptions, Tablespace};
+use forebay::{
+    BufferPool, Checksum, FileOptions, Lsn, Order, PagedFile, StreamOptions, Tablespace, TornPages,
+};
 use rustix::fs::{Advice, fadvise};
 use rustix::mm::{MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -166,6 +168,8 @@ impl Pooled {
     fn create(scale: &Scale, directory: &Path) -> Option<Pooled> {
         let space = Tablespace::new("main", directory).cache(CacheMode::Direct);
         let pool = BufferPool::builder()
+            .checksum(Checksum::Off)
+            .torn_pages(TornPages::Unprotected)
             .frames(u64::from(scale.file_blocks))
             .page_size(PAGE as u64)
             .tablespace(space)

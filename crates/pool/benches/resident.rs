@@ -22,7 +22,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use forebay::{BufferPool, FileOptions, Lsn, PagedFile, Size};
+use forebay::{BufferPool, Checksum, FileOptions, Lsn, PagedFile, Size, TornPages};
 
 const PAGE: usize = 8192;
 const ROUNDS: usize = 5;
@@ -90,6 +90,8 @@ fn rig() -> Rig {
     let bytes = memory();
     let blocks = (bytes / PAGE as u64) as u32;
     let pool = BufferPool::builder()
+        .checksum(Checksum::Off)
+        .torn_pages(TornPages::Unprotected)
         .frames(u64::from(blocks))
         .page_size(PAGE)
         .directory(directory.path())

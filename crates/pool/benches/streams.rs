@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use forebay::io::{Advice, File, OpenOptions};
-use forebay::{BufferPool, FileOptions, Lsn, PagedFile, ReadaheadStrategy, StreamOptions};
+use forebay::{
+    BufferPool, Checksum, FileOptions, Lsn, PagedFile, ReadaheadStrategy, StreamOptions, TornPages,
+};
 
 const PAGE: u64 = 8192;
 
@@ -67,6 +69,8 @@ fn compare(rounds: usize, mut plain: impl FnMut(), mut other: impl FnMut()) -> [
 /// A file of `blocks` blocks in a pool of `frames`.
 fn file(directory: &std::path::Path, blocks: u32, frames: u64) -> (BufferPool, PagedFile) {
     let pool = BufferPool::builder()
+        .checksum(Checksum::Off)
+        .torn_pages(TornPages::Unprotected)
         .frames(frames)
         .page_size(PAGE)
         .directory(directory)

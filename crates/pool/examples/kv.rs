@@ -33,7 +33,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use forebay::{Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, StrategyKind};
+use forebay::{
+    Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, StrategyKind, TornPages,
+};
 
 const USAGE: &str = "usage: kv <dir> set KEY VALUE | get KEY | del KEY | list | stats | bench N";
 
@@ -134,6 +136,7 @@ impl Kv {
             .page_size(PAGE_BYTES)
             .directory(dir)
             .checksum(Checksum::Crc32c { offset: 0 })
+            .torn_pages(TornPages::DoubleWrite)
             .build()?;
         let file = pool.open_file("kv", &FileOptions::new().create(change).read_only(!change))?;
         if file.blocks() == 0 && change {

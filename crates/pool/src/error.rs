@@ -195,6 +195,14 @@ pub enum Error {
         /// What is known of the other: its process.
         holder: String,
     },
+    /// The pool was built without a choice that has no default.
+    #[error("{}", choices(*checksum, *torn_pages))]
+    Unchosen {
+        /// Whether pages carry checksums was not chosen.
+        checksum: bool,
+        /// What keeps pages from being left half written was not chosen.
+        torn_pages: bool,
+    },
     /// A setting makes no sense.
     #[error("{setting} is {value}: {expected}")]
     Setting {
@@ -311,6 +319,7 @@ impl Error {
             | Error::DoubleWrite { .. } => ErrorKind::Device,
             Error::CheckpointPanicked
             | Error::InUse { .. }
+            | Error::Unchosen { .. }
             | Error::Setting { .. }
             | Error::Profile { .. }
             | Error::Closed
@@ -394,6 +403,20 @@ impl std::fmt::Display for Fate {
 fn in_tablespaces(failed: &[(Arc<str>, Error)]) -> String {
     let each = failed.iter().map(|(name, error)| format!("tablespace `{name}` ({error})"));
     each.collect::<Vec<_>>().join(" and ")
+}
+
+fn choices(checksum: bool, torn_pages: bool) -> String {
+    let checksum = checksum.then_some(
+        "choose a checksum with `PoolBuilder::checksum`: `Checksum::Crc32c` (a damaged page is an error; the \
+         pool needs 4 bytes of each page) or `Checksum::Off` (damaged pages are not noticed)",
+    );
+    let torn_pages = torn_pages.then_some(
+        "choose a protection from torn pages with `PoolBuilder::torn_pages`: `TornPages::DoubleWrite` (the pool \
+         repairs them; each page is written twice), `TornPages::Images` (recovery repairs them from the log), \
+         `TornPages::Atomic` (the disk writes pages whole) or `TornPages::Unprotected` (a power cut may destroy \
+         pages)",
+    );
+    checksum.into_iter().chain(torn_pages).collect::<Vec<_>>().join("; ")
 }
 
 fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {

@@ -21,7 +21,7 @@
 //! by being written past its end.
 //!
 //! ```
-//! use forebay::{BufferPool, Checksum, FileOptions, Lsn};
+//! use forebay::{BufferPool, Checksum, FileOptions, Lsn, TornPages};
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
@@ -30,7 +30,8 @@
 //!     .memory("16 MiB")
 //!     .page_size("8 KiB")
 //!     .directory(directory)
-//!     .checksum(Checksum::Crc32c { offset: 0 })
+//!     .checksum(Checksum::Crc32c { offset: 0 }) // 4 bytes of each page are the pool's
+//!     .torn_pages(TornPages::DoubleWrite) // what a power cut leaves half written is repaired
 //!     .build()?;
 //! let accounts = pool.open_file("accounts", &FileOptions::new().create(true))?;
 //! assert_eq!(accounts.extend(100)?, 0..100); // blocks of zeroes
@@ -52,6 +53,10 @@
 //! # }
 //! ```
 //!
+//! Two choices have no default, and a pool is not built without them ([`Error::Unchosen`]): whether pages carry a
+//! [`Checksum`], and what protects them from [being torn](TornPages). [`Checksum::Off`] and [`TornPages::Unprotected`]
+//! are for data that can be made again.
+//!
 //! [`PagedFile::init`] is [`PagedFile::write`] for a page whose old contents do not matter: it
 //! gives zeroes and reads nothing.
 //!
@@ -66,7 +71,7 @@
 //! use std::error::Error;
 //! use std::sync::{Arc, Mutex};
 //!
-//! use forebay::{BufferPool, FileOptions, Lsn, Wal};
+//! use forebay::{BufferPool, Checksum, FileOptions, Lsn, TornPages, Wal};
 //!
 //! /// Records in memory, and how many of them are durable. An LSN counts records.
 //! #[derive(Debug, Default)]
@@ -99,6 +104,8 @@
 //! let pool = BufferPool::builder()
 //!     .frames(64)
 //!     .directory(directory)
+//!     .checksum(Checksum::Crc32c { offset: 8 })
+//!     .torn_pages(TornPages::DoubleWrite)
 //!     .wal(Arc::<Log>::clone(&log))
 //!     .build()?;
 //! let file = pool.open_file("accounts", &FileOptions::new().create(true))?;
@@ -132,10 +139,10 @@
 //! anything, so it loads by [`Optimistic::load`], which refuses what lies outside the page.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, Optimistic};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Optimistic, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let index = pool.open_file("index", &FileOptions::new().create(true))?;
 //! # index.extend(1)?;
 //! # let mut page = index.write(0)?;
@@ -179,10 +186,10 @@
 //! each other without another lookup.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, Lsn};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("tree", &FileOptions::new().create(true))?;
 //! # file.extend(1)?;
 //! let pin = file.pin(0)?; // stays in memory; others may change it
@@ -211,7 +218,7 @@
 //! outlives the caller's. All guards are `Send` and `Sync`, since a latch belongs to its guard and not to a thread.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
 //! use forebay::{PageRef, PagedFile};
 //!
 //! struct Cursor {
@@ -227,7 +234,7 @@
 //! }
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # file.extend(2)?;
 //! # file.write(1)?[100] = 7;
@@ -250,10 +257,10 @@
 //! through a few frames in turn (its ring) and does not push out what others use.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, StrategyKind};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, StrategyKind, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("large", &FileOptions::new().create(true))?;
 //! # file.extend(200)?;
 //! let scan = pool.strategy(StrategyKind::BulkRead); // one for each scan
@@ -277,10 +284,10 @@
 //! sorted and merged into few large requests, however the caller wants them given.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, Order, StreamOptions};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Order, StreamOptions, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(256).directory(directory.path()).build()?;
 //! # let table = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # table.extend(100)?;
 //! let mut sum = 0;
@@ -305,10 +312,10 @@
 //! will want, and holds nothing.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(256).directory(directory.path()).build()?;
 //! # let nodes = pool.open_file("nodes", &FileOptions::new().create(true))?;
 //! # nodes.extend(100)?;
 //! let neighbours = [41, 7, 40, 93];
@@ -336,7 +343,7 @@
 //! for tasks by `into_async` (feature `futures`, on by default).
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, Lsn};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
 //! use std::pin::{Pin, pin};
 //! use std::sync::Arc;
 //! use std::task::{Context, Poll, Wake};
@@ -362,7 +369,7 @@
 //!
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! let file = pool.open_file("table", &FileOptions::new().create(true))?;
 //! file.extend(20)?;
 //! block_on(async {
@@ -406,7 +413,7 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let checksum = Checksum::Crc32c { offset: 0 };
-//! # let builder = BufferPool::builder().frames(64).checksum(checksum);
+//! # let builder = BufferPool::builder().frames(64).checksum(checksum).torn_pages(forebay::TornPages::Unprotected);
 //! # let pool = builder.directory(directory.path()).build()?;
 //! let file = pool.open_file("ledger", &FileOptions::new().create(true))?;
 //! file.append()?[100] = 42;
@@ -450,7 +457,8 @@
 //! # use forebay::{BufferPool, Checksum, Error, FileOptions, Tablespace};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let builder = || BufferPool::builder().frames(64).checksum(Checksum::Crc32c { offset: 0 });
+//! # let checksum = Checksum::Crc32c { offset: 0 };
+//! # let builder = || BufferPool::builder().frames(64).checksum(checksum).torn_pages(forebay::TornPages::Unprotected);
 //! # let pool = builder().directory(directory.path()).build()?;
 //! # let table = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # table.append()?[100] = 1;
@@ -482,10 +490,10 @@
 //! checkpoint's redo point before it to the LSN that it returns, they are a database.
 //!
 //! ```
-//! # use forebay::{BufferPool, CheckpointOptions, FileOptions, Lsn};
+//! # use forebay::{BufferPool, CheckpointOptions, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # file.extend(3)?;
 //! use std::os::unix::fs::FileExt;
@@ -508,10 +516,10 @@
 //! pinned keeps the bytes, to no effect, until it lets go; a caller that asks for it afterwards is told.
 //!
 //! ```
-//! # use forebay::{BufferPool, Error, Fate, FileOptions};
+//! # use forebay::{BufferPool, Checksum::Off, Error, Fate, FileOptions, TornPages::Unprotected};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! let file = pool.open_file("log of visits", &FileOptions::new().create(true))?;
 //! file.extend(10)?;
 //! let pin = file.pin(9)?;
@@ -533,10 +541,10 @@
 //! the difference of two tells about the time between.
 //!
 //! ```
-//! # use forebay::{BufferPool, FileOptions, StrategyKind, Wait};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, StrategyKind, TornPages::Unprotected, Wait};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
-//! # let pool = BufferPool::builder().frames(64).directory(directory.path()).build()?;
+//! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
 //! # let file = pool.open_file("table", &FileOptions::new().create(true))?;
 //! # file.extend(4)?;
 //! let before = pool.stats();
@@ -642,8 +650,7 @@
 //! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) are about reading
 //!   ahead, flushing and cleaning; [`register_memory`](PoolBuilder::register_memory) about the last
 //!   two. A thread that misses a page reads it with a plain `preadv`.
-//! - [`torn_pages`](PoolBuilder::torn_pages) is `unprotected` unless said otherwise: see [`TornPages`] for
-//!   what the others cost.
+//! - [`torn_pages`](PoolBuilder::torn_pages) has to be chosen: see [`TornPages`] for what each costs.
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
 //!   gaps to read through from the first page on, and not only when they have seen some reads.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and

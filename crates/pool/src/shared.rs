@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::api::options::FileOptions;
+use crate::api::options::FileDefaults;
 use crate::core::Core;
 use crate::error::Error;
 use crate::sync::is_waking;
@@ -24,8 +24,8 @@ pub(crate) struct Pool {
     pub(crate) cleaner: Mutex<Option<Cleaner>>,
     /// The checkpoint thread; `None` once the pool is closed.
     pub(crate) checkpointer: Mutex<Option<Checkpointer>>,
-    /// What files have that do not say: a checksum, a codec.
-    pub(crate) files: FileOptions,
+    /// What files have whose options do not name it.
+    pub(crate) files: FileDefaults,
     pub(crate) notes: Vec<String>,
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use fastrand::Rng;
 
 use forebay::{
-    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PageImage,
+    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PageImage, PoolBuilder,
     ReadaheadStrategy, Tablespace, TornPages, Wal,
 };
 use forebay_io::{CacheMode, Kind, Prefer};
@@ -128,6 +128,10 @@ fn allocations_of_one(
     log.between.load(Ordering::SeqCst)
 }
 
+fn unprotected() -> PoolBuilder {
+    BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected)
+}
+
 /// One test at a time: they count what the process allocates.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -137,7 +141,7 @@ fn statistics_take_as_much_memory_however_many_frames_there_are() {
     let bytes = [64, 16_384].map(|frames| {
         let directory = tempfile::tempdir().unwrap();
         let space = Tablespace::new("a", directory.path());
-        let pool = BufferPool::builder().frames(frames).page_size(4096).cleaner(false);
+        let pool = unprotected().frames(frames).page_size(4096).cleaner(false);
         let pool = pool.tablespace(space).build().unwrap();
         let taken = || {
             let before = ALLOCATOR.stats().bytes_allocated;
@@ -154,7 +158,7 @@ fn statistics_take_as_much_memory_however_many_frames_there_are() {
 fn a_future_of_a_page_in_memory_is_ready_at_the_first_poll_without_memory_of_its_own() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
-    let pool = BufferPool::builder().frames(64).cleaner(false).directory(directory.path());
+    let pool = unprotected().frames(64).cleaner(false).directory(directory.path());
     let pool = pool.build().unwrap();
     let file = pool.open_file("table", &FileOptions::new().create(true)).unwrap();
     file.extend(1).unwrap();
@@ -260,6 +264,7 @@ fn cost_of_misses(
         .cleaner(false)
         .backend(backend)
         .checksum(Checksum::Crc32c { offset: 0 })
+        .torn_pages(TornPages::Unprotected)
         .tablespace(space)
         .build()
         .unwrap();
@@ -324,7 +329,7 @@ fn read_calls() -> Option<u64> {
 fn is_possible(backend: Prefer, cache: CacheMode) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let space = Tablespace::new("probe", directory.path()).cache(cache);
-    let pool = BufferPool::builder().frames(64).backend(backend).tablespace(space).build();
+    let pool = unprotected().frames(64).backend(backend).tablespace(space).build();
     let Ok(pool) = pool else { return false };
     let possible = pool.open_file("probe", &FileOptions::new().create(true)).is_ok()
         && matches!(pool.backends()[0].1, Kind::Uring | Kind::Sync);

@@ -175,7 +175,9 @@ fn a_store_in_use_says_who_has_it() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     good(dir, &["set", "apple", "red"]);
-    let pool = forebay::BufferPool::builder().frames(8).directory(dir).build().unwrap();
+    let builder = forebay::BufferPool::builder().frames(8).checksum(forebay::Checksum::Off);
+    let builder = builder.torn_pages(forebay::TornPages::Unprotected);
+    let pool = builder.directory(dir).build().unwrap();
     let said = bad(dir, &["get", "apple"]);
     assert!(said.contains(&format!("pid {}", std::process::id())), "{said}");
     pool.close().unwrap();

@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use forebay::{BufferPool, Checksum, Error, FileOptions, Lsn, StrategyKind};
+use forebay::{BufferPool, Checksum, Error, FileOptions, Lsn, StrategyKind, TornPages};
 
 const BLOCKS: u32 = 24;
 const STEPS: u32 = 3_000;
@@ -27,6 +27,7 @@ fn a_page_says_what_was_written_to_it_whatever_goes_on_around() {
         .page_size("4 KiB")
         .directory(directory.path())
         .checksum(Checksum::Crc32c { offset: 0 })
+        .torn_pages(TornPages::Unprotected)
         .build()
         .unwrap();
     let create = FileOptions::new().create(true);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use forebay::io::OsError;
-use forebay::{BufferPool, Tablespace};
+use forebay::{BufferPool, Checksum, Tablespace, TornPages};
 use forebay_btree::{Direction, Error, Tree};
 use forebay_sim::{Disk, DiskOptions, Fault, Image, Position, What};
 
@@ -28,6 +28,7 @@ struct Kept {
 fn pool_on(disk: &Arc<Disk>) -> BufferPool {
     let space = Tablespace::new("main", disk.directory()).io(disk.io(8).unwrap());
     let builder = BufferPool::builder().frames(32).page_size(PAGE_BYTES as u64).cleaner(false);
+    let builder = builder.checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
     builder.tablespace(space.volume(disk.volume())).build().unwrap()
 }
 

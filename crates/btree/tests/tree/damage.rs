@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::ops::Bound;
 use std::os::unix::fs::FileExt;
 
-use forebay::{BufferPool, Checksum, FileOptions};
+use forebay::{BufferPool, Checksum, FileOptions, TornPages};
 use forebay_btree::{Direction, Error, Tree};
 
 use crate::site::{PAGE_BYTES, Site, key};
@@ -168,6 +168,7 @@ fn a_file_that_is_no_tree_is_refused() {
     assert!(Tree::open(&pool, "nothing").is_err());
     let small = BufferPool::builder().frames(16).page_size(65536);
     let elsewhere = tempfile::tempdir().unwrap();
+    let small = small.checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
     let small = small.directory(elsewhere.path()).build().unwrap();
     assert!(matches!(Tree::create(&small, "tree"), Err(Error::PageSize { bytes: 65536 })));
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use forebay::{BufferPool, ReadaheadStrategy};
+use forebay::{BufferPool, Checksum, ReadaheadStrategy, TornPages};
 use forebay_btree::{Cursor, Direction, Tree};
 use tempfile::TempDir;
 
@@ -25,6 +25,7 @@ impl Site {
 
     pub(crate) fn pool_that_reads_ahead(&self, strategy: ReadaheadStrategy) -> BufferPool {
         let builder = BufferPool::builder().frames(self.frames).page_size(PAGE_BYTES as u64);
+        let builder = builder.checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
         builder.readahead(strategy).directory(self.directory.path()).build().unwrap()
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use forebay::io::CacheMode;
-use forebay::{BufferPool, Tablespace};
+use forebay::{BufferPool, Checksum, Tablespace, TornPages};
 use forebay_btree::{Direction, Tree};
 
 use super::{Seconds, Settings, VALUE_BYTES, key, rest};
@@ -25,6 +25,8 @@ const BATCH: u64 = 64;
 fn pool(directory: &Path, settings: &Settings) -> anyhow::Result<BufferPool> {
     let space = Tablespace::new("main", directory).cache(CacheMode::Direct);
     let builder = BufferPool::builder().memory(settings.memory_bytes).page_size(PAGE_BYTES);
+    // The tree names a checksum for its file.
+    let builder = builder.checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
     Ok(builder.tablespace(space).build()?)
 }
 

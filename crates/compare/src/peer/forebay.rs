@@ -6,7 +6,7 @@
 //! is the frames, their bookkeeping comes on top, as it does for everyone. A read is
 //! `PagedFile::read`: pinned and latched shared while its payload is folded.
 
-use forebay::{BufferPool, Checksum, FileOptions, PagedFile, Tablespace, ZeroPages};
+use forebay::{BufferPool, Checksum, FileOptions, PagedFile, Tablespace, TornPages, ZeroPages};
 use forebay_io::CacheMode;
 
 use super::{About, Peer, Site};
@@ -96,6 +96,7 @@ fn open_file(
         .page_size(page_bytes)
         .tablespace(Tablespace::new("main", site.directory).cache(cache))
         .checksum(Checksum::Crc32c { offset: page_bytes - CHECKSUM_BYTES })
+        .torn_pages(TornPages::Unprotected) // as the peers
         .build()?;
     let options = options.clone().zero_pages(ZeroPages::Refuse);
     let file = pool.open_file(FILE, &options)?;

@@ -13,7 +13,10 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::Context;
-use forebay::{BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace};
+use forebay::{
+    BufferPool, Checksum, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
+    TornPages,
+};
 use forebay_io::{Advice, File, Kind, OpenOptions};
 
 use super::Strategy;
@@ -70,6 +73,8 @@ impl Reader {
     fn of_pool(directory: &Path, pattern: &Pattern, args: &ExplainArgs) -> anyhow::Result<Reader> {
         let frames = pattern.wanted.len() as u64 + SPARE_FRAMES;
         let pool = BufferPool::builder()
+            .checksum(Checksum::Off)
+            .torn_pages(TornPages::Unprotected)
             .frames(frames.min(POOL_BYTES_MAX / args.block_size))
             .page_size(args.block_size)
             .tablespace(Tablespace::new("main", directory).cache(args.cache))

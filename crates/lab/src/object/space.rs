@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fastrand::Rng;
-use forebay::{BufferPool, FileOptions, PagedFile, ReadaheadStrategy, Tablespace};
+use forebay::{
+    BufferPool, Checksum, FileOptions, PagedFile, ReadaheadStrategy, Tablespace, TornPages,
+};
 use forebay_object::object_store::ObjectStore;
 use forebay_object::{Bucket, FileId, Mount, Options, PageId, Stats, Takeover, Writer};
 use serde::Serialize;
@@ -115,6 +117,8 @@ impl Space {
         let pool = BufferPool::builder()
             .memory(self.memory)
             .page_size(PAGE)
+            .checksum(Checksum::Off) // the store keeps one of each page
+            .torn_pages(TornPages::Unprotected)
             .combine_limit(1 << 20)
             .readahead(ReadaheadStrategy::Async)
             .tablespace(tablespace)

@@ -180,7 +180,9 @@ mod tests {
         let file = directory.path().join("forebay.toml");
         std::fs::write(&file, &toml.text).unwrap();
         let main = forebay::Tablespace::new("main", directory.path());
-        forebay::BufferPool::builder().frames(64).tablespace(main).profile(file).build().unwrap();
+        let builder = forebay::BufferPool::builder().frames(64).checksum(forebay::Checksum::Off);
+        let builder = builder.torn_pages(forebay::TornPages::Unprotected).tablespace(main);
+        builder.profile(file).build().unwrap();
         for set in ["queue_depth = 64", "tablespace.main.queue_depth = 32", "readahead = "] {
             assert!(toml.text.contains(set), "{set} is not in {}", toml.text);
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Prefer};
 
-use crate::api::options::{FileOptions, ReadaheadStrategy};
+use crate::api::options::{FileDefaults, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
 use crate::api::size::{Size, check_frames, frames_of};
 use crate::cache::Cache;
@@ -64,7 +64,8 @@ pub struct PoolBuilder {
     register_memory: bool,
     no_cleaner: bool,
     no_task_threads: bool,
-    files: FileOptions,
+    checksum: Option<Checksum>,
+    codec: Option<Arc<dyn PageCodec>>,
     clock: Option<Arc<dyn Clock>>,
     pub(super) readahead: Option<ReadaheadStrategy>,
     pub(super) combine_limit: Option<Size>,
@@ -75,7 +76,7 @@ pub struct PoolBuilder {
 }
 
 impl BufferPool {
-    /// Returns a builder with every default.
+    /// Returns a builder with every default. Checksums and protection from torn pages have none: choose both.
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }
@@ -230,21 +231,21 @@ impl PoolBuilder {
         self
     }
 
-    /// The checksum of files that do not say. Default: off.
+    /// The checksum of files that name none. No default: a pool is not built without it.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
-        self.files.checksum = Some(checksum);
+        self.checksum = Some(checksum);
         self
     }
 
     /// What pages are on disk, if not what they are in memory, in files that do not say. Default: the same.
     #[must_use]
     pub fn codec(mut self, codec: Arc<dyn PageCodec>) -> Self {
-        self.files.codec = Some(codec);
+        self.codec = Some(codec);
         self
     }
 
-    /// What keeps pages from being left half written by a crash. Default: nothing.
+    /// What keeps pages from being left half written by a crash. No default: a pool is not built without it.
     #[must_use]
     pub fn torn_pages(mut self, mode: TornPages) -> Self {
         self.torn_pages = Some(mode);
@@ -261,20 +262,24 @@ impl PoolBuilder {
     /// Makes the pool: takes its directories, maps its memory, opens its I/O queues.
     ///
     /// # Errors
+    /// [`Error::Unchosen`] without [`checksum`](PoolBuilder::checksum) or [`torn_pages`](PoolBuilder::torn_pages);
     /// [`Error::Setting`] for what makes no sense, with the reason; [`Error::Profile`];
     /// [`Error::InUse`] when another pool has one of the directories; [`Error::Io`] for memory or
     /// a backend that cannot be had.
     pub fn build(mut self) -> Result<BufferPool, Error> {
         #[cfg(feature = "config")]
         self.fill_in()?;
+        let (Some(checksum), Some(torn_pages)) = (self.checksum, self.torn_pages) else {
+            let (checksum, torn_pages) = (self.checksum.is_none(), self.torn_pages.is_none());
+            return Err(Error::Unchosen { checksum, torn_pages });
+        };
         let page_bytes = self.page_bytes()?;
-        self.files.checksum.unwrap_or_default().check_setting(page_bytes as usize)?;
+        checksum.check_setting(page_bytes as usize)?;
         let frames = self.frame_count(page_bytes)?;
         let frames_most = self.frames_most(frames, page_bytes)? as usize;
         let tablespaces = self.all_tablespaces()?;
         let combine_bytes = self.combine_bytes(page_bytes)?;
         let triggers = self.triggers()?;
-        let torn_pages = self.torn_pages.unwrap_or_default();
         if torn_pages == TornPages::Images && self.wal.is_none() {
             return Err(Error::Setting {
                 setting: "torn pages",
@@ -334,7 +339,8 @@ impl PoolBuilder {
             tracing: Tracing::default(),
             retries: Retries::new(!self.no_task_threads),
         };
-        BufferPool::assemble(core, !self.no_cleaner, triggers, self.files, notes)
+        let files = FileDefaults { checksum, codec: self.codec };
+        BufferPool::assemble(core, !self.no_cleaner, triggers, files, notes)
     }
 
     fn triggers(&self) -> Result<Triggers, Error> {

@@ -76,14 +76,6 @@ impl FileOptions {
         self
     }
 
-    /// The same, with what is not said here from `defaults`: checksum and codec.
-    pub(crate) fn or(&self, defaults: &FileOptions) -> FileOptions {
-        let mut options = self.clone();
-        options.checksum = options.checksum.or(defaults.checksum);
-        options.codec = options.codec.or_else(|| defaults.codec.clone());
-        options
-    }
-
     /// Whether a page of zeroes, which carries no checksum, is accepted as one that was never
     /// written. Default: it is.
     #[must_use]
@@ -98,6 +90,13 @@ impl FileOptions {
         self.ignore_partial_page = ignore;
         self
     }
+}
+
+/// What files have whose options do not name it.
+#[derive(Debug)]
+pub(crate) struct FileDefaults {
+    pub(crate) checksum: Checksum,
+    pub(crate) codec: Option<Arc<dyn PageCodec>>,
 }
 
 /// How blocks are asked for before they are needed.

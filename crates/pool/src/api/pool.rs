@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
-use crate::api::options::{CheckpointOptions, FileOptions};
+use crate::api::options::{CheckpointOptions, FileDefaults, FileOptions};
 use crate::api::paged_file::PagedFile;
 use crate::api::size::{Size, frames_of};
 use crate::cache::frame::word::DIRTY;
@@ -39,7 +39,7 @@ impl BufferPool {
         core: Core,
         with_cleaner: bool,
         triggers: Triggers,
-        files: FileOptions,
+        files: FileDefaults,
         notes: Vec<String>,
     ) -> Result<BufferPool, Error> {
         let core = Arc::new(core);
@@ -63,14 +63,15 @@ impl BufferPool {
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         let (number, space) = self.space(options.tablespace.as_deref())?;
-        let mut options = options.or(&self.pool.files);
+        let (mut options, defaults) = (options.clone(), &self.pool.files);
+        options.codec = options.codec.or_else(|| defaults.codec.clone());
         options.read_only |= space.read_only;
-        let checksum = options.checksum.unwrap_or_default();
+        let checksum = options.checksum.unwrap_or(defaults.checksum);
         checksum.check_setting(core.page_bytes())?;
         if !options.read_only {
             space.torn.check_file(name, checksum)?;
         }
-        let file = core.files.open((number, space), name, core.page_bytes(), &options)?;
+        let file = core.files.open((number, space), name, core.page_bytes(), checksum, &options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
     }
 

@@ -24,10 +24,9 @@ use crate::{Block, Error};
 const FIELD_BYTES: usize = 4;
 
 /// Whether pages carry a checksum, and where.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// Pages carry none: nothing is stamped and every page verifies.
-    #[default]
+    /// Pages carry none: nothing is stamped and every page verifies, damaged or not.
     Off,
     /// CRC32C in four little-endian bytes.
     Crc32c {

@@ -24,6 +24,7 @@ use crate::api::options::FileOptions;
 use crate::cache::file::CachedFile;
 use crate::cache::table::PageTable;
 use crate::error::Error;
+use crate::store::checksum::Checksum;
 use crate::store::codec;
 use crate::store::tablespace::Space;
 use crate::store::torn::DOUBLE_WRITE_NAME;
@@ -119,6 +120,7 @@ impl Files {
         (number, space): (usize, &Arc<Space>),
         name: &str,
         page_bytes: usize,
+        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<Arc<FileCore>, Error> {
         let name = &check_name(name, space.segment_bytes.is_some())?;
@@ -144,13 +146,13 @@ impl Files {
                     let what = "file of this name, which is no longer in its directory";
                     return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
                 }
-                return same(file, space, options);
+                return same(file, space, checksum, options);
             }
             // Somebody is closing or dropping it: wait for the end of that.
             drop(places);
             file.wait_resized();
         };
-        let file = self.open_new(space, name, page_bytes, options)?;
+        let file = self.open_new(space, name, page_bytes, checksum, options)?;
         let file = Arc::new(file);
         let before = places.by_path.insert(file.place.clone(), file.id);
         assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
@@ -163,6 +165,7 @@ impl Files {
         space: &Arc<Space>,
         name: &str,
         page_bytes: usize,
+        checksum: Checksum,
         options: &FileOptions,
     ) -> Result<FileCore, Error> {
         let path = space.directory.join(name);
@@ -209,7 +212,7 @@ impl Files {
             space: Arc::clone(space),
             name: name.to_owned(),
             place,
-            checksum: options.checksum.unwrap_or_default(),
+            checksum,
             zero_pages: options.zero_pages,
             codec: options.codec.clone(),
             read_only: options.read_only,
@@ -253,6 +256,7 @@ fn place_of(id: FileId) -> (usize, usize) {
 fn same(
     file: Arc<FileCore>,
     space: &Arc<Space>,
+    checksum: Checksum,
     options: &FileOptions,
 ) -> Result<Arc<FileCore>, Error> {
     if options.create_new {
@@ -262,7 +266,7 @@ fn same(
     let differs = [
         (!Arc::ptr_eq(&file.space, space), "tablespace"),
         (file.read_only != options.read_only, "access (read-only or not)"),
-        (file.checksum != options.checksum.unwrap_or_default(), "checksum"),
+        (file.checksum != checksum, "checksum"),
         (!codec::is_same(file.codec.as_ref(), options.codec.as_ref()), "codec"),
         (file.zero_pages != options.zero_pages, "rule for pages of zeroes"),
     ];
@@ -325,7 +329,7 @@ fn check_options(options: &FileOptions) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BufferPool, Tablespace};
+    use crate::{BufferPool, Tablespace, TornPages};
 
     #[test]
     #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
@@ -333,7 +337,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let spaces = ["a", "b"].map(|name| Tablespace::new(name, directory.path().join(name)));
         let [a, b] = spaces;
-        let pool = BufferPool::builder().frames(8).tablespace(a).tablespace(b).build().unwrap();
+        let builder = BufferPool::builder().frames(8).checksum(Checksum::Off);
+        let builder = builder.torn_pages(TornPages::Unprotected);
+        let pool = builder.tablespace(a).tablespace(b).build().unwrap();
         let options = FileOptions::new().create(true);
         let files = ["a", "b"]
             .map(|space| pool.open_file("f", &options.clone().tablespace(space)).unwrap());

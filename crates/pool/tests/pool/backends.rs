@@ -1,6 +1,6 @@
 //! One pool over every backend, through the page cache and past it, with pages of every size.
 
-use forebay::{BufferPool, FileOptions, Tablespace};
+use forebay::{FileOptions, Tablespace};
 use forebay_io::{CacheMode, Kind, Prefer};
 
 use crate::site::{SUMS, Site, create, number_in, set, skip};
@@ -10,7 +10,7 @@ fn works(site: &Site, name: &str, kind: Kind, cache: CacheMode, page_bytes: usiz
     let open = || {
         let main =
             Tablespace::new("main", site.path(name)).cache(cache).segment_size(16 * page_bytes);
-        let builder = BufferPool::builder().frames(32).page_size(page_bytes).checksum(SUMS);
+        let builder = Site::chosen().frames(32).page_size(page_bytes).checksum(SUMS);
         builder.backend(Prefer::Only(kind)).register_memory(register).tablespace(main).build()
     };
     let pool = match open() {

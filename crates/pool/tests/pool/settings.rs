@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use forebay::{BufferPool, Checksum, Error, FileOptions, PoolBuilder, Tablespace, ZeroPages};
+use forebay::{
+    BufferPool, Checksum, Error, FileOptions, PoolBuilder, Tablespace, TornPages, ZeroPages,
+};
 use forebay_io::Prefer;
 
 use crate::site::{PAGE, Site, create, numbered, read};
@@ -17,9 +19,34 @@ fn refused(builder: PoolBuilder) -> (&'static str, String) {
 }
 
 #[test]
-fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
+fn a_pool_is_not_built_without_a_choice_of_checksums_and_of_protection() {
     let site = Site::new();
     let here = || BufferPool::builder().directory(site.path("main"));
+    for (builder, missing) in [
+        (here(), (true, true)),
+        (here().checksum(Checksum::Off), (false, true)),
+        (here().torn_pages(TornPages::Unprotected), (true, false)),
+    ] {
+        let error = builder.build().unwrap_err();
+        let Error::Unchosen { checksum, torn_pages } = error else { panic!("{error}") };
+        assert_eq!((checksum, torn_pages), missing);
+        for choice in ["Checksum::Crc32c", "Checksum::Off"] {
+            assert_eq!(error.to_string().contains(choice), checksum, "{error}");
+        }
+        for choice in ["DoubleWrite", "Images", "Atomic", "Unprotected"] {
+            let choice = format!("TornPages::{choice}");
+            assert_eq!(error.to_string().contains(&choice), torn_pages, "{error}");
+        }
+        assert!(!site.path("main").exists(), "nothing is made before all is chosen");
+    }
+    std::fs::write(site.path("profile"), "torn_pages = \"unprotected\"\n").unwrap();
+    here().checksum(Checksum::Off).profile(site.path("profile")).build().unwrap();
+}
+
+#[test]
+fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
+    let site = Site::new();
+    let here = || Site::chosen().directory(site.path("main"));
     let told: Vec<(&str, String)> = [
         here().page_size("3 KiB"),
         here().page_size("2 KiB"),
@@ -33,11 +60,9 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         here().memory("never"),
         here().memory("1 GiB").frames(10),
         here().directory(site.path("other")),
-        BufferPool::builder(),
-        BufferPool::builder()
-            .tablespace(Tablespace::new("odd", site.path("odd")).segment_size(PAGE)),
-        BufferPool::builder()
-            .tablespace(Tablespace::new("none", site.path("none")).segment_size(0)),
+        Site::chosen(),
+        Site::chosen().tablespace(Tablespace::new("odd", site.path("odd")).segment_size(PAGE)),
+        Site::chosen().tablespace(Tablespace::new("none", site.path("none")).segment_size(0)),
     ]
     .map(refused)
     .into();
@@ -125,7 +150,7 @@ fn a_profile_sets_what_the_code_does_not() {
         site.path("main")
     );
     std::fs::write(&profile, text).unwrap();
-    let pool = BufferPool::builder().profile(&profile).build().unwrap();
+    let pool = Site::chosen().profile(&profile).build().unwrap();
     assert_eq!((pool.page_bytes(), pool.frames()), (16 << 10, 16));
     assert_eq!(pool.backends(), [("main".to_owned(), forebay_io::Kind::Threads)]);
     let file = pool.open_file("table", &create()).unwrap();
@@ -140,7 +165,7 @@ fn a_profile_sets_what_the_code_does_not() {
     drop((file, pool));
 
     // What the code says goes before it.
-    let code = BufferPool::builder().profile(&profile).frames(9).page_size("8k");
+    let code = Site::chosen().profile(&profile).frames(9).page_size("8k");
     let pool = code.tablespace(Tablespace::new("main", site.path("elsewhere"))).build().unwrap();
     assert_eq!((pool.page_bytes(), pool.frames()), (8 << 10, 9));
     assert!(site.path("elsewhere").exists());
@@ -158,13 +183,13 @@ fn a_profile_that_is_not_understood_is_refused_with_its_line() {
         ("[tablespace.main]\ncache = \"warm\"\n", "line 2"),
     ] {
         std::fs::write(&profile, text).unwrap();
-        let error = BufferPool::builder().profile(&profile).build().unwrap_err();
+        let error = Site::chosen().profile(&profile).build().unwrap_err();
         assert!(matches!(&error, Error::Profile { why, .. } if why.contains(told)), "{error}");
     }
-    let error = BufferPool::builder().profile(site.path("none")).build().unwrap_err();
+    let error = Site::chosen().profile(site.path("none")).build().unwrap_err();
     assert!(matches!(error, Error::Profile { .. }), "{error}");
     std::fs::write(&profile, "[tablespace.main]\ncache = \"buffered\"\n").unwrap();
-    let (setting, _) = refused(BufferPool::builder().profile(&profile));
+    let (setting, _) = refused(Site::chosen().profile(&profile));
     assert_eq!(setting, "the directory of a tablespace");
 }
 

@@ -15,7 +15,7 @@ use std::{env, process, thread};
 
 use forebay::{
     BufferPool, Checksum, Error, FileOptions, Lsn, PageMut, PagedFile, PoolBuilder,
-    ReadaheadStrategy, Tablespace,
+    ReadaheadStrategy, Tablespace, TornPages,
 };
 use forebay_io::OsError;
 use tempfile::TempDir;
@@ -52,7 +52,12 @@ impl Site {
     /// A pool of 4 KiB pages without a place for its files yet.
     pub(crate) fn bare(frames: u64) -> PoolBuilder {
         let wait = Duration::from_millis(50);
-        BufferPool::builder().frames(frames).page_size(PAGE).checksum(SUMS).frame_wait(wait)
+        Site::chosen().frames(frames).page_size(PAGE).checksum(SUMS).frame_wait(wait)
+    }
+
+    /// A builder that has chosen what has no default: nothing.
+    pub(crate) fn chosen() -> PoolBuilder {
+        BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected)
     }
 
     /// A pool with its files in `main`.

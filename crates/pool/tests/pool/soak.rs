@@ -107,7 +107,7 @@ struct Soak {
 fn build(site: &Site) -> BufferPool {
     let space = |name: &str| Tablespace::new(name, site.path(name));
     let cut = space("cut").segment_size(24 * PAGE);
-    let builder = BufferPool::builder().frames(FRAMES).page_size(PAGE).checksum(SUMS);
+    let builder = Site::chosen().frames(FRAMES).page_size(PAGE).checksum(SUMS);
     let wait = Duration::from_secs(20);
     builder.frame_wait(wait).tablespace(space("main")).tablespace(cut).build().unwrap()
 }

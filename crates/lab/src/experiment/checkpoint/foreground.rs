@@ -139,7 +139,7 @@ fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay::FileOptions;
+    use forebay::{Checksum, FileOptions, TornPages};
 
     fn settings(readers: u32, reads: u32) -> Settings {
         let options =
@@ -162,10 +162,15 @@ mod tests {
         assert_eq!(demand.every, Duration::from_millis(3));
     }
 
+    fn builder(directory: &tempfile::TempDir) -> forebay::PoolBuilder {
+        let builder = BufferPool::builder().checksum(Checksum::Off);
+        builder.torn_pages(TornPages::Unprotected).directory(directory.path())
+    }
+
     #[test]
     fn reads_are_wanted_at_even_times_and_end_with_the_work() {
         let directory = tempfile::tempdir().unwrap();
-        let pool = BufferPool::builder().frames(256).directory(directory.path()).build().unwrap();
+        let pool = builder(&directory).frames(256).build().unwrap();
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
         let demand = Demand::new(&settings(2, 400), &[], &mut fastrand::Rng::with_seed(1));
@@ -188,7 +193,7 @@ mod tests {
     #[test]
     fn what_is_held_up_is_counted_from_when_it_was_due() {
         let directory = tempfile::tempdir().unwrap();
-        let pool = BufferPool::builder().frames(256).directory(directory.path()).build().unwrap();
+        let pool = builder(&directory).frames(256).build().unwrap();
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
         // More than can be had: each read is due long before its turn.
@@ -215,12 +220,8 @@ mod tests {
     #[test]
     fn nothing_is_read_ahead_beside_changed_pages() {
         let directory = tempfile::tempdir().unwrap();
-        let pool = BufferPool::builder()
-            .frames(1024)
-            .directory(directory.path())
-            .readahead(ReadaheadStrategy::Async)
-            .build()
-            .unwrap();
+        let pool =
+            builder(&directory).frames(1024).readahead(ReadaheadStrategy::Async).build().unwrap();
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
         // Runs of three in memory, and behind each a page that is wanted: what a detector looks for.

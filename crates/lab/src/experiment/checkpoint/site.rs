@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use forebay::{
-    BufferPool, CheckpointOptions, CheckpointReport, Elevator, FileOptions, Lsn, PagedFile,
-    Tablespace,
+    BufferPool, CheckpointOptions, CheckpointReport, Checksum, Elevator, FileOptions, Lsn,
+    PagedFile, Tablespace, TornPages,
 };
 use forebay_io::{CacheMode, Kind, Prefer};
 
@@ -85,6 +85,8 @@ impl<'a> Site<'a> {
         let second = resources.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
         let workfiles: Vec<&Workfile> = std::iter::once(bench.workfile).chain(second).collect();
         let mut builder = BufferPool::builder()
+            .checksum(Checksum::Off)
+            .torn_pages(TornPages::Unprotected)
             .frames(u64::from(settings.dirty_pages()) + SPARE_FRAMES)
             .page_size(PAGE_BYTES)
             .backend(Prefer::Only(cell.backend))

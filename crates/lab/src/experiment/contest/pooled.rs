@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use forebay::{
-    BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StrategyKind, StreamError,
-    StreamOptions, Streamed, Tablespace,
+    BufferPool, Checksum, FileOptions, PagedFile, ReadaheadStrategy, StrategyKind, StreamError,
+    StreamOptions, Streamed, Tablespace, TornPages,
 };
 use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
@@ -93,6 +93,8 @@ fn open(
     let (directory, _) = workfile.named().context("a pool opens its files by name")?;
     let space = Tablespace::new("main", directory).cache(cache).queue_depth(QUEUE_DEPTH);
     let pool = BufferPool::builder()
+        .checksum(Checksum::Off)
+        .torn_pages(TornPages::Unprotected)
         .frames(frames)
         .page_size(workfile.block_bytes)
         .tablespace(space)

@@ -28,10 +28,10 @@ impl PagedFile {
     /// with its page, and as often as one likes; a block that cannot be had is an error of its own.
     ///
     /// ```
-    /// # use forebay::{BufferPool, FileOptions, Order, StreamOptions};
+    /// # use forebay::{BufferPool, Checksum::Off, FileOptions, Order, StreamOptions, TornPages::Unprotected};
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+    /// # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(256).directory(directory.path()).build()?;
     /// # let vectors = pool.open_file("vectors", &FileOptions::new().create(true))?;
     /// # vectors.extend(100)?;
     /// let mut sum = 0;

@@ -153,10 +153,10 @@ impl PagedFile {
     /// a block number and whatever is to come back with its page.
     ///
     /// ```
-    /// # use forebay::{BufferPool, FileOptions};
+    /// # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
     /// # fn main() -> forebay::Result<()> {
     /// # let directory = tempfile::tempdir().expect("a temporary directory");
-    /// # let pool = BufferPool::builder().frames(256).directory(directory.path()).build()?;
+    /// # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(256).directory(directory.path()).build()?;
     /// # let heap = pool.open_file("heap", &FileOptions::new().create(true))?;
     /// # heap.extend(50)?;
     /// let index = [(17, "ada"), (3, "bob"), (17, "cyd")]; // block of the row, and its key

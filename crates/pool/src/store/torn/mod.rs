@@ -39,12 +39,11 @@ use crate::tag::{Block, FileId};
 use double_write::DoubleWrite;
 
 /// What keeps pages from being left half written by a crash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TornPages {
     /// Nothing: after a crash a page may be half old and half new. A checksum shows it, and only a
     /// backup repairs it. [`BufferPool::notes`](crate::BufferPool::notes) says so.
-    #[default]
     Unprotected,
     /// A copy of each page in the log, before its first write after a redo point
     /// ([`Wal::append_image`](crate::Wal::append_image)); the engine's recovery repairs torn pages from

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use forebay::{BufferPool, Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
+use forebay::{Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
 use forebay_io::{Kind, Prefer};
 
 use super::{FIRST, ahead, assert_says, at, stage};
@@ -85,12 +85,8 @@ fn in_any_order_a_slow_block_does_not_keep_the_others_back() {
 #[test]
 fn the_page_cache_teaches_nothing_of_the_device() {
     let site = Site::new();
-    let pool = BufferPool::builder()
-        .frames(512)
-        .page_size(8192)
-        .directory(site.path("main"))
-        .build()
-        .unwrap();
+    let pool =
+        Site::chosen().frames(512).page_size(8192).directory(site.path("main")).build().unwrap();
     let file = pool.open_file("t", &create()).unwrap();
     file.extend(20_000).unwrap();
     for block in 0..20_000 {
@@ -182,7 +178,7 @@ fn a_limit_reads_no_more_than_it_said_from_the_disk() {
     }
     let site = Site::new();
     for (scan, rows) in [(true, 10), (false, 10), (true, 64), (false, 64)] {
-        let pool = BufferPool::builder()
+        let pool = Site::chosen()
             .frames(512)
             .page_size(8192)
             .directory(site.path("main"))

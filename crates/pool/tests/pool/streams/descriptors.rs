@@ -1,6 +1,6 @@
 //! A stream's own descriptors lead to the file as it is, also when that is another one by now.
 
-use forebay::{BufferPool, ReadaheadStrategy, StreamOptions, Tablespace};
+use forebay::{ReadaheadStrategy, StreamOptions, Tablespace};
 
 use crate::site::{PAGE, SUMS, Site, create, number_in, numbered, write};
 
@@ -10,7 +10,7 @@ fn prv_1_a_segment_that_was_cut_off_and_came_back_is_read_anew() {
     for readahead in ReadaheadStrategy::ALL {
         let main = Tablespace::new("main", site.path(&format!("main {readahead}")));
         let main = main.segment_size(4 * PAGE as u64);
-        let pool = BufferPool::builder().frames(16).page_size(PAGE).checksum(SUMS);
+        let pool = Site::chosen().frames(16).page_size(PAGE).checksum(SUMS);
         let pool = pool.tablespace(main).build().unwrap();
         let file = numbered(&pool, "table", 8, 100);
         let far = pool.open_file("far", &create()).unwrap();

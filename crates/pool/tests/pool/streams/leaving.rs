@@ -265,7 +265,7 @@ fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
 fn abandoned(site: &Site, own: Kind, kind: Kind, turn: &str) -> Option<(BufferPool, PagedFile)> {
     let name = format!("{own} {kind} {turn}");
     let space = Tablespace::new("main", site.path(&name)).cache(CacheMode::Buffered);
-    let builder = BufferPool::builder().frames(64).page_size(PAGE).checksum(SUMS).cleaner(false);
+    let builder = Site::chosen().frames(64).page_size(PAGE).checksum(SUMS).cleaner(false);
     let options = ahead().distance(16).backend(Prefer::Only(kind));
     let made = builder.backend(Prefer::Only(own)).tablespace(space).build().and_then(|pool| {
         let file = reopened(&pool, numbered(&pool, "table", 640, FIRST));

@@ -17,7 +17,7 @@ const BEFORE_TRIAL: u32 = 128;
 
 fn buffered(site: &Site) -> BufferPool {
     let main = Tablespace::new("main", site.path("main"));
-    BufferPool::builder().frames(512).page_size(PAGE).tablespace(main).build().unwrap()
+    Site::chosen().frames(512).page_size(PAGE).tablespace(main).build().unwrap()
 }
 
 fn opened(file: &PagedFile) -> File {

@@ -20,7 +20,7 @@ pub(super) fn real(
 ) -> Result<(BufferPool, PagedFile), forebay::Error> {
     let main =
         Tablespace::new("main", site.path(name)).cache(cache).segment_size(24 * page_bytes as u64);
-    let builder = BufferPool::builder().frames(48).page_size(page_bytes).checksum(SUMS);
+    let builder = Site::chosen().frames(48).page_size(page_bytes).checksum(SUMS);
     let pool = builder.backend(Prefer::Only(Kind::Threads)).tablespace(main).build()?;
     pool.open_file("probe", &FileOptions::new().create(true))?;
     let file = numbered(&pool, "table", blocks, FIRST);
