@@ -20,6 +20,7 @@ use std::thread;
 use crate::answer::{Completed, CountSyncs, Recipient, SyncAnswer};
 use crate::backend::{Attempt, Next, Sink};
 use crate::error::Error;
+use crate::kind::Refusal;
 use crate::op::Op;
 use crate::os_error::OsError;
 use crate::properties::CacheMode;
@@ -261,6 +262,11 @@ enum Settled {
 }
 
 fn failed(transfer: Transfer, reason: OsError) -> Settled {
+    if let (Some(backend), false) = (transfer.refused_by, transfer.op.moves_data()) {
+        // It did not run, so it is no failed sync: nothing is lost, and the next one tells the truth.
+        let why = Refusal::os(backend, "submitting a sync", reason);
+        return Settled::Ended(transfer, Err(Error::Unavailable { backend, why }));
+    }
     let error = transfer.file.refusal(transfer.op.into(), transfer.offset, transfer.len, reason);
     Settled::Ended(transfer, Err(error))
 }

@@ -120,9 +120,9 @@ pub enum Error {
     /// any failure of a sync, a full disk included: what was written since the last good sync may
     /// be lost.
     #[error(
-        "{op} of {len} bytes at offset {offset} of {} failed: {source}; \
-         check the device's health and the kernel log, the bytes are not to be trusted",
-        file.display()
+        "{op} of {len} bytes at offset {offset} of {} failed: {source}; {}",
+        file.display(),
+        io_hint(*source)
     )]
     Io {
         /// What was tried.
@@ -342,6 +342,13 @@ impl Error {
     }
 }
 
+fn io_hint(source: OsError) -> &'static str {
+    if source.is_shortage() {
+        return "the system is short of memory or descriptors; free some and try again";
+    }
+    "check the device's health and the kernel log, the bytes are not to be trusted"
+}
+
 fn open_hint(source: OsError) -> &'static str {
     match source.raw() {
         libc::ENOENT => "check the path, or ask for it to be created",
@@ -349,7 +356,10 @@ fn open_hint(source: OsError) -> &'static str {
         libc::EROFS => "the filesystem is mounted read-only",
         libc::EEXIST => "it exists already; choose another name or open it without create_new",
         libc::EISDIR => "it is a directory; name a file",
-        libc::EMFILE | libc::ENFILE => "raise the limit on open files (`ulimit -n`)",
+        libc::EMFILE => "close some files or raise the limit (`ulimit -n`), and try again",
+        libc::ENFILE => "close some files or raise sysctl fs.file-max, and try again",
+        libc::ENOMEM => "the system is short of memory; free some and try again",
+        libc::EINVAL => "the name has a zero byte, or one that the filesystem does not take",
         libc::ENOSPC | libc::EDQUOT => "free some space or raise the quota",
         _ => "check the path and the filesystem",
     }

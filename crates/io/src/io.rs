@@ -117,10 +117,10 @@ impl Io {
         &self.shared.report
     }
 
-    /// What a user should know of this queue now: the notes of its report, and what the backend
-    /// has met with since, such as threads that could not be started.
+    /// What a user should know of this queue now: the better backends that the system refused, the notes of its
+    /// report, and what the backend has met with since, such as threads that could not be started.
     pub fn notes(&self) -> Vec<String> {
-        let mut notes = self.shared.report.notes.clone();
+        let mut notes = self.shared.report.for_users();
         notes.extend(self.shared.backend.notes());
         notes
     }

@@ -77,6 +77,7 @@ pub use properties::{
     Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, Hint, Preallocate, Residency,
 };
 pub use request::Request;
+pub use sys::survive_file_size_limit;
 pub use ticket::Ticket;
 
 /// The result of everything here that can fail.

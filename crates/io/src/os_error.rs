@@ -35,6 +35,10 @@ impl OsError {
     pub const ENOSYS: OsError = OsError(libc::ENOSYS);
     /// Out of memory; for io_uring often the memlock limit.
     pub const ENOMEM: OsError = OsError(libc::ENOMEM);
+    /// The process has as many open files as it may.
+    pub const EMFILE: OsError = OsError(libc::EMFILE);
+    /// The system has as many open files as it may.
+    pub const ENFILE: OsError = OsError(libc::ENFILE);
     /// Operation not supported.
     pub const EOPNOTSUPP: OsError = OsError(libc::EOPNOTSUPP);
 
@@ -53,6 +57,11 @@ impl OsError {
         matches!(self, OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)
     }
 
+    /// True when the system was short of descriptors or memory: the same call may succeed later.
+    pub fn is_shortage(self) -> bool {
+        matches!(self, OsError::EMFILE | OsError::ENFILE | OsError::ENOMEM)
+    }
+
     /// True when the system or the filesystem does not have what was asked for.
     pub(crate) fn is_unsupported(self) -> bool {
         matches!(self, OsError::EOPNOTSUPP | OsError::ENOSYS)
@@ -60,9 +69,14 @@ impl OsError {
 }
 
 impl From<std::io::Error> for OsError {
-    /// An error without a number (there is none in what this crate calls) counts as EIO.
+    /// An error without a number is that of a name with a zero byte, which the system has not seen; any other
+    /// counts as EIO.
     fn from(error: std::io::Error) -> Self {
-        OsError(error.raw_os_error().unwrap_or(libc::EIO))
+        let without = match error.kind() {
+            std::io::ErrorKind::InvalidInput => libc::EINVAL,
+            _ => libc::EIO,
+        };
+        OsError(error.raw_os_error().unwrap_or(without))
     }
 }
 

@@ -13,6 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use crate::answer::Recipient;
 use crate::file::{File, RunningSync};
+use crate::kind::Kind;
 use crate::memory::Lease;
 use crate::op::Op;
 
@@ -101,6 +102,8 @@ pub struct Transfer {
     pub(crate) atomic: bool,
     /// Attempts in a row that moved nothing.
     pub(crate) idle_attempts: u32,
+    /// The backend that could not hand it to the kernel: it did not run.
+    pub(crate) refused_by: Option<Kind>,
     /// Set for a sync that the kernel runs by itself.
     pub(crate) sync: Option<RunningSync>,
     pub(crate) recipient: Recipient,
@@ -262,6 +265,7 @@ mod tests {
             limit: None,
             atomic: false,
             idle_attempts: 0,
+            refused_by: None,
             sync: None,
             recipient: Recipient::Ticket(Arc::default()),
         }

@@ -79,6 +79,7 @@ impl Shared {
                     limit: None,
                     atomic,
                     idle_attempts: 0,
+                    refused_by: None,
                     sync,
                     recipient,
                 });

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use forebay_io::OsError;
+
 use crate::tag::{Block, Lsn};
 
 /// Everything this crate reports.
@@ -131,6 +133,18 @@ pub enum Error {
         lsn: Lsn,
         /// What the log said.
         source: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// [`Wal::position`](crate::Wal::position) is behind where it was at an earlier checkpoint: recovery from there would
+    /// do again what is older than the pages. The redo point has not moved.
+    #[error(
+        "the log's position went back from {from} to {to}; the redo point stays where it was: keep the log, and find \
+         out why `Wal::position` fell"
+    )]
+    LogWentBack {
+        /// Where the log was.
+        from: Lsn,
+        /// Where it says that it is.
+        to: Lsn,
     },
     /// A checkpoint could not write or sync everything. The redo point has not moved; what could not be
     /// written is still dirty, and the next checkpoint tries again.
@@ -318,6 +332,7 @@ impl Error {
             | Error::Unprotected { .. }
             | Error::DoubleWrite { .. } => ErrorKind::Device,
             Error::CheckpointPanicked
+            | Error::LogWentBack { .. }
             | Error::InUse { .. }
             | Error::Unchosen { .. }
             | Error::Setting { .. }
@@ -349,6 +364,7 @@ fn of_io(error: &forebay_io::Error) -> ErrorKind {
     use forebay_io::Error as Io;
     match error {
         _ if error.is_failed_sync() => ErrorKind::Latched,
+        _ if error.os_error().is_some_and(OsError::is_shortage) => ErrorKind::Retry,
         Io::NoSpace { .. } | Io::Memlock { .. } | Io::Memory { .. } => ErrorKind::Retry,
         Io::PastEnd { .. } => ErrorKind::Data,
         Io::TooLarge { .. }
@@ -430,7 +446,7 @@ fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use forebay_io::{Action, Error as Io, Op, OsError};
+    use forebay_io::{Action, Error as Io, Op};
 
     #[test]
     fn an_error_says_whether_the_same_call_may_succeed_later() {
@@ -444,6 +460,7 @@ mod tests {
                 source,
             })
         };
+        let open = |source| Error::Io(Io::Open { file: file.clone(), source });
         let no_space = Error::Io(Io::NoSpace {
             op: Action::Request(Op::Write),
             file: file.clone(),
@@ -457,6 +474,10 @@ mod tests {
             (no_space, ErrorKind::Retry),
             (Error::PastEnd { file: file.clone(), block: 1, blocks: 1 }, ErrorKind::Data),
             (io(Op::Read, OsError::EIO), ErrorKind::Device),
+            (io(Op::Read, OsError::ENOMEM), ErrorKind::Retry),
+            (io(Op::SyncData, OsError::ENOMEM), ErrorKind::Latched),
+            (open(OsError::EMFILE), ErrorKind::Retry),
+            (open(OsError::ENFILE), ErrorKind::Retry),
             (io(Op::SyncData, OsError::EIO), ErrorKind::Latched),
             (Error::ReadOnly { file: file.clone() }, ErrorKind::Usage),
         ] {

@@ -571,7 +571,8 @@
 //! # }
 //! ```
 //!
-//! [`BufferPool::notes`] says what was asked for and could not be had (io_uring, huge pages).
+//! [`BufferPool::notes`] says what could not be had and why (io_uring, huge pages, registered memory), and what was taken
+//! instead.
 //!
 //! ## The end
 //!
@@ -653,6 +654,10 @@
 //! - [`torn_pages`](PoolBuilder::torn_pages) has to be chosen: see [`TornPages`] for what each costs.
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
 //!   gaps to read through from the first page on, and not only when they have seen some reads.
+//! - Descriptors (`ulimit -n`): one for each segment of each open file, and one more from its first sync on where the backend
+//!   is `uring` or `aio`, whose syncs the kernel runs beside each other; one for each read stream, of which a
+//!   segment keeps up to 8 for the next ones; one for each directory and one or two for each queue. A call that is short of
+//!   one fails with an error of kind [`Retry`](ErrorKind::Retry), and nothing is lost.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
 //!   tablespaces can also come from a file ([`PoolBuilder::profile`]). What is set in code goes before it.
 //!

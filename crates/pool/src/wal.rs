@@ -22,7 +22,7 @@ pub trait Wal: fmt::Debug + Send + Sync {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>>;
 
     /// The newest record so far: every record appended after this call has a larger LSN. A checkpoint
-    /// takes it for its redo point: recovery has to do again what was logged after it. The difference of
+    /// takes it for its redo point, and fails if it is less than at an earlier one: recovery has to do again what was logged after it. The difference of
     /// two is taken for bytes of log. Default: [`Wal::flushed`].
     ///
     /// A change of a page may be logged before it is marked, because the page is latched exclusively until

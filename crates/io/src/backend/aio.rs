@@ -110,7 +110,8 @@ impl AioBackend {
                 }
                 Err(error) => {
                     // The first one of the slice is at fault; the others have not been looked at.
-                    let transfer = lock(&self.in_flight).remove(iocbs[start].data as u32);
+                    let mut transfer = lock(&self.in_flight).remove(iocbs[start].data as u32);
+                    transfer.refused_by = Some(Kind::Aio);
                     start += 1;
                     if let Next::Again(rest) = self.sink.finished(transfer, Err(error)) {
                         self.push(std::iter::once(rest));

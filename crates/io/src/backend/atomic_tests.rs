@@ -40,6 +40,7 @@ fn write(file: &File, pieces: usize, atomic: bool) -> Transfer {
         limit: None,
         atomic,
         idle_attempts: 0,
+        refused_by: None,
         sync: None,
         recipient: Recipient::Ticket(Arc::default()),
     }

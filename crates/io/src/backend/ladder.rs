@@ -29,6 +29,26 @@ impl Report {
     pub(crate) fn custom(chosen: Kind) -> Report {
         Report { chosen, refused: Vec::new(), notes: Vec::new() }
     }
+
+    /// Notes that memory was to be registered and the backend does not do that.
+    fn note_unregistered(&mut self, options: &IoOptions) {
+        if options.register.is_some() && self.chosen != Kind::Uring {
+            self.notes.push(format!(
+                "I/O memory was to be registered, which uring does and {} does not; requests work, a little slower",
+                self.chosen
+            ));
+        }
+    }
+
+    /// What a user should know: the better backends that the system refused, and the notes.
+    pub(crate) fn for_users(&self) -> Vec<String> {
+        let by_system = self.refused.iter().filter(|refusal| refusal.source.is_some());
+        let reasons: Vec<_> =
+            by_system.map(|refusal| format!("{}: {refusal}", refusal.backend)).collect();
+        let refused = (!reasons.is_empty())
+            .then(|| format!("I/O by {}, for want of {}", self.chosen, reasons.join(", and of ")));
+        refused.into_iter().chain(self.notes.iter().cloned()).collect()
+    }
 }
 
 impl fmt::Display for Report {
@@ -62,6 +82,7 @@ pub(crate) fn open(
         match open_one(kind, options, &sink, &mut report.notes) {
             Ok(backend) => {
                 report.chosen = kind;
+                report.note_unregistered(options);
                 tracing::info!(%report, "I/O backend opened");
                 return Ok((backend, report));
             }
@@ -71,6 +92,7 @@ pub(crate) fn open(
     }
     // Not even one thread could be started. The caller's own always can.
     let backend = SyncBackend::new(options.queue_depth, options.advise, sink);
+    report.note_unregistered(options);
     tracing::info!(%report, "I/O backend opened");
     Ok((Box::new(backend), report))
 }

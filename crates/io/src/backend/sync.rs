@@ -160,6 +160,7 @@ mod tests {
             limit: None,
             atomic: false,
             idle_attempts: 0,
+            refused_by: None,
             sync: None,
             recipient: Recipient::Ticket(Arc::default()),
         }

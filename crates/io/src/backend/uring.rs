@@ -305,7 +305,8 @@ impl UringBackend {
     }
 
     /// Answers a transfer that the kernel will never see.
-    fn refuse(&self, transfer: Transfer, error: OsError) {
+    fn refuse(&self, mut transfer: Transfer, error: OsError) {
+        transfer.refused_by = Some(Kind::Uring);
         // An answer that asks for another attempt gets the same error until it is final.
         let mut next = self.sink.finished(transfer, Err(error));
         while let Next::Again(transfer) = next {

@@ -107,8 +107,12 @@ impl Identity {
         let _ = self.failed.set(Arc::new(error));
     }
 
-    /// What a failed sync is told: the first failure as it is, everyone else that it came first.
+    /// What a failed sync is told: the first failure as it is, everyone else that it came first. One that did not run
+    /// latches nothing.
     pub(super) fn report(&self, error: Error) -> Error {
+        if !has_run(&error) {
+            return error;
+        }
         self.latch(error.clone());
         let first = self.failed().unwrap_or_else(|| Arc::new(error));
         if self.reported.swap(true, Ordering::SeqCst) {
@@ -161,11 +165,13 @@ impl Identity {
             for held in &mut overlapping.held {
                 held.beside.retain(|id| *id != sync.id);
             }
-            if let Err(error) = &result {
+            if let Err(error) = &result
+                && has_run(error)
+            {
                 self.latch(error.clone());
             }
             let failed = self.failed.get().is_some();
-            let own = if failed || overlapping.running.is_empty() {
+            let own = if failed || result.is_err() || overlapping.running.is_empty() {
                 Some((answer, result.err()))
             } else {
                 let beside = overlapping.running.clone();
@@ -186,6 +192,11 @@ impl Identity {
             });
         }
     }
+}
+
+/// Whether a sync that ended in `error` reached the kernel, and may have consumed the report of a failed writeback.
+fn has_run(error: &Error) -> bool {
+    !matches!(error, Error::Unavailable { .. })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -461,8 +461,8 @@ impl File {
     /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
     pub fn start_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
-        // It does not wait, so it is told of no writeback that failed: it need not be alone, and
-        // does not stand behind a long sync.
+        // It does not wait, so it is told of no writeback that failed: it need not be alone, does not stand behind a long
+        // sync, and latches nothing when it fails.
         let change = Change::Writeback { file: self, range: range.clone(), wait: false };
         self.carry_out(&change, || sys::start_writeback(self.descriptor(), range.clone()))
             .map_err(|source| self.writeback_failure(range, source))
@@ -479,15 +479,18 @@ impl File {
         let wait =
             || self.carry_out(&change, || sys::wait_writeback(self.descriptor(), range.clone()));
         let waited = self.latching(Action::Writeback, range.clone(), wait);
-        waited.map_err(|source| self.writeback_failure(range, source))
+        waited.map_err(|source| {
+            let latches = !source.passes() && !source.is_unsupported();
+            let failure = self.writeback_failure(range, source);
+            if latches { self.sync_failed(failure) } else { failure }
+        })
     }
 
     fn writeback_failure(&self, range: Range<u64>, source: OsError) -> Error {
         if source.is_unsupported() {
             return self.unsupported("writeback of a range", source, "use sync_data");
         }
-        let failure = self.failure(Action::Writeback, range, source);
-        if source.passes() { failure } else { self.sync_failed(failure) }
+        self.failure(Action::Writeback, range, source)
     }
 
     /// Tells the kernel what is going to happen to `range` (bytes).

@@ -114,6 +114,9 @@ pub(crate) fn open_file(
     volume: &Volume,
 ) -> Result<File, Error> {
     let failed = |source: OsError| Error::Open { file: path.into(), source };
+    if !options.read_only {
+        sys::survive_file_size_limit();
+    }
     let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let mut flags = access | OFlags::CLOEXEC;
     flags.set(OFlags::CREATE, options.makes_files());

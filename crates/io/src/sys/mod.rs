@@ -15,4 +15,6 @@ mod portable;
 pub(crate) use portable::*;
 
 mod answers;
+mod file_size;
 pub(crate) use answers::DirectSupport;
+pub use file_size::survive_file_size_limit;

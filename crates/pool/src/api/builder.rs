@@ -14,7 +14,7 @@ use crate::api::size::{Size, check_frames, frames_of};
 use crate::cache::Cache;
 use crate::cache::frame::{FrameMemory, Frames};
 use crate::cache::replacement::ClockSweep;
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::Counters;
@@ -166,7 +166,7 @@ impl PoolBuilder {
     }
 
     /// Register the write buffers with the kernel where the backend can (uring): they are locked in
-    /// memory, and writes of the queue cost less. Default: no.
+    /// memory, and writes of the queue cost less. [`BufferPool::notes`] says if they are not. Default: no.
     #[must_use]
     pub fn register_memory(mut self, register: bool) -> Self {
         self.register_memory = register;
@@ -280,6 +280,7 @@ impl PoolBuilder {
         let tablespaces = self.all_tablespaces()?;
         let combine_bytes = self.combine_bytes(page_bytes)?;
         let triggers = self.triggers()?;
+        torn_pages.check_checksum(checksum)?;
         if torn_pages == TornPages::Images && self.wal.is_none() {
             return Err(Error::Setting {
                 setting: "torn pages",
@@ -310,10 +311,12 @@ impl PoolBuilder {
             write_buffers: buffers.count(),
             task_threads: !self.no_task_threads,
         };
-        let spaces = tablespaces.iter().map(|asked| Space::open(asked, &defaults).map(Arc::new));
-        let spaces = spaces.collect::<Result<Vec<_>, _>>()?;
+        let spaces = Space::open_all(&tablespaces, &defaults)?;
         let checkpoint_queue = self.checkpoint_queue(&tablespaces, &spaces, &defaults)?;
-        let clock = self.clock.take().unwrap_or_else(|| Arc::new(SystemClock::new()));
+        let clock: Arc<dyn Clock> = match self.clock.take() {
+            Some(clock) => Arc::new(SteadyClock::over(clock)),
+            None => Arc::new(SystemClock::new()),
+        };
         let core = Core {
             cache: Cache {
                 frames: Frames::with_room(frames_count, frames_most)?,

@@ -150,7 +150,7 @@ impl BufferPool {
     ///
     /// # Errors
     /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
-    /// not take the new redo point; [`Error::CheckpointPanicked`] for a bug of the
+    /// not take the new redo point; [`Error::LogWentBack`]; [`Error::CheckpointPanicked`] for a bug of the
     /// log's; [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only. The redo point stays where it was, and no change is lost by it.
     pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
         self.start_checkpoint(options)?.wait()

@@ -77,6 +77,7 @@ impl DirectoryLock {
 
     /// Puts this process's name in the file.
     fn sign(&self, path: &Path) {
+        forebay_io::survive_file_size_limit();
         // Asked of /proc: a library does not read its environment. Elsewhere the number has to do.
         let program = std::fs::read_link("/proc/self/exe").ok();
         let program = program.map(|program| format!(", {}", program.display()));

@@ -283,6 +283,9 @@ fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
         value: format!("{name:?}"),
         expected: expected.to_owned(),
     };
+    if name.contains('\0') {
+        return Err(refused("it should have no zero byte: no filesystem takes one"));
+    }
     let mut parts = Vec::new();
     for part in Path::new(name).components() {
         match part {
@@ -363,6 +366,7 @@ mod tests {
             "/",
             "/etc/passwd",
             "../a",
+            "a\0b",
             "a/../../b",
             ".",
             "a/",

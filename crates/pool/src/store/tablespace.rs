@@ -16,7 +16,8 @@
 //!              [TBS-2] a queue's number leads to one queue as long as the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -197,7 +198,44 @@ pub(crate) struct SpaceDefaults {
 }
 
 impl Space {
-    pub(crate) fn open(asked: &Tablespace, defaults: &SpaceDefaults) -> Result<Space, Error> {
+    /// Opens all of a pool's, each in a directory of its own.
+    pub(crate) fn open_all(
+        asked: &[Tablespace],
+        defaults: &SpaceDefaults,
+    ) -> Result<Vec<Arc<Space>>, Error> {
+        let mut spaces: Vec<Arc<Space>> = Vec::with_capacity(asked.len());
+        for asked in asked {
+            match Space::open(asked, defaults) {
+                Ok(space) => spaces.push(Arc::new(space)),
+                Err(Error::InUse { directory, holder }) => {
+                    let first = spaces.iter().find(|space| space.is_in(&directory));
+                    return Err(match first {
+                        None => Error::InUse { directory, holder },
+                        Some(first) => Error::Setting {
+                            setting: "the directory of a tablespace",
+                            value: format!(
+                                "{}, given to `{}` and `{}`",
+                                directory.display(),
+                                first.name,
+                                asked.name
+                            ),
+                            expected: "each needs a directory of its own".to_owned(),
+                        },
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(spaces)
+    }
+
+    /// Whether it has the directory locked, by whatever name.
+    fn is_in(&self, directory: &Path) -> bool {
+        let number = |path: &Path| path.metadata().map(|it| (it.dev(), it.ino())).ok();
+        !self.read_only && number(&self.directory) == number(directory)
+    }
+
+    fn open(asked: &Tablespace, defaults: &SpaceDefaults) -> Result<Space, Error> {
         let page_bytes = defaults.page_bytes as u64;
         let segment_bytes = asked.segment.as_ref().map(|size| size.bytes("segment size"));
         let segment_bytes = segment_bytes.transpose()?;
@@ -230,10 +268,16 @@ impl Space {
             page_bytes: defaults.page_bytes,
             write_buffers: defaults.write_buffers,
         };
-        let (torn, notes) = match asked.read_only {
+        let (torn, mut notes) = match asked.read_only {
             true => (Torn::Unprotected, Vec::new()),
             false => Torn::open(defaults.torn_pages, &opening)?,
         };
+        if asked.io.is_some() && defaults.register.is_some() {
+            notes.push(
+                "the write buffers are not registered: the tablespace was given a queue of its own"
+                    .to_owned(),
+            );
+        }
         Ok(Space {
             name: asked.name.as_str().into(),
             directory,
@@ -373,11 +417,13 @@ impl Space {
         }
     }
 
-    /// A sync failed: the tablespace is failed from now on ([TBS-1]).
+    /// A sync failed: the tablespace is failed from now on ([TBS-1]). One that could not be begun, for want of a
+    /// descriptor say, has lost nothing and can be repeated.
     pub(crate) fn sync_failed(&self, error: forebay_io::Error) -> Error {
         let first = match error {
             forebay_io::Error::Failed { first } => first,
-            other => Arc::new(other),
+            other if other.is_failed_sync() => Arc::new(other),
+            other => return Error::Io(other),
         };
         let first = Arc::clone(self.failed.get_or_init(|| first));
         tracing::error!(tablespace = %self.name, error = %first, "a sync failed");

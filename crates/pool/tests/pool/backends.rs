@@ -3,6 +3,7 @@
 use forebay::{FileOptions, Tablespace};
 use forebay_io::{CacheMode, Kind, Prefer};
 
+use crate::disk::Disk;
 use crate::site::{SUMS, Site, create, number_in, set, skip};
 
 /// Random changes through more pages than frames, by two threads, closed and read again.
@@ -104,4 +105,29 @@ fn one_file_is_not_open_buffered_and_direct_at_once() {
         forebay::Error::Io(forebay_io::Error::MixedModes { .. }) => {}
         other => skip("backends: mixed modes", &other.to_string()),
     }
+}
+
+#[test]
+fn what_the_pool_reads_by_is_never_a_surprise() {
+    let site = Site::new();
+    let pool = site.builder(8).register_memory(true).build().unwrap();
+    let notes = pool.notes();
+    let says = |what: &str| notes.iter().any(|note| note.contains(what));
+    let (_, kind) = &pool.backends()[0];
+    // Where the system refuses uring (step `no-uring`), the reason is there; elsewhere there is nothing to say.
+    let refused = *kind != Kind::Uring && cfg!(target_os = "linux") && !cfg!(forebay_portable);
+    assert_eq!(says("tablespace main: I/O by"), refused, "{notes:?}");
+    assert_eq!(says("io_uring_setup: "), refused, "{notes:?}");
+    let registered = says("registering I/O memory");
+    assert_eq!(
+        says("memory was to be registered"),
+        *kind != Kind::Uring && !registered,
+        "{notes:?}"
+    );
+
+    drop(pool);
+    let (io, _) = Disk::open();
+    let given = Tablespace::new("given", site.path("given")).io(io);
+    let pool = Site::bare(8).register_memory(true).tablespace(given).build().unwrap();
+    assert!(pool.notes().iter().any(|note| note.contains("not registered")), "{:?}", pool.notes());
 }

@@ -63,6 +63,8 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         Site::chosen(),
         Site::chosen().tablespace(Tablespace::new("odd", site.path("odd")).segment_size(PAGE)),
         Site::chosen().tablespace(Tablespace::new("none", site.path("none")).segment_size(0)),
+        here().torn_pages(TornPages::DoubleWrite),
+        here().torn_pages(TornPages::Images),
     ]
     .map(refused)
     .into();
@@ -84,11 +86,14 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         "the number of tablespaces",
         "segment size",
         "segment size",
+        "the checksum",
+        "the checksum",
     ];
     assert_eq!(settings, expected);
     assert!(
         told.iter().all(|(_, text)| text.contains("should")
             || text.contains("give")
+            || text.contains("choose")
             || text.contains("write")
             || text.contains("needs")
             || text.contains("name")),
@@ -123,8 +128,13 @@ fn one_directory_is_for_one_pool_at_a_time() {
     assert!(matches!(file.read(0), Err(Error::Gone { .. })));
     assert!(matches!(pool.open_file("table", &create()), Err(Error::Closed)));
     // Nor for two tablespaces of one pool.
-    let twice = site.builder(8).tablespace(Tablespace::new("again", site.path("main")));
-    assert!(matches!(twice.build(), Err(Error::InUse { .. })));
+    std::os::unix::fs::symlink(site.path("main"), site.path("link")).unwrap();
+    for again in ["main", "main/../main", "link"] {
+        let (setting, told) =
+            refused(site.builder(8).tablespace(Tablespace::new("again", site.path(again))));
+        assert_eq!(setting, "the directory of a tablespace");
+        assert!(told.contains("given to `main` and `again`"), "{told}");
+    }
     site.pool(8);
 }
 
@@ -135,6 +145,11 @@ fn a_directory_that_cannot_be_made_is_named() {
     let error = Site::bare(8).directory(site.path("plain/main")).build().unwrap_err();
     assert!(matches!(error, Error::Io(forebay_io::Error::Name { .. })), "{error}");
     assert!(error.to_string().contains("plain/main"), "{error}");
+    for space in [Tablespace::new("main", "a\0b"), Tablespace::new("main", "a\0b").must_exist(true)]
+    {
+        let error = Site::bare(8).tablespace(space).build().unwrap_err();
+        assert!(error.to_string().contains("zero byte"), "{error}");
+    }
     // A whole path of directories is made.
     Site::bare(8).directory(site.path("a/b/c")).build().unwrap();
     assert!(site.path("a/b/c").is_dir());

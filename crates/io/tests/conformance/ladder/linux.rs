@@ -74,6 +74,9 @@ fn falls_back(errno: OsError, remedy: &str) -> Outcome {
     assert_eq!((aio.backend, aio.source), (Kind::Aio, None));
     let line = io.report().to_string();
     assert!(line.starts_with("threads (not uring: io_uring_setup: "), "{line}");
+    let [note] = &io.notes()[..] else { panic!("{:?}", io.notes()) };
+    assert!(note.starts_with("I/O by threads, for want of uring: io_uring_setup: "), "{note}");
+    assert!(note.contains(remedy), "{note}");
 
     let direct = Io::open(&options(Prefer::Auto, CacheMode::Direct)).unwrap();
     assert_eq!(direct.report().refused[0].source, Some(errno));
@@ -112,6 +115,10 @@ fn forbidden_later(bench: &Bench) -> Outcome {
             assert_eq!(completed.leases.len(), 1);
         }
     }
+    // A sync that the kernel has not taken has not failed: one that it takes is still to be believed.
+    let sync = io.submit(Request::sync_data(&file)).wait().result;
+    assert!(matches!(sync, Err(Error::Unavailable { backend: Kind::Uring, .. })), "{sync:?}");
+    file.sync_data().unwrap();
     io.close();
     Outcome::Held
 }

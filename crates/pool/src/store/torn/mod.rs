@@ -63,6 +63,23 @@ names!(TornPages:
 
 pub(crate) const TORN_PAGES_NAMES: &str = "unprotected, images, double-write or atomic";
 
+impl TornPages {
+    /// Refuses pages without a checksum where a torn one has to be told from a whole one.
+    pub(crate) fn check_checksum(self, checksum: Checksum) -> Result<(), Error> {
+        if checksum != Checksum::Off || matches!(self, TornPages::Unprotected | TornPages::Atomic) {
+            return Ok(());
+        }
+        Err(Error::Setting {
+            setting: "the checksum",
+            value: "off".to_owned(),
+            expected: format!(
+                "with torn pages `{self}` a torn page has to be told from a whole one: choose a checksum, or leave torn \
+                 pages `unprotected`"
+            ),
+        })
+    }
+}
+
 impl FromStr for TornPages {
     type Err = Error;
 
@@ -138,18 +155,7 @@ impl Torn {
 
     /// Refuses a file whose pages could not be protected.
     pub(crate) fn check_file(&self, name: &str, checksum: Checksum) -> Result<(), Error> {
-        if let Torn::Unprotected | Torn::Atomic = self {
-            return Ok(());
-        }
-        if checksum == Checksum::Off {
-            return Err(Error::Setting {
-                setting: "the checksum of a file",
-                value: "off".to_owned(),
-                expected: "without one a torn page cannot be told from a whole one: give the pool \
-                           or the file a checksum, or leave its torn pages unprotected"
-                    .to_owned(),
-            });
-        }
+        self.mode().check_checksum(checksum)?;
         if matches!(self, Torn::DoubleWrite(_)) && name.len() > double_write::NAME_BYTES_MAX {
             return Err(Error::Setting {
                 setting: "the name of a file",
@@ -161,6 +167,15 @@ impl Torn {
             });
         }
         Ok(())
+    }
+
+    fn mode(&self) -> TornPages {
+        match self {
+            Torn::Unprotected => TornPages::Unprotected,
+            Torn::Images => TornPages::Images,
+            Torn::DoubleWrite(_) => TornPages::DoubleWrite,
+            Torn::Atomic => TornPages::Atomic,
+        }
     }
 
     /// Refuses a file, made of `segments`, that cannot be written as it has to be.

@@ -111,6 +111,8 @@ struct Checkpoints<'c> {
     began: Option<Duration>,
     /// One has ended well.
     redo_is_known: bool,
+    /// The newest position of the log that any began from.
+    newest: Lsn,
     /// What the foreground had waited for by the end of the last one.
     reads: Reads,
     read_times: WaitTimes,
@@ -129,6 +131,7 @@ impl<'c> Checkpoints<'c> {
             order: Order::new(core.spaces.len()),
             began: None,
             redo_is_known: false,
+            newest: Lsn::NONE,
             reads: Reads::now(core),
             read_times: WaitTimes::default(),
             scratch: Default::default(),
@@ -181,7 +184,8 @@ impl<'c> Checkpoints<'c> {
     /// If nothing has happened since the last one there is no use in another.
     fn is_worth_it(&self, position: Lsn) -> bool {
         let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
-        position > self.checkpoints.redo()
+        // Also if it went back: that is to be told.
+        position != self.checkpoints.redo()
             || self.core.cache.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
             || self.core.files.next_after(None, unsynced).is_some()
     }
@@ -230,6 +234,10 @@ impl<'c> Checkpoints<'c> {
         let started = core.clock.now();
         self.checkpoints.begin(started);
         let redo = core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.position());
+        if redo < self.newest {
+            return Err(Error::LogWentBack { from: self.newest, to: redo });
+        }
+        self.newest = redo;
         core.redo.begin();
         self.scan();
         self.checkpoints.found(self.buffer.len() as u64);

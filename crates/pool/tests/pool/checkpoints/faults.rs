@@ -1,14 +1,15 @@
 //! Checkpoints on disks and logs that fail: typed errors, dirty pages kept, the redo point where it was.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use forebay::{CheckpointOptions, CheckpointReport, Error};
+use forebay::{CheckpointOptions, CheckpointReport, Clock, Error, Tablespace};
 use forebay_io::{Op, OsError};
 
 use super::rig::Rig;
-use crate::disk::Fault;
-use crate::site::{PAGE, Site, is_io, on_disk, read, wait_until};
+use crate::disk::{Disk, Fault};
+use crate::site::{PAGE, Site, create, is_io, on_disk, read, wait_until, write};
 
 /// The error of the only tablespace that failed, which has to be `name`, and what was done nevertheless.
 #[track_caller]
@@ -206,4 +207,53 @@ fn a_redo_point_that_the_log_cannot_note_does_not_count() {
     let report = rig.checkpoint().unwrap();
     assert_eq!((report.redo, report.log_bytes), (lsn, lsn.0 - first.0), "[CKP-1]");
     assert_eq!(rig.log.redo_points(), [first, lsn]);
+}
+
+#[test]
+fn a_log_that_goes_back_is_no_place_to_recover_from() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 64, 16);
+    rig.change_all(0, 0..4);
+    let redo = rig.checkpoint().unwrap().redo;
+    rig.log.go_back();
+    for _ in 0..2 {
+        let error = rig.checkpoint().unwrap_err();
+        let Error::LogWentBack { from, to } = error else { panic!("{error}") };
+        assert_eq!((from, to < from), (redo, true));
+    }
+    assert_eq!(rig.log.redo_points(), [redo]);
+    // It is believed again from where it was.
+    assert_eq!(rig.change(0, 1), redo);
+    assert_eq!(rig.checkpoint().unwrap().redo, redo);
+}
+
+/// A clock that somebody sets back by an hour.
+#[derive(Debug)]
+struct WallClock(Instant, AtomicBool);
+
+impl Clock for WallClock {
+    fn now(&self) -> Duration {
+        let hour = Duration::from_secs(3600);
+        self.0.elapsed() + if self.1.load(Ordering::SeqCst) { Duration::ZERO } else { hour }
+    }
+}
+
+#[test]
+fn a_clock_set_back_delays_no_checkpoint() {
+    let site = Site::new();
+    let clock = Arc::new(WallClock(Instant::now(), AtomicBool::new(false)));
+    let (io, disk) = Disk::open();
+    let main = Tablespace::new("main", site.path("main")).io(io);
+    let builder = Site::bare(64).cleaner(false).tablespace(main);
+    let pool = builder.clock(Arc::clone(&clock) as Arc<dyn Clock>).build().unwrap();
+    let file = pool.open_file("t", &create()).unwrap();
+    file.extend(40).unwrap();
+    (0..40).for_each(|block| write(&file, block, 7));
+    let gate = disk.hold(Op::Write);
+    let checkpoint =
+        pool.start_checkpoint(CheckpointOptions::spread(Duration::from_millis(200))).unwrap();
+    gate.wait_for(1);
+    clock.1.store(true, Ordering::SeqCst);
+    gate.open();
+    assert_eq!(checkpoint.wait().unwrap().pages, 40);
 }

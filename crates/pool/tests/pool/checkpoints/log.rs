@@ -36,6 +36,11 @@ impl Log {
         Lsn(self.end.fetch_add(RECORD_BYTES, Ordering::SeqCst) + RECORD_BYTES)
     }
 
+    /// Forgets the last record.
+    pub(crate) fn go_back(&self) {
+        self.end.fetch_sub(RECORD_BYTES, Ordering::SeqCst);
+    }
+
     /// Of all checkpoints that ended well, in order.
     pub(crate) fn redo_points(&self) -> Vec<Lsn> {
         self.redo_points.lock().unwrap().clone()

@@ -202,7 +202,7 @@ fn images_need_a_log_with_images_and_checksums() {
     assert!(error.to_string().contains("implement `Wal::append_image`"), "{error}");
     let bare = create().checksum(Checksum::Off);
     let error = pool.open_file("other", &bare).unwrap_err();
-    assert!(error.to_string().contains("the checksum of a file is off"), "{error}");
+    assert!(error.to_string().contains("the checksum is off"), "{error}");
     file.truncate(0).unwrap();
 }
 

@@ -1,0 +1,63 @@
+//! What a process has one of: its limit on open files, its signals, its number.
+//!
+//! Each test runs in a process of its own, made by starting this binary again for that test alone.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+mod descriptors;
+mod file_size;
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use forebay::{BufferPool, Checksum, FileOptions, Lsn, PagedFile, PoolBuilder, TornPages};
+
+/// Set in a process that is a test's own.
+const ALONE: &str = "FOREBAY_TEST_ALONE";
+
+const PAGE: usize = 4096;
+
+/// Runs `body` in a process of its own, which has to end well. In that process, `body` is all there is.
+fn alone(body: impl FnOnce()) {
+    if env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let name = thread::current().name().unwrap().to_owned();
+    let mut command = Command::new(env::current_exe().unwrap());
+    let output = command.args(["--exact", &name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+fn builder(directory: &Path) -> PoolBuilder {
+    let sums = Checksum::Crc32c { offset: 0 };
+    let builder = BufferPool::builder().checksum(sums).torn_pages(TornPages::Unprotected);
+    builder.frames(64).page_size(PAGE).directory(directory)
+}
+
+/// A file of one page, in which `byte` is written and not flushed.
+fn dirty(pool: &BufferPool, name: &str, byte: u8) -> PagedFile {
+    let file = pool.open_file(name, &FileOptions::new().create(true)).unwrap();
+    if file.blocks() == 0 {
+        file.extend(1).unwrap();
+    }
+    set(&file, byte);
+    file
+}
+
+fn set(file: &PagedFile, byte: u8) {
+    let mut page = file.write(0).unwrap();
+    page[8..].fill(byte);
+    page.mark_dirty(Lsn::NONE);
+}
+
+/// What the page on disk says.
+fn on_disk(file: &PagedFile) -> u8 {
+    std::fs::read(file.path()).unwrap()[100]
+}
