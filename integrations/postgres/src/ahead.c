@@ -117,6 +117,8 @@ leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 static bool
 find_leaf(FbAhead *ahead)
 {
+	FbScan	   *scan = ahead->scan;
+	Relation	index = (*scan->scan)->indexRelation;
 	MemoryContext old;
 	FbPlace    *place;
 
@@ -127,7 +129,15 @@ find_leaf(FbAhead *ahead)
 	place->longer = false;
 	old = MemoryContextSwitchTo(ahead->scratch);
 	if (ahead->source->set(ahead, ahead->found))
+	{
+		FbLook		look = fb_look_begin(index);
+
 		place->leaf = fb_probe_leaf(ahead->probe, ahead->all);
+		scan->owed += fb_look_end(&look);
+		/* The link to it may be damaged. */
+		if (!fb_has_block(index, place->leaf, &scan->index_blocks))
+			place->leaf = InvalidBlockNumber;
+	}
 	MemoryContextSwitchTo(old);
 	ahead->found++;
 	return true;
@@ -170,9 +180,12 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 	old = MemoryContextSwitchTo(ahead->scratch);
 	if (ahead->source->set(ahead, number))
 	{
+		FbLook		look = fb_look_begin((*ahead->scan->scan)->indexRelation);
+
 		count = fb_probe_look(ahead->probe, place->leaf, blocks, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
 							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
+		ahead->scan->owed += fb_look_end(&look);
 		leaf_came(ahead, place->leaf, spent_ns);
 	}
 	MemoryContextSwitchTo(old);

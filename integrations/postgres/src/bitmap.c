@@ -64,7 +64,7 @@ static dlist_head bitmaps = DLIST_STATIC_INIT(bitmaps);
 static FbBitmap *last = NULL;
 
 /* What carries out these nodes, before we took its place. */
-static ExecProcNodeMtd server_node = NULL;
+static FbMethod bitmap_node;
 
 static FbBitmap *
 find(PlanState *node)
@@ -248,7 +248,7 @@ static TupleTableSlot *
 exec_bitmap(PlanState *node)
 {
 	if (find(node) == NULL)
-		return server_node(node);
+		return bitmap_node.own(node);
 	return ExecScan((ScanState *) node, next_row, recheck);
 }
 
@@ -271,11 +271,10 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 
 	if (most == 0 || state->plan->parallel_aware || heap->rd_rel->relam != HEAP_TABLE_AM_OID || may_skip_pages(state))
 		return;
-	if (server_node == NULL)
-		server_node = state->ExecProcNodeReal;
-	if (state->ExecProcNodeReal != server_node)
+	/* Ours does not call what was there: another extension's would be lost. */
+	if (!fb_method_is_own(&bitmap_node, state))
 		return;
-	state->ExecProcNodeReal = exec_bitmap;
+	fb_replace_method(state, bitmap_node.own, exec_bitmap);
 	bitmap = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbBitmap));
 	bitmap->query = query;
 	bitmap->node = node;

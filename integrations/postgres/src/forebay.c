@@ -102,6 +102,15 @@ is_whole(PlanState *node, PlanState *parent, bool whole, EState *estate)
 					!(node == innerPlanState(parent) &&
 					  (join->single_match || join->jointype == JOIN_SEMI || join->jointype == JOIN_ANTI));
 			}
+#if PG_VERSION_NUM >= 150000
+		case T_WindowAggState:
+			/* It ends where its run condition no longer holds, unless it has to hand on or pass over what follows. */
+			return whole && (castNode(WindowAggState, parent)->runcondition == NULL ||
+							 castNode(WindowAggState, parent)->use_pass_through);
+#endif
+		case T_SetOpState:
+			/* From 18 on the right side is left where the left one has ended. */
+			return whole && node != innerPlanState(parent);
 		case T_LimitState:
 		case T_MergeJoinState:
 		case T_CustomScanState:

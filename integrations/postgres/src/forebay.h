@@ -7,7 +7,9 @@
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
  *	leaf.c		the rows of a b-tree scan that are to come
+ *	look.c		looks at an index's pages that do not count as the query's
  *	nested_loop.c	the outer rows of a nested loop, as what its inner scan will descend for
+ *	nodes.c		functions in the place of what carries out a node
  *	outer_safe.c	whether rows of a plan may be computed before they are asked for
  *	probe.c		where an index scan with other key values would go
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
@@ -123,8 +125,11 @@ typedef struct FbScan
 	/* It is begun again, and has not returned a row. */
 	bool		begins;
 	FbCursor	cursor;
-	/* Blocks of the heap, as many as there surely are. */
+	/* Blocks of the heap and of the index, as many as there surely are. */
 	BlockNumber heap_blocks;
+	BlockNumber index_blocks;
+	/* Pages of the index that were read ahead, and are not counted yet. */
+	int64		owed;
 
 	/* What it comes to, for its index's numbers. */
 	Oid			index;
@@ -132,6 +137,23 @@ typedef struct FbScan
 	uint64		row_total;
 	uint64		rows_before;	/* when it was begun last */
 } FbScan;
+
+/* What carries out a kind of node. */
+typedef struct FbMethod
+{
+	ExecProcNodeMtd own;		/* the server's; NULL until it is seen */
+	ExecProcNodeMtd other;		/* another extension's that was seen last */
+} FbMethod;
+
+/* What stood in the counters of blocks when a look began. */
+typedef struct FbLook
+{
+	Relation	rel;
+	int64		hits;
+	int64		reads;
+	int64		stat_fetched;
+	int64		stat_hits;
+} FbLook;
 
 /* What is counted for each index, in the order of the view's columns. */
 typedef enum FbStat
@@ -275,6 +297,16 @@ extern void fb_joins_gone(FbQuery *query);
 extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
 extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
 
+/* look.c */
+extern FbLook fb_look_begin(Relation rel);
+extern int64 fb_look_end(const FbLook *look);
+extern void fb_look_settle(Relation index, int64 *owed, int64 hits);
+extern BTPageOpaque fb_page_links(Page page);
+
+/* nodes.c */
+extern bool fb_method_is_own(FbMethod *method, PlanState *node);
+extern bool fb_replace_method(PlanState *node, ExecProcNodeMtd from, ExecProcNodeMtd to);
+
 /* probe.c */
 extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
 extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
@@ -286,6 +318,7 @@ extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, 
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
+extern bool fb_has_block(Relation rel, BlockNumber block, BlockNumber *known);
 
 /* segments.c */
 extern bool fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset);

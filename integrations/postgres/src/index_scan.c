@@ -9,7 +9,8 @@
  * How long a heap block took to read is the time from one amgettuple's return to the next one's entry, or to
  * the node's return, whichever is first: what the nodes above do with the row is not in it.
  *
- * It relies on BTScanOpaqueData, which is the same within a major version. A relation-cache entry keeps our functions while
+ * It relies on BTScanOpaqueData, which is the same within a major version; its size is compared, and the row that it says the
+ * scan is at with the row returned. A relation-cache entry keeps our functions while
  * it is open, so a scan has them from its beginning to its end; an entry built again later has them from the next query on.
  *
  * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
@@ -18,6 +19,7 @@
 #include "forebay.h"
 
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/visibilitymap.h"
 #include "catalog/pg_am.h"
 #include "executor/executor.h"
@@ -51,9 +53,12 @@ static FbScan *last_scan = NULL;
 /* The scan whose row is being fetched from the heap, timed. */
 static FbScan *fetching = NULL;
 
+/* Whether BTScanOpaqueData is the server's. It may change in a minor release. */
+static enum {UNKNOWN, SAME, DIFFERS} state = UNKNOWN;
+
 /* What carries out index scan nodes, before we took its place. */
-static ExecProcNodeMtd scan_node = NULL;
-static ExecProcNodeMtd index_only_node = NULL;
+static FbMethod scan_node;
+static FbMethod index_only_node;
 
 static bool get_tuple(IndexScanDesc desc, ScanDirection direction);
 static TupleTableSlot *exec_scan(PlanState *node);
@@ -68,28 +73,57 @@ forget(IndexScanDesc desc)
 		scans_delete(noted, desc);
 }
 
-/*
- * Whether the server's scan state is as large as ours: it may differ between minor releases. The same size asked
- * for in the same kind of context takes the same space.
- */
+/* The state of scans is another than ours: nothing is looked ahead of from now on. */
+static void
+refuse_state(void)
+{
+	dlist_iter	query;
+	dlist_iter	scan;
+
+	state = DIFFERS;
+	last_desc = NULL;
+	fetching = NULL;
+	dlist_foreach(query, &fb_queries)
+	{
+		dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
+		{
+			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
+
+			one->awake = false;
+			if (one->ahead != NULL)
+				one->ahead->leaves_awake = false;
+		}
+	}
+	ereport(WARNING,
+			(errmsg("forebay does not look ahead in index scans"),
+			 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
+			 errhint("Build and install forebay for this release of PostgreSQL.")));
+}
+
+/* Whether the server's scan state is as large as ours. The same size asked for in the same kind of context takes the same space. */
 static bool
 same_state(IndexScanDesc desc)
 {
-	static enum {UNKNOWN, SAME, DIFFERS} known = UNKNOWN;
-
-	if (known == UNKNOWN)
+	if (state == UNKNOWN)
 	{
 		void	   *ours = palloc(sizeof(BTScanOpaqueData));
 
-		known = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
+		state = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
 		pfree(ours);
-		if (known == DIFFERS)
-			ereport(WARNING,
-					(errmsg("forebay does not look ahead in index scans"),
-					 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
-					 errhint("Build and install forebay for this release of PostgreSQL.")));
+		if (state == DIFFERS)
+			refuse_state();
 	}
-	return known == SAME;
+	return state == SAME;
+}
+
+/* Whether the scan is, as far as we can see, at the row that it has returned: then its state lies as ours. */
+static inline bool
+is_at_row(IndexScanDesc desc)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+
+	return (unsigned) pos->itemIndex < MaxTIDsPerBTreePage &&
+		ItemPointerEquals(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid);
 }
 
 /* Which noted scan this is, if any. One that begins is looked up again: an error may have left its descriptor's place. */
@@ -101,7 +135,7 @@ find(IndexScanDesc desc, bool begins)
 
 	if (desc == last_desc && (last_scan == NULL ? !begins : *last_scan->scan == desc))
 		return last_scan;
-	if (dlist_is_empty(&fb_queries))
+	if (dlist_is_empty(&fb_queries) || state == DIFFERS)
 		return NULL;
 	if (noted == NULL)
 		noted = scans_create(TopMemoryContext, 64, NULL);
@@ -195,6 +229,16 @@ came(FbScan *scan)
 	}
 }
 
+static bool
+is_all_visible(Relation heap, BlockNumber block, Buffer *map)
+{
+	FbLook		look = fb_look_begin(heap);
+	bool		visible = VM_ALL_VISIBLE(heap, block, map);
+
+	fb_look_end(&look);
+	return visible;
+}
+
 /*
  * Foresees a block of the heap; false if there is nothing to do for it. `map` is a pin on a page of the visibility
  * map, invalid at first, that the caller releases in the end.
@@ -206,13 +250,7 @@ fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map
 
 	if (fbl_hints_knows(scan->hints, block))
 		return false;
-	if (block >= scan->heap_blocks)
-	{
-		scan->heap_blocks = RelationGetNumberOfBlocks(heap);
-		if (block >= scan->heap_blocks)
-			return false;
-	}
-	if (scan->index_only && VM_ALL_VISIBLE(heap, block, map))
+	if (!fb_has_block(heap, block, &scan->heap_blocks) || (scan->index_only && is_all_visible(heap, block, map)))
 		return false;
 	fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
 	return true;
@@ -291,11 +329,10 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static void
 time_node(FbScan *scan, bool timed)
 {
-	ExecProcNodeMtd real = scan->index_only ? index_only_node : scan_node;
+	ExecProcNodeMtd real = scan->index_only ? index_only_node.own : scan_node.own;
 	ExecProcNodeMtd ours = scan->index_only ? exec_index_only : exec_scan;
 
-	if (scan->node->ExecProcNodeReal == (timed ? real : ours))
-		ExecSetExecProcNode(scan->node, timed ? ours : real);
+	fb_replace_method(scan->node, timed ? real : ours, timed ? ours : real);
 }
 
 /* Takes note of where the scan is where nothing else is to be done. What it misses has the cursor put there again. */
@@ -350,6 +387,8 @@ static pg_noinline bool
 get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BlockNumber block;
+	int64		hits;
+	bool		found;
 
 	if (scan->idle)
 	{
@@ -373,9 +412,18 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		came(scan);
-	if (!(scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
-		  ? get_tuple_anew(scan, desc, direction) : btgettuple(desc, direction)))
+	hits = pgBufferUsage.shared_blks_hit;
+	found = scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
+		? get_tuple_anew(scan, desc, direction) : btgettuple(desc, direction);
+	if (scan->owed > 0)
+		fb_look_settle(desc->indexRelation, &scan->owed, pgBufferUsage.shared_blks_hit - hits);
+	if (!found)
 		return false;
+	if (unlikely(!is_at_row(desc)))
+	{
+		refuse_state();
+		return true;
+	}
 	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
 		scan->ahead->source->follow(scan->ahead, direction);
 	scan->row_total++;
@@ -533,13 +581,13 @@ node_returns(PlanState *node, TupleTableSlot *row)
 static TupleTableSlot *
 exec_scan(PlanState *node)
 {
-	return node_returns(node, scan_node(node));
+	return node_returns(node, scan_node.own(node));
 }
 
 static TupleTableSlot *
 exec_index_only(PlanState *node)
 {
-	return node_returns(node, index_only_node(node));
+	return node_returns(node, index_only_node.own(node));
 }
 
 /* Whether our functions are in an index's relation-cache entry, putting them there if they can be. */
@@ -560,6 +608,13 @@ take_place(Relation index)
 	return true;
 }
 
+/* Whether the server reads a table for itself, in the midst of anything, with the same relation-cache entries as a query. */
+static bool
+is_of_server(Relation heap)
+{
+	return RelationGetRelid(heap) < FirstNormalObjectId || heap->rd_rel->relkind == RELKIND_TOASTVALUE;
+}
+
 /* Notes an index scan node, from its query's start on. */
 void
 fb_scan_register(FbQuery *query, PlanState *node, bool whole)
@@ -568,18 +623,15 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
 		: ((IndexScanState *) node)->iss_RelationDesc;
 	Relation	heap = ((ScanState *) node)->ss_currentRelation;
-	ExecProcNodeMtd *real = index_only ? &index_only_node : &scan_node;
-	ExecProcNodeMtd ours = index_only ? exec_index_only : exec_scan;
+	FbMethod   *method = index_only ? &index_only_node : &scan_node;
 	FbScan	   *scan;
 
 	/* What is no heap may keep its rows elsewhere than in the block that their address says. */
-	if (index == NULL || RelationUsesLocalBuffers(heap) ||
+	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || is_of_server(heap) ||
 		heap->rd_tableam != GetHeapamTableAmRoutine() || !take_place(index))
 		return;
-	if (*real == NULL)
-		*real = node->ExecProcNodeReal;
-	if (*real == node->ExecProcNodeReal)
-		node->ExecProcNodeReal = ours;
+	if (fb_method_is_own(method, node))
+		fb_replace_method(node, method->own, index_only ? exec_index_only : exec_scan);
 
 	scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
 	scan->query = query;

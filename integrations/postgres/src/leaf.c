@@ -107,8 +107,10 @@ is_range(BTScanOpaque so)
 
 /* Looks at a leaf, which is read if need be. Where it is no leaf to be looked at, the range ends there. */
 static void
-look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool only_links, Leaf *leaf)
+look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Leaf *leaf)
 {
+	ScanDirection direction = scan->direction;
+	FbLook		look = fb_look_begin(desc->indexRelation);
 	Buffer		buffer = ReadBuffer(desc->indexRelation, block);
 	Page		page;
 	BTPageOpaque links;
@@ -118,18 +120,14 @@ look_at(IndexScanDesc desc, BlockNumber block, ScanDirection direction, bool onl
 	bool		all = false;
 	bool		ends;
 
+	scan->owed += fb_look_end(&look);
 	leaf->row_count = 0;
 	leaf->beyond = InvalidBlockNumber;
 	leaf->ends = true;
 	LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(buffer);
-	if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)))
-	{
-		UnlockReleaseBuffer(buffer);
-		return;
-	}
-	links = (BTPageOpaque) PageGetSpecialPointer(page);
-	if (!P_ISLEAF(links) || P_ISDELETED(links))
+	links = fb_page_links(page);
+	if (links == NULL || !P_ISLEAF(links) || P_ISDELETED(links))
 	{
 		UnlockReleaseBuffer(buffer);
 		return;
@@ -176,7 +174,7 @@ beyond_current(FbScan *scan, IndexScanDesc desc)
 		return InvalidBlockNumber;
 	/* The link to the left is in the page alone, in most versions; the scan has just read that page. */
 	leaf.rows = NULL;
-	look_at(desc, pos->currPage, scan->direction, true, &leaf);
+	look_at(scan, desc, pos->currPage, true, &leaf);
 	return leaf.beyond;
 }
 
@@ -193,7 +191,7 @@ go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond
 	if (beyond == leaf + 1)
 		return;
 	/* A damaged link must not cost a scan that stops before it more than a hint. */
-	if (beyond != InvalidBlockNumber && !fb_in_buffers(index, beyond) && beyond < RelationGetNumberOfBlocks(index))
+	if (beyond != InvalidBlockNumber && fb_has_block(index, beyond, &scan->index_blocks) && !fb_in_buffers(index, beyond))
 		fb_ask(index, beyond, 1);
 }
 
@@ -242,7 +240,7 @@ next_leaf(FbScan *scan, IndexScanDesc desc)
 		cursor->rows = MemoryContextAlloc(scan->query->estate->es_query_cxt,
 										  MaxTIDsPerBTreePage * sizeof(BlockNumber));
 	leaf.rows = cursor->rows;
-	look_at(desc, block, scan->direction, false, &leaf);
+	look_at(scan, desc, block, false, &leaf);
 	cursor->in_rows = true;
 	cursor->at = 0;
 	cursor->row_count = leaf.row_count;

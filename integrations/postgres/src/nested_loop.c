@@ -31,7 +31,7 @@ typedef struct FbJoin
 {
 	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
 	FbAhead		ahead;
-	dlist_node	running;		/* in the list of those whose outer node is ours */
+	dlist_node	link;			/* in `woken`, once it was */
 	NestLoop   *plan;
 	PlanState  *outer;
 	/* What is above the inner scan; NULL if nothing is. */
@@ -39,7 +39,10 @@ typedef struct FbJoin
 	/* No exception is known to `whole`. */
 	bool		sure;
 
-	ExecProcNodeMtd real;		/* NULL while the outer node is its own */
+	/* What carries out the outer node where we do not; NULL until we first do. */
+	ExecProcNodeMtd real;
+	/* We do now. */
+	bool		active;
 	const TupleTableSlotOps *ops;
 	TupleDesc	desc;
 	/* Rows by their number modulo FB_VALUES_MOST, and the number after the last. Work_mem bounds what they take. */
@@ -55,7 +58,8 @@ typedef struct FbJoin
 	bool		rescanned;
 } FbJoin;
 
-static dlist_head running = DLIST_STATIC_INIT(running);
+/* Joins whose outer node is or was carried out by us: who has put a function around ours may still call it. */
+static dlist_head woken = DLIST_STATIC_INIT(woken);
 
 static TupleTableSlot *exec_outer(PlanState *node);
 
@@ -169,15 +173,11 @@ set_row(FbAhead *ahead, uint64 number)
 	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
 }
 
-/* Leaves the outer node to itself, unless somebody took our place meanwhile and calls us. */
+/* Leaves the outer node to itself, unless another extension has come after us there. */
 static void
 leave(FbJoin *join)
 {
-	if (join->outer->ExecProcNodeReal != exec_outer)
-		return;
-	ExecSetExecProcNode(join->outer, join->real);
-	join->real = NULL;
-	dlist_delete(&join->running);
+	join->active = !fb_replace_method(join->outer, exec_outer, join->real);
 }
 
 static TupleTableSlot *
@@ -229,13 +229,16 @@ exec_outer(PlanState *node)
 {
 	dlist_iter	each;
 
-	dlist_foreach(each, &running)
+	dlist_foreach(each, &woken)
 	{
-		FbJoin	   *join = dlist_container(FbJoin, running, each.cur);
+		FbJoin	   *join = dlist_container(FbJoin, link, each.cur);
 		TupleTableSlot *slot;
 
 		if (join->outer != node)
 			continue;
+		dlist_move_head(&woken, &join->link);
+		if (!join->active)
+			return join->real(node);
 		slot = next_row(join);
 		if (!join->registered)
 		{
@@ -290,11 +293,12 @@ wake(FbAhead *ahead)
 {
 	FbJoin	   *join = (FbJoin *) ahead;
 
-	if (join->real != NULL)
+	if (join->active)
 		return;
+	if (join->real == NULL)
+		dlist_push_head(&woken, &join->link);
 	join->real = join->outer->ExecProcNodeReal;
-	ExecSetExecProcNode(join->outer, exec_outer);
-	dlist_push_head(&running, &join->running);
+	join->active = fb_replace_method(join->outer, join->real, exec_outer);
 }
 
 static const FbSource outer_rows = {prepare, has_row, set_row, wake, NULL};
@@ -343,7 +347,7 @@ fb_joins_gone(FbQuery *query)
 {
 	dlist_mutable_iter each;
 
-	dlist_foreach_modify(each, &running)
-		if (dlist_container(FbJoin, running, each.cur)->ahead.scan->query == query)
+	dlist_foreach_modify(each, &woken)
+		if (dlist_container(FbJoin, link, each.cur)->ahead.scan->query == query)
 			dlist_delete(each.cur);
 }

@@ -112,6 +112,8 @@ take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime
 	if (key->column > 0)
 		key->length = TupleDescAttr(outer, key->column - 1)->attlen;
 	key->own = *live;
+	/* What a function keeps is its own for each FmgrInfo. */
+	fmgr_info_copy(&key->own.sk_func, &live->sk_func, CurrentMemoryContext);
 	probe->key_count++;
 }
 
@@ -269,14 +271,15 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 	for (;;)
 	{
 		Page		page = BufferGetPage(buffer);
-		BTPageOpaque links = (BTPageOpaque) PageGetSpecialPointer(page);
-		uint32		level = links->btpo_level;
+		BTPageOpaque links = fb_page_links(page);
+		uint32		level;
 
-		if (P_ISLEAF(links) || P_IGNORE(links))
+		if (links == NULL || P_ISLEAF(links) || P_IGNORE(links))
 		{
-			next = P_ISLEAF(links) ? BufferGetBlockNumber(buffer) : InvalidBlockNumber;
+			next = links != NULL && P_ISLEAF(links) ? BufferGetBlockNumber(buffer) : InvalidBlockNumber;
 			break;
 		}
+		level = links->btpo_level;
 		if (is_right_of(probe, index, page, links))
 			next = links->btpo_next;
 		else
@@ -300,9 +303,12 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 			next = InvalidBlockNumber;
 			break;
 		}
-		buffer = _bt_relandgetbuf(index, buffer, next, BT_READ);
+		/* As _bt_relandgetbuf, which raises an error for a page that is damaged. */
+		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+		buffer = ReleaseAndReadBuffer(buffer, index, next);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 	}
-	_bt_relbuf(index, buffer);
+	UnlockReleaseBuffer(buffer);
 	return next;
 }
 
@@ -367,10 +373,9 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 		}
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
-		links = (BTPageOpaque) PageGetSpecialPointer(page);
+		links = fb_page_links(page);
 		/* It may have become another page since its number was found. */
-		if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)) ||
-			!P_ISLEAF(links) || P_IGNORE(links))
+		if (links == NULL || !P_ISLEAF(links) || P_IGNORE(links))
 		{
 			UnlockReleaseBuffer(buffer);
 			break;

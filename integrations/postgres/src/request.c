@@ -61,6 +61,18 @@ fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 }
 
 /*
+ * Whether a relation has a block of that number. *known is how many it surely has, 0 at first: relations that are read do
+ * not become shorter.
+ */
+bool
+fb_has_block(Relation rel, BlockNumber block, BlockNumber *known)
+{
+	if (block >= *known)
+		*known = RelationGetNumberOfBlocks(rel);
+	return block < *known;
+}
+
+/*
  * How far to look ahead in a relation at most, in blocks; 0 if not at all. The setting of its tablespace holds,
  * unless ours says more; a user who sets theirs to 0 wants no prefetching, ours neither.
  */

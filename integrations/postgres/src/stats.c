@@ -271,7 +271,10 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		call = SRF_FIRSTCALL_INIT();
 		before = MemoryContextSwitchTo(call->multi_call_memory_ctx);
 		if (get_call_result_type(fcinfo, NULL, &columns) != TYPEFUNC_COMPOSITE || columns->natts != COLUMNS)
-			elog(ERROR, "forebay_stat_indexes: the extension's SQL is not this library's; run ALTER EXTENSION forebay UPDATE");
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("the SQL of the extension forebay is not of this library's version"),
+					 errhint("Run ALTER EXTENSION forebay UPDATE.")));
 		call->tuple_desc = BlessTupleDesc(columns);
 		call->user_fctx = copy_rows(&count);
 		call->max_calls = count;

@@ -42,6 +42,8 @@ pub struct Extension {
     pub sources: PathBuf,
     /// Made where it is missing; the Makefile keeps what is of several servers apart.
     pub build: PathBuf,
+    /// Variables for make, such as `COPT=-O0`.
+    pub variables: Vec<String>,
 }
 
 /// Looks for installations: at the `pg_config`s of `configured`, colon-separated, or, where that is none, below
@@ -156,6 +158,7 @@ impl Extension {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.build).arg("-f").arg(self.sources.join("Makefile"));
         command.arg(format!("PG_CONFIG={}", pg_config.display()));
+        command.args(&self.variables);
         command.env_remove("MAKEFLAGS").env_remove("DESTDIR");
         command
     }

@@ -72,12 +72,20 @@ impl HintCount {
     /// # Errors
     /// As [`HintCount::now`].
     pub fn advice(&self) -> Result<[u64; 3]> {
-        let [normal, random, sequential, _] = self.all()?;
+        let [normal, random, sequential, ..] = self.all()?;
         Ok([normal, random, sequential])
     }
 
-    fn all(&self) -> Result<[u64; 4]> {
-        let mut counts = [[0; 8]; 4];
+    /// How many blocks they have read.
+    ///
+    /// # Errors
+    /// As [`HintCount::now`].
+    pub fn reads(&self) -> Result<u64> {
+        Ok(self.all()?[4])
+    }
+
+    fn all(&self) -> Result<[u64; 5]> {
+        let mut counts = [[0; 8]; 5];
         self.0
             .read_exact_at(counts.as_flattened_mut(), 0)
             .map_err(Error::file(Path::new("the count of hints")))?;
@@ -143,7 +151,7 @@ impl Server {
     fn build_slow_reads(&self) -> Result<()> {
         let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
         fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
-        fs::write(&hints, [0; 32]).map_err(Error::file(&hints))?;
+        fs::write(&hints, [0; 40]).map_err(Error::file(&hints))?;
         // The server's user writes into it.
         fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
         let mut compile = Command::new("cc");

@@ -5,7 +5,7 @@
  * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
  * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
  * backing off is tried as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
- * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux).
+ * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux), and of blocks read.
  *
  * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
  * long as the server. Failure: without the variables reads are as quick as ever, and nothing is counted.
@@ -29,7 +29,8 @@
 #define STRETCH 2500
 
 #define ADVICES 4
-static _Atomic uint64_t *advice_count;
+#define COUNTS (ADVICES + 1)
+static _Atomic uint64_t *counts;
 static long slow_ns;
 static int	steady;
 static uint64_t hinted[HINTED];
@@ -50,10 +51,10 @@ begin(void)
 
 		if (fd >= 0)
 		{
-			void	   *at = mmap(NULL, ADVICES * sizeof(*advice_count), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+			void	   *at = mmap(NULL, COUNTS * sizeof(*counts), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
 			if (at != MAP_FAILED)
-				advice_count = at;
+				counts = at;
 			close(fd);
 		}
 	}
@@ -71,15 +72,17 @@ place_of(uint64_t key)
 	return &hinted[(key * 0x9E3779B97F4A7C15u) >> 52];
 }
 
-/* Spends the time of a read of the block at `at`. */
+/* Spends the time of a read of `size` bytes at `at`. */
 static void
-spin(int fd, off_t at)
+spin(int fd, off_t at, size_t size)
 {
 	uint64_t	key = key_of(fd, at);
 	uint64_t   *place = place_of(key);
 	struct timespec start;
 	struct timespec now;
 
+	if (counts != NULL)
+		counts[ADVICES] += size / BLOCK;
 	if (*place == key)
 	{
 		*place = 0;
@@ -97,7 +100,7 @@ ssize_t
 pread64(int fd, void *to, size_t size, off64_t at)
 {
 	if (size % BLOCK == 0)
-		spin(fd, at);
+		spin(fd, at, size);
 	return syscall(SYS_pread64, fd, to, size, at);
 }
 
@@ -110,7 +113,11 @@ pread(int fd, void *to, size_t size, off_t at)
 ssize_t
 preadv64(int fd, const struct iovec *to, int count, off64_t at)
 {
-	spin(fd, at);
+	size_t		size = 0;
+
+	for (int i = 0; i < count; i++)
+		size += to[i].iov_len;
+	spin(fd, at, size);
 	return syscall(SYS_preadv, fd, to, (long) count, (long) at, 0L);
 }
 
@@ -124,8 +131,8 @@ int
 posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
 {
 	/* Hints are counted by the block: one may be for many. */
-	if (advice_count != NULL && advice < ADVICES)
-		advice_count[advice] += advice == POSIX_FADV_WILLNEED ? (size + BLOCK - 1) / BLOCK : 1;
+	if (counts != NULL && advice < ADVICES)
+		counts[advice] += advice == POSIX_FADV_WILLNEED ? (size + BLOCK - 1) / BLOCK : 1;
 	if (advice == POSIX_FADV_WILLNEED)
 		for (off64_t block = at; block < at + size; block += BLOCK)
 			*place_of(key_of(fd, block)) = key_of(fd, block);

@@ -119,7 +119,7 @@ fn say(installations: &[Installation], unusable: &[String]) {
 fn extension(scratch: &Path) -> Option<Extension> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.to_owned();
     let build = scratch.join("forebay");
-    sources.join("Makefile").exists().then_some(Extension { sources, build })
+    sources.join("Makefile").exists().then(|| Extension { sources, build, variables: Vec::new() })
 }
 
 fn note_skip(suite: &str, name: &str, reason: &str) {

@@ -441,8 +441,7 @@ fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
 /// A pg_config that says another version of this server: its objects are its own, and what they make is not installed.
 fn objects_of_another_server(case: &Case) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(text)?;
-    let extension =
-        Extension { build: scratch.path().join("here"), sources: extension(case)?.sources.clone() };
+    let extension = Extension { build: scratch.path().join("here"), ..extension(case)?.clone() };
     fs::create_dir(&extension.build).map_err(text)?;
     let (real, other) = (&case.installation.pg_config, scratch.path().join("pg_config"));
     let next = case.installation.major + 1;

@@ -1,0 +1,82 @@
+/*
+ * Our own looks at pages of an index, which are not to show as the query's.
+ *
+ * Pages of the index that are ahead of a scan are looked at in shared buffers. The query alone would not have: what
+ * EXPLAIN (BUFFERS) and pg_statio count of it is taken back. A page that had to be read is a hit for the scan later,
+ * which alone would have read it: the scan owes a read, and its next hit is counted as that. So a scan that takes all its
+ * rows shows the hits and reads that it has without us.
+ *
+ * Times stay where they were spent, and pg_stat_io, which is of processes and not of queries, has what was done.
+ *
+ * Failure: after an error in a look, what was counted of it stays.
+ */
+#include "forebay.h"
+
+#include "executor/instrument.h"
+#include "pgstat.h"
+#include "utils/rel.h"
+
+#if PG_VERSION_NUM >= 150000
+#define COUNTED(rel) pgstat_should_count_relation(rel)
+#else
+#define COUNTED(rel) ((rel)->pgstat_info != NULL)
+#endif
+#if PG_VERSION_NUM >= 160000
+#define FETCHED(rel) ((rel)->pgstat_info->counts.blocks_fetched)
+#define HITS(rel) ((rel)->pgstat_info->counts.blocks_hit)
+#else
+#define FETCHED(rel) ((rel)->pgstat_info->t_counts.t_blocks_fetched)
+#define HITS(rel) ((rel)->pgstat_info->t_counts.t_blocks_hit)
+#endif
+
+/* A look begins. Until it ends nothing but it reads blocks. */
+FbLook
+fb_look_begin(Relation rel)
+{
+	FbLook		look = {.rel = rel, .hits = pgBufferUsage.shared_blks_hit, .reads = pgBufferUsage.shared_blks_read};
+
+	if (COUNTED(rel))
+	{
+		look.stat_fetched = FETCHED(rel);
+		look.stat_hits = HITS(rel);
+	}
+	return look;
+}
+
+/* A look ends: it is not counted. Returns how many blocks it has read. */
+int64
+fb_look_end(const FbLook *look)
+{
+	int64		reads = pgBufferUsage.shared_blks_read - look->reads;
+
+	pgBufferUsage.shared_blks_hit = look->hits;
+	pgBufferUsage.shared_blks_read = look->reads;
+	if (COUNTED(look->rel))
+	{
+		FETCHED(look->rel) = look->stat_fetched;
+		HITS(look->rel) = look->stat_hits;
+	}
+	return reads;
+}
+
+/* A scan that owes reads of its index has made so many hits since. */
+void
+fb_look_settle(Relation index, int64 *owed, int64 hits)
+{
+	int64		reads = Min(*owed, hits);
+
+	*owed -= reads;
+	pgBufferUsage.shared_blks_hit -= reads;
+	pgBufferUsage.shared_blks_read += reads;
+	if (COUNTED(index))
+		HITS(index) -= reads;
+}
+
+/* The links of a page of a b-tree; NULL if it is none, as a page that is new or damaged. */
+BTPageOpaque
+fb_page_links(Page page)
+{
+	if (PageIsNew(page) || PageGetSpecialSize(page) != MAXALIGN(sizeof(BTPageOpaqueData)))
+		return NULL;
+	return (BTPageOpaque) PageGetSpecialPointer(page);
+}
