@@ -19,8 +19,14 @@ use crate::{workspace, wrapper};
 const CUTS: &str = "1600";
 
 /// The bugs, by the names at their places in the code.
-pub(crate) const BUGS: [&str; 5] =
-    ["skip_log_flush", "skip_sync", "skip_directory_sync", "ignore_torn_page", "retry_failed_sync"];
+pub(crate) const BUGS: [&str; 6] = [
+    "skip_log_flush",
+    "ignore_end_of_log",
+    "skip_sync",
+    "skip_directory_sync",
+    "ignore_torn_page",
+    "retry_failed_sync",
+];
 
 /// Plants the bugs that `only` names, or all, one after the other.
 ///

@@ -92,6 +92,10 @@
 //!         Ok(())
 //!     }
 //!
+//!     fn position(&self) -> Lsn {
+//!         self.0.lock().map_or(Lsn(u64::MAX), |log| Lsn(log.0.len() as u64))
+//!     }
+//!
 //!     fn flushed(&self) -> Lsn {
 //!         self.0.lock().map_or(Lsn::NONE, |log| Lsn(log.1))
 //!     }
@@ -126,8 +130,8 @@
 //! # }
 //! ```
 //!
-//! A page that was changed and not marked is dirty anyway when its guard goes, but no log is
-//! flushed for it. In a pool with a log that is counted
+//! A page that was changed and not marked is dirty anyway when its guard goes, and waits for the log up to
+//! its end at that moment ([`Wal::position`]). In a pool with a log that is counted
 //! ([`unlogged_changes`](PoolStats::unlogged_changes)), because it is nearly always a mistake.
 //!
 //! ## Looking without holding
@@ -589,7 +593,7 @@
 //!   A thread that needs a frame and can get none but a dirty one gets the error of that write,
 //!   though it asked for another page.
 //! - **Log before page.** No page is written before [`Wal::flush_to`] has returned for its newest
-//!   change. If the log fails, the page stays ([`Error::Log`]).
+//!   change, marked or not. If the log fails, the page stays ([`Error::Log`]).
 //! - **A failed sync is final.** What was written since the last good one may be gone, also if the
 //!   next sync succeeds. So nothing is written or synced in that tablespace any more
 //!   ([`Error::Failed`]); reading goes on while there are clean frames. Close the pool and recover.

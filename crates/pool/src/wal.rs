@@ -22,17 +22,20 @@ pub trait Wal: fmt::Debug + Send + Sync {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>>;
 
     /// The newest record so far: every record appended after this call has a larger LSN. A checkpoint
-    /// takes it for its redo point, and fails if it is less than at an earlier one: recovery has to do again what was logged after it. The difference of
-    /// two is taken for bytes of log. Default: [`Wal::flushed`].
+    /// takes it for its redo point, and fails if it is less than at an earlier one: recovery has to do again what was
+    /// logged after it. The difference of two is taken for bytes of log.
+    ///
+    /// A page that was changed and not [marked](crate::PageMut::mark_dirty) is not written before the log is durable up
+    /// to here, asked when its guard is dropped. So this is also called with a latch held: it must not wait for
+    /// one, and whoever drops such a guard must not hold a lock that this takes. If it panics then, the page stays
+    /// dirty until the log is [durable](Wal::flushed) up to `u64::MAX`.
     ///
     /// A change of a page may be logged before it is marked, because the page is latched exclusively until
     /// then, and a checkpoint waits for that. Files have no such latch: make or lengthen one before the
     /// record that says so is appended, so that a recovery that finds the record behind a redo point finds the deed
     /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)); shorten or remove one after it, and let no checkpoint
     /// begin between the two (see [`PagedFile::truncate`](crate::PagedFile::truncate)).
-    fn position(&self) -> Lsn {
-        self.flushed()
-    }
+    fn position(&self) -> Lsn;
 
     /// A checkpoint has ended well: every change logged up to `redo` is in the files, and durable. To be
     /// made durable itself (in a control file, say) before this returns; only then may the log up to

@@ -6,6 +6,7 @@
 //! Concurrency: any thread. Latches are waited for only with empty hands (no buffer, no other
 //!              page's WRITING): see [WBF-1].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use forebay_io::{Lease, Op, Request, Ticket};
@@ -293,6 +294,20 @@ impl Core {
     /// [OUT-1]
     fn flush_log(&self, copies: &[PageCopy<'_>]) -> Result<(), Error> {
         self.flush_log_to(copies.iter().map(PageCopy::lsn).max().unwrap_or(Lsn::NONE))
+    }
+
+    /// The newest record that a change may be from which was not marked: the end of the log ([GRD-2]).
+    #[cold]
+    pub(crate) fn end_of_log(&self) -> Lsn {
+        let Some(wal) = &self.wal else { return Lsn::NONE };
+        self.counters.count_pool(PoolEvent::UnloggedChanges);
+        #[cfg(forebay_bug)]
+        if forebay_io::bug::is_planted("ignore_end_of_log") {
+            return Lsn::NONE;
+        }
+        // A panic would leave the page latched. Without an answer no record is known to suffice.
+        let asked = catch_unwind(AssertUnwindSafe(|| wal.position()));
+        asked.unwrap_or(Lsn(u64::MAX))
     }
 
     /// Makes the log durable up to `newest`, if it is not.

@@ -23,6 +23,10 @@ impl Wal for Log {
         Ok(())
     }
 
+    fn position(&self) -> Lsn {
+        self.flushed()
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn(self.0.load(Ordering::SeqCst))
     }

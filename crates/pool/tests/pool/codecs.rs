@@ -50,6 +50,10 @@ impl Wal for Images {
         Ok(())
     }
 
+    fn position(&self) -> Lsn {
+        self.flushed()
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn(self.1.load(Ordering::SeqCst))
     }

@@ -51,6 +51,10 @@ impl Wal for HoldsFirst {
         Ok(())
     }
 
+    fn position(&self) -> Lsn {
+        Lsn(5)
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn::NONE
     }
@@ -250,6 +254,10 @@ impl Wal for PanicsOnce {
         let cleaning = thread::current().name() == Some("forebay-cleaner");
         assert!(!cleaning || self.0.swap(true, Ordering::SeqCst), "as the test wants it");
         Ok(())
+    }
+
+    fn position(&self) -> Lsn {
+        Lsn(5)
     }
 
     fn flushed(&self) -> Lsn {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebay::{
-    BufferPool, Error, Lsn, PagedFile, ReadaheadStrategy, StrategyKind, Tablespace, Wal,
+    BufferPool, Error, Lsn, PageMut, PagedFile, ReadaheadStrategy, StrategyKind, Tablespace, Wal,
 };
 use forebay_io::Op;
 
@@ -19,6 +19,8 @@ struct Log {
     stands: AtomicU64,
     standing: AtomicBool,
     flushed: AtomicU64,
+    /// The newest record of those that a test has appended.
+    end: AtomicU64,
     refuses: AtomicBool,
     flushes: AtomicU64,
     /// Pages that were written before their log.
@@ -39,6 +41,11 @@ impl Wal for Log {
         }
         self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
         Ok(())
+    }
+
+    fn position(&self) -> Lsn {
+        assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
+        Lsn(self.end.load(Ordering::SeqCst))
     }
 
     fn flushed(&self) -> Lsn {
@@ -221,14 +228,63 @@ fn a_bulk_read_gives_up_frames_whose_log_is_not_flushed_and_the_others_flush() {
     }
 }
 
+/// By each way in which a guard that was changed and not marked may end.
 #[test]
-fn a_change_without_a_log_record_is_counted_in_a_pool_with_a_log() {
+fn grd_2_a_page_that_was_not_marked_waits_for_the_end_of_the_log_and_is_counted() {
     let site = Site::new();
-    let (pool, _disk, _log) = logged(&site, 8, false);
+    let (pool, disk, log) = logged(&site, 8, false);
+    let file = pool.open_file("table", &create()).unwrap();
+    file.extend(2).unwrap();
+    // What is changed is logged first: the page says so.
+    let changed = |mut page: PageMut<'static, PagedFile>| {
+        fill(&mut page, log.end.fetch_add(10, Ordering::SeqCst) + 10);
+        page
+    };
+    type Way<'a> = &'a dyn Fn(PageMut<'static, PagedFile>);
+    let unwound = |page: PageMut<'static, PagedFile>| {
+        let unwinds = std::panic::AssertUnwindSafe(move || {
+            let _page = page;
+            panic!("as the test wants it");
+        });
+        std::panic::catch_unwind(unwinds).unwrap_err();
+    };
+    let ways: [Way<'_>; 4] =
+        [&drop, &|page| drop(page.downgrade()), &|page| drop(page.into_pin()), &unwound];
+    for (way, count) in ways.into_iter().zip(1..) {
+        way(changed(file.write(0).unwrap().into_owned()));
+        assert_eq!(pool.stats().pool.unlogged_changes, count);
+        assert_eq!(file.flush_file().unwrap(), 1);
+        assert_eq!((log.flushed(), disk.count(Op::Write)), (Lsn(count * 10), count as usize));
+    }
+    // Pages that were made and not read, also where nothing is put on them.
+    way_of_new_pages(&file, &log);
+    assert_eq!((file.flush_file().unwrap(), log.flushed()), (2, Lsn(60)));
+    assert_eq!(pool.stats().pool.unlogged_changes, 6);
+    assert_eq!(*log.early.lock().unwrap(), [], "[GRD-2]");
+}
+
+fn way_of_new_pages(file: &PagedFile, log: &Log) {
+    log.end.store(50, Ordering::SeqCst);
+    drop(file.init(1).unwrap());
+    log.end.store(60, Ordering::SeqCst);
+    drop(file.append().unwrap());
+}
+
+#[test]
+fn grd_2_while_the_log_does_not_say_where_it_ends_a_page_that_was_not_marked_stays() {
+    let site = Site::new();
+    let (pool, disk, log) = logged(&site, 8, false);
     let file = pool.open_file("table", &create()).unwrap();
     file.extend(1).unwrap();
-    fill(&mut file.write(0).unwrap(), 0);
-    assert_eq!(pool.stats().pool.unlogged_changes, 1);
+    log.panics.store(true, Ordering::SeqCst);
+    fill(&mut file.write(0).unwrap(), 9);
+    log.panics.store(false, Ordering::SeqCst);
+    log.refuses.store(true, Ordering::SeqCst);
+    let error = file.flush_file().unwrap_err();
+    assert!(matches!(error, Error::Log { lsn: Lsn(u64::MAX), .. }), "[GRD-2] {error}");
+    assert_eq!((read(&file, 0), disk.count(Op::Write)), (9, 0));
+    log.refuses.store(false, Ordering::SeqCst);
+    assert_eq!(file.flush_file().unwrap(), 1);
 }
 
 #[test]

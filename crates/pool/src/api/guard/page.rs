@@ -4,7 +4,8 @@
 //! without looking it up again, and without keeping others from changing it.
 //!
 //! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
-//!              [GRD-2] a page that was changed is dirty when its guard is gone
+//!              [GRD-2] a page that was changed is dirty when its guard is gone, by a change up to the end of the log if it
+//!              was not marked
 //!              [GRD-3] a guard has its file, and with that the pool, as long as it is there: a borrowed handle, or one
 //!              of its own, which goes last
 //! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
@@ -21,7 +22,6 @@ use std::ptr::{self, NonNull};
 use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::frame::{FrameIndex, Hold};
-use crate::observe::stats::PoolEvent;
 use crate::tag::{Block, Lsn};
 
 /// Keeps a page in its frame. `H` as in a [`PageRef`].
@@ -49,7 +49,7 @@ pub struct PageRef<'p, H: Borrow<PagedFile> = &'p PagedFile> {
 /// and `H` is as there.
 ///
 /// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty anyway
-/// when the guard goes, but the pool then knows of no log record to wait for. That holds for a
+/// when the guard goes, and is not written before the whole log up to then. That holds for a
 /// panic with the guard in hand, too: the pool undoes nothing.
 pub struct PageMut<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<u8>,
@@ -220,8 +220,8 @@ impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
     }
 
     /// Says that the page has been changed, by the log record at `lsn`: it is not written before
-    /// the log is durable up to there. [`Lsn::NONE`] where there is no log. Say it before letting
-    /// go, after the last change; as often as there are records.
+    /// the log is durable up to there. [`Lsn::NONE`] where there is no log, or no record of the change. Say it before
+    /// letting go, after the last change; as often as there are records.
     pub fn mark_dirty(&mut self, lsn: Lsn) {
         self.touched = false;
         self.mark(lsn);
@@ -249,11 +249,7 @@ impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
     /// [GRD-2]
     fn settle(&mut self) {
         if std::mem::take(&mut self.touched) {
-            let core = self.holder.borrow().core();
-            if core.wal.is_some() {
-                core.counters.count_pool(PoolEvent::UnloggedChanges);
-            }
-            self.mark(Lsn::NONE);
+            self.mark(self.holder.borrow().core().end_of_log());
         }
     }
 }

@@ -99,7 +99,7 @@ impl Stats {
             (
                 self.pool.unlogged_changes,
                 "unlogged change",
-                "Those pages may be written before their log: give each change its record's LSN.",
+                "Those pages wait for all of the log: give each change its record's LSN.",
             ),
         ];
         let happened = happened.into_iter().filter(|(count, ..)| *count > 0);

@@ -54,6 +54,10 @@ impl Wal for Log {
         Ok(())
     }
 
+    fn position(&self) -> Lsn {
+        Lsn(self.state.lock().unwrap().last)
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn(self.state.lock().unwrap().flushed)
     }
@@ -190,6 +194,9 @@ fn images_need_a_log_with_images_and_checksums() {
     impl Wal for Plain {
         fn flush_to(&self, _: Lsn) -> Result<(), Failure> {
             Ok(())
+        }
+        fn position(&self) -> Lsn {
+            Lsn::NONE
         }
         fn flushed(&self) -> Lsn {
             Lsn(u64::MAX)

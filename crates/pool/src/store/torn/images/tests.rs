@@ -35,6 +35,10 @@ impl Wal for Log {
         Ok(())
     }
 
+    fn position(&self) -> Lsn {
+        Lsn(self.last.load(Ordering::SeqCst))
+    }
+
     fn flushed(&self) -> Lsn {
         Lsn(self.flushed.load(Ordering::SeqCst))
     }
