@@ -301,6 +301,11 @@ pub enum Error {
         /// The failure that came first.
         first: Arc<Error>,
     },
+    /// The queue was opened by the process that this one was forked from. Nothing was done.
+    #[error(
+        "this I/O queue belongs to the process that this one was forked from; open another one after the fork"
+    )]
+    Forked,
     /// The request was submitted after [`Io::close`](crate::Io::close).
     #[error("the I/O queue was closed before this request; open a new one")]
     Closed,
@@ -326,6 +331,7 @@ impl Error {
             | Error::DirectRefused { .. }
             | Error::MixedModes { .. }
             | Error::Setting { .. }
+            | Error::Forked
             | Error::Closed => None,
         }
     }

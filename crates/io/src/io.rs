@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::answer::{Completed, Recipient, Then, TicketState};
 use crate::backend::{Backend, Report, Sink};
@@ -47,6 +47,9 @@ pub struct IoStats {
 }
 
 /// A queue of I/O requests over one backend. Cheap to clone; the last one to go drains.
+///
+/// It belongs to the process that opened it. In a child of `fork` every request ends in [`Error::Forked`], nothing is
+/// waited for, and dropping it does nothing.
 #[derive(Clone)]
 pub struct Io {
     pub(crate) shared: Arc<Shared>,
@@ -92,14 +95,7 @@ impl Io {
     }
 
     fn assemble(backend: Box<dyn Backend>, completions: Arc<Completions>, report: Report) -> Io {
-        let shared = Shared {
-            backend,
-            completions,
-            report,
-            closed: AtomicBool::new(false),
-            next_id: AtomicU64::new(0),
-        };
-        Io { shared: Arc::new(shared) }
+        Io { shared: Arc::new(Shared::new(backend, completions, report)) }
     }
 
     /// True when `other` is a handle to the same queue.
@@ -109,7 +105,7 @@ impl Io {
 
     /// Which backend this is.
     pub fn kind(&self) -> Kind {
-        self.shared.backend.kind()
+        self.shared.backend().kind()
     }
 
     /// Which backend was taken, and why the better ones were not.
@@ -121,7 +117,7 @@ impl Io {
     /// report, and what the backend has met with since, such as threads that could not be started.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.shared.report.for_users();
-        notes.extend(self.shared.backend.notes());
+        notes.extend(self.shared.backend().notes());
         notes
     }
 
@@ -140,7 +136,7 @@ impl Io {
     ///
     /// The list of leases that comes back is the request's own.
     pub fn carry_out(&self, request: Request) -> Completed {
-        match self.shared.backend.attempt() {
+        match self.shared.backend().attempt() {
             Some(attempt) => self.shared.carry_out(request, attempt),
             None => self.submit(request).wait(),
         }
@@ -203,6 +199,9 @@ impl Io {
     /// Refuses further requests with [`Error::Closed`], those of threads that wait for room
     /// included, and waits for those in flight. Nothing is read or written after it returns.
     pub fn close(&self) {
+        if self.shared.is_inherited() {
+            return;
+        }
         self.shared.closed.store(true, Ordering::SeqCst);
         self.shared.completions.room.wake_all();
         self.shared.drain();
@@ -272,7 +271,7 @@ impl fmt::Debug for Booked<'_> {
 impl fmt::Debug for Io {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Io")
-            .field("backend", &self.shared.backend)
+            .field("backend", self.shared.backend())
             .field("in_flight", &self.in_flight())
             .finish()
     }

@@ -55,6 +55,7 @@ mod memory;
 mod op;
 mod options;
 mod os_error;
+mod owner;
 mod properties;
 mod request;
 mod shared;
@@ -73,6 +74,7 @@ pub use memory::{Arena, Lease, Lender, Mapping};
 pub use op::Op;
 pub use options::{IoOptions, Prefer};
 pub use os_error::OsError;
+pub use owner::Owner;
 pub use properties::{
     Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, Hint, Preallocate, Residency,
 };

@@ -12,12 +12,15 @@ use crate::error::{Error, Part};
 use crate::file::RunningSync;
 use crate::kind::{Kind, Refusal};
 use crate::op::Op;
+use crate::owner::Owner;
 use crate::properties::CacheMode;
 use crate::request::{Request, Transfer};
 
 /// What the handles and tickets of one queue share.
 pub(crate) struct Shared {
-    pub(crate) backend: Box<dyn Backend>,
+    /// `None` only while being dropped.
+    backend: Option<Box<dyn Backend>>,
+    owner: Owner,
     pub(crate) completions: Arc<Completions>,
     pub(crate) report: Report,
     pub(crate) closed: AtomicBool,
@@ -25,6 +28,30 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        backend: Box<dyn Backend>,
+        completions: Arc<Completions>,
+        report: Report,
+    ) -> Shared {
+        Shared {
+            backend: Some(backend),
+            owner: Owner::this(),
+            completions,
+            report,
+            closed: AtomicBool::new(false),
+            next_id: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn backend(&self) -> &dyn Backend {
+        &**self.backend.as_ref().expect("taken only while being dropped")
+    }
+
+    /// Whether this process is a child of the one that opened the queue: nothing here is to be touched then.
+    pub(crate) fn is_inherited(&self) -> bool {
+        !self.owner.is_this()
+    }
+
     /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number. Of the places `booked`
     /// it takes one, if it needs one and there are any.
     pub(crate) fn accept(
@@ -99,6 +126,9 @@ impl Shared {
         batch: &mut Vec<Transfer>,
         booked: &mut usize,
     ) -> Result<Admitted, Error> {
+        if self.is_inherited() {
+            return Err(Error::Forked);
+        }
         self.check_open()?;
         self.check_served(request)?;
         check(request, len)?;
@@ -112,7 +142,7 @@ impl Shared {
         // Again, now that the place is booked: a closing thread has either seen this place taken
         // and waits for it, or has closed the queue before this look.
         let sync = self.check_open().and_then(|()| {
-            let by_kernel = matches!(self.backend.kind(), Kind::Uring | Kind::Aio);
+            let by_kernel = matches!(self.backend().kind(), Kind::Uring | Kind::Aio);
             let syncs = !request.op.moves_data();
             (syncs && by_kernel).then(|| request.file.begin_sync()).transpose()
         });
@@ -128,7 +158,7 @@ impl Shared {
 
     /// Refuses files of a cache mode that the backend does not serve.
     pub(crate) fn check_served(&self, request: &Request) -> Result<(), Error> {
-        let backend = self.backend.kind();
+        let backend = self.backend().kind();
         if backend.serves(request.file.cache_mode()) {
             return Ok(());
         }
@@ -153,8 +183,8 @@ impl Shared {
         if batch.is_empty() {
             return;
         }
-        self.backend.start(batch);
-        if self.backend.kind() == Kind::Sync {
+        self.backend().start(batch);
+        if self.backend().kind() == Kind::Sync {
             // What `sync` was given runs when somebody drives. Threads that came before it was
             // there, and found nothing to carry out, sleep.
             self.completions.room.wake_one();
@@ -163,15 +193,15 @@ impl Shared {
         }
     }
 
-    /// Sleeps or drives until `satisfied`, see the module's documentation.
+    /// Sleeps or drives until `satisfied`, see the module's documentation. Returns at once in a child of the process.
     pub(crate) fn wait_until(&self, id: Option<u64>, satisfied: &dyn Fn() -> bool) {
-        if satisfied() {
+        if satisfied() || self.is_inherited() {
             return;
         }
         let registered = self.completions.sleepers.register();
         let mut self_driven = false;
         while !satisfied() {
-            match self.backend.drive(&Want { id, satisfied, block: true }) {
+            match self.backend().drive(&Want { id, satisfied, block: true }) {
                 Driven::Progress => {}
                 Driven::SelfDriven => {
                     self_driven = true;
@@ -189,12 +219,18 @@ impl Shared {
 
     /// Hands out what has finished already, without sleeping.
     pub(crate) fn poll(&self, id: Option<u64>) {
-        self.backend.drive(&Want { id, satisfied: &|| false, block: false });
+        if self.is_inherited() {
+            return;
+        }
+        self.backend().drive(&Want { id, satisfied: &|| false, block: false });
         // A thread that tried to drive meanwhile was told that another thread does, and went to sleep.
         self.completions.sleepers.wake_one();
     }
 
     pub(crate) fn drain(&self) {
+        if self.is_inherited() {
+            return;
+        }
         let _registered = self.completions.drained.register();
         self.wait_until(None, &|| self.completions.in_flight() == 0);
     }
@@ -202,6 +238,10 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            // Its threads, its rings and its requests are the parent's.
+            return std::mem::forget(self.backend.take());
+        }
         self.drain();
         assert_eq!(self.completions.in_flight(), 0, "[IO-1] requests were left unanswered");
     }
@@ -209,7 +249,7 @@ impl Drop for Shared {
 
 impl fmt::Debug for Shared {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Shared").field("backend", &self.backend).finish_non_exhaustive()
+        out.debug_struct("Shared").field("backend", self.backend()).finish_non_exhaustive()
     }
 }
 

@@ -9,6 +9,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::answer::{Completed, TicketState};
+use crate::error::Error;
 use crate::shared::Shared;
 
 /// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
@@ -24,9 +25,13 @@ impl Ticket {
         Ticket { io, id, state }
     }
 
-    /// Waits for the request to end.
+    /// Waits for the request to end. In a child of the process that submitted it, it does not ([`Error::Forked`]), and
+    /// its leases do not come back.
     pub fn wait(self) -> Completed {
         if !self.is_done() {
+            if self.io.is_inherited() {
+                return Completed { leases: Vec::new(), result: Err(Error::Forked) };
+            }
             self.state.expect_answer();
             self.io.wait_until(Some(self.id), &|| self.state.is_done());
         }

@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use forebay_io::{Arena, Io};
+use forebay_io::{Arena, Io, Owner};
 
 use crate::api::options::ReadaheadStrategy;
 use crate::cache::Cache;
 use crate::cache::frame::FrameMemory;
 use crate::clock::Clock;
+use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
@@ -48,12 +49,19 @@ pub(crate) struct Core {
     /// The queue of the checkpoints of several tablespaces, on which one thread can wait for any of them;
     /// `None` where there is one tablespace, or some have queues of their own.
     pub(crate) checkpoint_queue: Option<Io>,
+    /// The process that built the pool.
+    pub(crate) owner: Owner,
 }
 
 impl Core {
     #[inline]
     pub(crate) fn page_bytes(&self) -> usize {
         self.memory.page_bytes()
+    }
+
+    /// Refuses in a child that was forked from the process that built the pool.
+    pub(crate) fn check_owner(&self) -> Result<(), Error> {
+        if self.owner.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
 
     /// Takes in what has been read ahead by now.

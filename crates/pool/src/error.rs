@@ -235,6 +235,12 @@ pub enum Error {
         /// The reason, with its line.
         why: String,
     },
+    /// The pool was built by the process that this one was forked from. Nothing was done.
+    #[error(
+        "the pool belongs to the process that this one was forked from; build one in this process, for other \
+         directories, or let the parent do it"
+    )]
+    Forked,
     /// The pool was closed.
     #[error("the pool was closed; build another one")]
     Closed,
@@ -337,6 +343,7 @@ impl Error {
             | Error::Unchosen { .. }
             | Error::Setting { .. }
             | Error::Profile { .. }
+            | Error::Forked
             | Error::Closed
             | Error::NoTablespace { .. }
             | Error::ReadOnly { .. }
@@ -375,6 +382,7 @@ fn of_io(error: &forebay_io::Error) -> ErrorKind {
         | Io::Setting { .. }
         | Io::Unavailable { .. }
         | Io::Unsupported { .. }
+        | Io::Forked
         | Io::Closed => ErrorKind::Usage,
         _ => ErrorKind::Device,
     }

@@ -638,6 +638,17 @@
 //! The pool itself holds no latch while it writes a page: a page on its way out can be read and
 //! changed.
 //!
+//! # Children
+//!
+//! A pool belongs to the process that built it. In a child of `fork` none of its threads run, its locks are as some thread
+//! of the parent held them, and its queues are the parent's. So there everything that needs the disk, or would change a
+//! file, is [`Error::Forked`]; [`prefetch`](PagedFile::prefetch) does nothing; and dropping the pool, its files and its guards
+//! does nothing to the parent, its files or its lock on the directory. Pages that are in memory can be read, as they were when
+//! the child was made; what it changes in one stays its own. A child may build a pool of its own, for other directories.
+//!
+//! The parent's lock on its directories is not free before the child has executed another program, or has ended: it has a
+//! copy of the lock's descriptor. A child made by clone(2) itself, past the C library's `fork`, is not noticed.
+//!
 //! # Tuning
 //!
 //! - [`memory`](PoolBuilder::memory) is 128 MiB unless said otherwise, for pages alone; see

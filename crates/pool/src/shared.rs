@@ -5,6 +5,7 @@
 //! threads, and in the middle of taking in what a queue has ended.
 //!
 //! Invariants:  [END-1] a pool is not ended by a waker's caller, but by a thread of its own then
+//!              [END-2] in a child of the process that built it, the end of a pool does nothing
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -91,6 +92,14 @@ impl Core {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.core.check_owner().is_err() {
+            // [END-2] Its threads are not here, its queues are the parent's, and to unlock a directory would unlock it for
+            // the parent. Past the locks, which threads of the parent may have had.
+            let cleaner = self.cleaner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+            let checkpointer = self.checkpointer.get_mut().unwrap_or_else(PoisonError::into_inner);
+            std::mem::forget((Arc::clone(&self.core), cleaner, checkpointer.take()));
+            return;
+        }
         let (core, threads) = (Arc::clone(&self.core), self.take_threads());
         let is_panicking = thread::panicking();
         let end = move || {

@@ -17,6 +17,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("io", "forebay_io"),
     ("io", "conformance"),
     ("pool", "pool"),
+    ("pool", "process"),
     ("pool", "kv"),
     ("pool", "kill"),
     ("pool", "stress"),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_io::{CacheMode, Io, IoOptions, Prefer};
+use forebay_io::{CacheMode, Io, IoOptions, Owner, Prefer};
 
 use crate::api::options::{FileDefaults, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
@@ -332,6 +332,7 @@ impl PoolBuilder {
             checkpoints: Arc::new(RequestQueue::new(Arc::clone(&clock))),
             redo: RedoPoint::new(),
             checkpoint_queue,
+            owner: Owner::this(),
             clock,
             counters: Counters::new(),
             combine_pages: combine_bytes / page_bytes,

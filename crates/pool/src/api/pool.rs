@@ -29,6 +29,8 @@ use crate::writeback::checkpoint::{
 ///
 /// When the last handle to it and to its files goes, what is dirty is written (not synced), with
 /// nobody to tell if that fails. [`BufferPool::close`] tells.
+///
+/// It belongs to the process that built it: see [Children](crate#children).
 #[derive(Clone)]
 pub struct BufferPool {
     pool: Arc<Pool>,
@@ -62,6 +64,7 @@ impl BufferPool {
     /// its name is durable.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
+        core.check_owner()?;
         let (number, space) = self.space(options.tablespace.as_deref())?;
         let (mut options, defaults) = (options.clone(), &self.pool.files);
         options.codec = options.codec.or_else(|| defaults.codec.clone());
@@ -111,6 +114,7 @@ impl BufferPool {
     /// # Errors
     /// The first one. What could not be written stays dirty; what could is written and synced.
     pub fn flush_and_sync(&self) -> Result<u64, Error> {
+        self.core().check_owner()?;
         self.core().write_all(true)
     }
 
@@ -161,6 +165,7 @@ impl BufferPool {
     /// # Errors
     /// [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only.
     pub fn start_checkpoint(&self, options: CheckpointOptions) -> Result<Checkpoint, Error> {
+        self.core().check_owner()?;
         let spaces = &self.core().spaces;
         if spaces.iter().all(|space| space.read_only) {
             return Err(Error::ReadOnly { file: spaces[0].directory.as_path().into() });
@@ -185,8 +190,10 @@ impl BufferPool {
     /// the `sync` backend it carries one request out.
     pub fn drive(&self) {
         let core = self.core();
-        core.poll();
-        core.help_tasks();
+        if core.check_owner().is_ok() {
+            core.poll();
+            core.help_tasks();
+        }
     }
 
     /// Makes the memory for pages `memory` large, rounded down to whole pages: as much as [`PoolBuilder::memory_max`] at
@@ -209,6 +216,7 @@ impl BufferPool {
     /// [`Error::MemoryInUse`] when pages stayed pinned, or busy with I/O; else what kept a dirty page from being written.
     pub fn set_memory(&self, memory: impl Into<Size>) -> Result<u64, Error> {
         let (core, page_bytes) = (self.core(), self.page_bytes() as u64);
+        core.check_owner()?;
         let frames = frames_of("memory", memory.into().bytes("memory")?, page_bytes)?;
         let most = core.cache.frames.most() as u64;
         if frames > most {

@@ -27,6 +27,8 @@ use std::sync::Arc;
 
 use super::table::PageTable;
 use crate::error::{Error, Fate};
+use forebay_io::Owner;
+
 use crate::observe::stats::FileCounts;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, lock};
 use crate::tag::{Block, FileId, PageTag};
@@ -50,6 +52,7 @@ pub(crate) struct CachedFile {
     refreshed: AtomicBool,
     /// The right to change the file's size or its fate.
     resize: Mutex<()>,
+    owner: Owner,
 }
 
 impl CachedFile {
@@ -57,7 +60,8 @@ impl CachedFile {
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
-        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize: Mutex::new(()) }
+        let (resize, owner) = (Mutex::new(()), Owner::this());
+        CachedFile { id, path, table, counts, blocks, fate, refreshed, resize, owner }
     }
 
     #[inline]
@@ -107,7 +111,12 @@ impl CachedFile {
         Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
     }
 
-    /// Refuses a file that is gone. Waits for what comes of a close that is under way.
+    /// Refuses in a child that was forked from the process that has the file open.
+    pub(crate) fn check_owner(&self) -> Result<(), Error> {
+        if self.owner.is_this() { Ok(()) } else { Err(Error::Forked) }
+    }
+
+    /// Refuses a file that is gone, and one of another process. Waits for what comes of a close that is under way.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         loop {
             match self.check_open_now() {
@@ -119,6 +128,9 @@ impl CachedFile {
 
     /// As [`CachedFile::check_open`], and never waits; `None` while the file is being closed ([RSZ-2]).
     pub(crate) fn check_open_now(&self) -> Option<Result<(), Error>> {
+        if let Err(forked) = self.check_owner() {
+            return Some(Err(forked));
+        }
         match self.fate.load(Ordering::SeqCst) {
             OPEN => Some(Ok(())),
             CLOSING => None,

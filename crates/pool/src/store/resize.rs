@@ -11,13 +11,20 @@ use crate::cache::frame::FrameIndex;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
+use crate::sync::MutexGuard;
 use crate::tag::Block;
 
 impl FileCore {
+    /// Waits for the right to resize the file. A child of the process would wait for a thread that it has not got.
+    fn right_to_resize(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        self.check_owner()?;
+        Ok(self.resizing())
+    }
+
     /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_writable()?;
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         let blocks = self.lengthen(count)?;
         self.set_blocks(blocks.end.into());
         Ok(blocks)
@@ -31,10 +38,11 @@ impl FileCore {
         strategy: &AccessStrategy,
     ) -> Result<(Block, FrameIndex), Error> {
         self.check_writable()?;
+        self.check_owner()?;
         loop {
             // Before anything else: without one there is nothing to take back, and with it nothing more to wait for.
             let allocated = core.cache.allocate(core, strategy)?;
-            let _right = self.resizing();
+            let _right = self.right_to_resize()?;
             let block = self.lengthen(1)?.start;
             match core.cache.append(core, self, block, allocated, strategy) {
                 Some(frame) => return Ok((block, frame)),
@@ -63,7 +71,7 @@ impl FileCore {
     /// Makes the file `blocks` blocks long, if it is longer.
     pub(crate) fn truncate(&self, core: &Core, blocks: Block) -> Result<(), Error> {
         self.check_writable()?;
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         self.check_open()?;
         self.space.check_sound()?;
         if blocks >= self.blocks() {
@@ -95,7 +103,7 @@ impl FileCore {
         if self.segments.check_cut().is_ok() {
             return Ok(());
         }
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         self.check_open()?;
         self.space.check_sound()?;
         self.finish_cut()
@@ -113,7 +121,7 @@ impl FileCore {
                         .to_owned(),
             });
         }
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         self.check_open()?;
         let blocks = self.segments.open_again()?.min(BLOCKS_MAX);
         core.cache.refresh(core, self, blocks);
@@ -123,7 +131,7 @@ impl FileCore {
     /// Takes the file out of the pool and off the disk.
     pub(crate) fn drop_file(&self, core: &Core) -> Result<(), Error> {
         self.check_writable()?;
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         self.check_open()?;
         core.cache.drop_pages(core, self);
         core.files.forget(self, || self.space.latched(self.segments.remove()))
@@ -131,7 +139,7 @@ impl FileCore {
 
     /// Closes the file, which has been written and synced: takes its pages out of the pool.
     pub(crate) fn close(&self, core: &Core) -> Result<(), Error> {
-        let _right = self.resizing();
+        let _right = self.right_to_resize()?;
         self.check_open()?;
         self.finish_cut()?;
         core.cache.evict_all(core, self)?;

@@ -137,6 +137,7 @@ impl<'f> Acquire<'f> {
     fn try_acquire(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         let strategy = how.strategy;
+        file.check_owner()?;
         for _ in 0..LOOKS_MAX {
             if self.held.is_some() {
                 match self.poll_held(waker)? {

@@ -6,13 +6,18 @@
 
 mod descriptors;
 mod file_size;
+mod fork;
 
 use std::env;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use forebay::{BufferPool, Checksum, FileOptions, Lsn, PagedFile, PoolBuilder, TornPages};
+use forebay::{
+    BufferPool, Checksum, FileOptions, Lsn, PagedFile, PoolBuilder, Tablespace, TornPages,
+};
 
 /// Set in a process that is a test's own.
 const ALONE: &str = "FOREBAY_TEST_ALONE";
@@ -36,9 +41,13 @@ fn alone(body: impl FnOnce()) {
 }
 
 fn builder(directory: &Path) -> PoolBuilder {
+    with(Tablespace::new("main", directory))
+}
+
+fn with(tablespace: Tablespace) -> PoolBuilder {
     let sums = Checksum::Crc32c { offset: 0 };
     let builder = BufferPool::builder().checksum(sums).torn_pages(TornPages::Unprotected);
-    builder.frames(64).page_size(PAGE).directory(directory)
+    builder.frames(64).page_size(PAGE).tablespace(tablespace)
 }
 
 /// A file of one page, in which `byte` is written and not flushed.
@@ -60,4 +69,16 @@ fn set(file: &PagedFile, byte: u8) {
 /// What the page on disk says.
 fn on_disk(file: &PagedFile) -> u8 {
     std::fs::read(file.path()).unwrap()[100]
+}
+
+/// Notes what cannot be tried here where skips are counted.
+fn skip(test: &str, reason: &str) {
+    let line = format!("process: {test}: {}\n", reason.replace('\n', " "));
+    eprint!("skipped: {line}");
+    let Some(path) = env::var_os("FOREBAY_SKIPS") else {
+        return;
+    };
+    let opened = OpenOptions::new().create(true).append(true).open(path);
+    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    noted.expect("FOREBAY_SKIPS should name a file that can be written");
 }

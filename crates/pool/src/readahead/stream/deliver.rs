@@ -127,6 +127,9 @@ where
         if let Some(place) = ready() {
             return place;
         }
+        if self.handle.file().check_owner().is_err() {
+            return 0;
+        }
         // What this stream's own queue carries ends as it is driven, and wakes this thread, by whichever thread it is driven.
         // A read of another stream's queue is waited for only where there is none of those: that queue
         // has to be driven then, and nobody else may be doing it.
@@ -228,6 +231,10 @@ where
 
     fn wait_for(&mut self, frame: FrameIndex) {
         let core = self.handle.core();
+        if core.check_owner().is_err() {
+            // What was on its way comes to the parent only.
+            return;
+        }
         let start = core.clock.now();
         while self.known.is_some() && self.waits_beside(frame) {}
         core.cache.wait_read(&**core, self.handle.file(), frame);

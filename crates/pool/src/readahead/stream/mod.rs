@@ -272,6 +272,7 @@ impl Plan {
     }
 
     fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
+        handle.file().check_owner()?;
         let queue = handle.file().space.queue_of(options.backend.unwrap_or_default())?;
         let mut plan = Plan { queue, ..self };
         if let (Some(_), Policy::Adaptive(adaptive)) = (options.backend, &mut plan.policy) {

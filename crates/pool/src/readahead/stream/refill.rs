@@ -169,7 +169,8 @@ where
         let limits = self.limits();
         requests(file, &mut self.wanted, limits, &mut self.runs);
 
-        let mode = self.choose();
+        // In a child of the process nothing can be asked for.
+        let mode = if file.check_owner().is_ok() { self.choose() } else { ReadMode::Plain };
         let submitted = match mode {
             ReadMode::Plain => {
                 self.runs.clear();

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use forebay_io::Owner;
+
 use super::report::{CheckpointReport, Phase, Progress, Trigger};
 use crate::api::options::CheckpointOptions;
 use crate::clock::Clock;
@@ -65,6 +67,7 @@ pub(crate) struct RequestQueue {
     /// By the pool's clock, in nanoseconds.
     started: AtomicU64,
     clock: Arc<dyn Clock>,
+    owner: Owner,
 }
 
 /// Why the checkpoint thread was woken.
@@ -90,6 +93,7 @@ impl RequestQueue {
             files_synced: AtomicU64::new(0),
             started: AtomicU64::new(0),
             clock,
+            owner: Owner::this(),
         }
     }
 
@@ -363,6 +367,9 @@ impl Checkpoint {
     /// # Errors
     /// As [`BufferPool::checkpoint`](crate::BufferPool::checkpoint).
     pub fn wait(&self) -> Result<CheckpointReport, Error> {
+        if !self.checkpoints.owner.is_this() {
+            return Err(Error::Forked);
+        }
         let answer = self.outcome.answer.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.outcome.ended.wait_while(answer, |answer| answer.is_none());
         let answer = ended.unwrap_or_else(PoisonError::into_inner);

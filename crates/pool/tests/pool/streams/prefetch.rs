@@ -139,6 +139,8 @@ fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
         pool.view().iter().map(|frame| frame.pins).sum::<u64>()
     });
     assert!(pins.max() >= Some(2), "[BUD-1] none but the caller's own");
+    // Or a close on a busy machine gives up before it has read what was prefetched.
+    main.io().drain();
     pool.close().unwrap();
 }
 
