@@ -13,6 +13,9 @@
 /// The start of page 1, before its b-tree.
 pub(crate) const HEADER: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// Where it is zero, in all formats so far. What encrypts the rest of a file may leave its first bytes as they are, so that
+/// programs know what it is (SQLCipher's `cipher_plaintext_header_size`).
+const RESERVED: std::ops::Range<usize> = 72..92;
 /// What a page has at least for its content.
 const USABLE_MIN: u32 = 480;
 /// Columns of an index's records, at most: all cells of a hostile page may be one record, of columns without end.
@@ -31,7 +34,7 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// From the first 100 bytes of a file; `None` if they are not SQLite's.
     pub(crate) fn read(header: &[u8]) -> Option<Geometry> {
-        if header.get(..16)? != MAGIC {
+        if header.get(..16)? != MAGIC || header.get(RESERVED)?.iter().any(|byte| *byte != 0) {
             return None;
         }
         let page_size = match u16_at(header, 16)? {
@@ -383,11 +386,18 @@ mod tests {
             ([2, 0], 33, None),
             ([1, 0], 0, None),
             ([0x10, 1], 0, None),
+            ([0x10, 0], 0, Some((4096, 4096))),
         ] {
             header[16..18].copy_from_slice(&size);
             header[20] = reserved;
             let geometry = Geometry::read(&header);
             assert_eq!(geometry.map(|it| (it.page_size, it.usable)), expected);
+        }
+        assert!(Geometry::read(&header).is_some());
+        for encrypted in RESERVED {
+            header[encrypted] = 1;
+            assert_eq!(Geometry::read(&header), None, "byte {encrypted}");
+            header[encrypted] = 0;
         }
         header[3] ^= 1;
         assert_eq!(Geometry::read(&header), None);
