@@ -10,10 +10,14 @@ use std::ptr;
 
 pub(crate) const OK: c_int = 0;
 pub(crate) const ERROR: c_int = 1;
+pub(crate) const ABORT: c_int = 4;
+pub(crate) const NOMEM: c_int = 7;
+pub(crate) const READONLY: c_int = 8;
 /// The library that holds the entry point is never unloaded: its VFS outlives the connection.
 pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
-pub(crate) const NOTFOUND: c_int = 12;
 pub(crate) const IOERR: c_int = 10;
+pub(crate) const NOTFOUND: c_int = 12;
+pub(crate) const CANTOPEN: c_int = 14;
 pub(crate) const OPEN_URI: c_int = 0x40;
 pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const FCNTL_VFSNAME: c_int = 12;
@@ -103,6 +107,9 @@ pub type Print = unsafe extern "C" fn(*const c_char, ...) -> *mut c_char;
 /// `sqlite3_uri_parameter`.
 pub type UriParameter = unsafe extern "C" fn(*const c_char, *const c_char) -> *const c_char;
 
+/// `sqlite3_log`.
+pub type Log = unsafe extern "C" fn(c_int, *const c_char, ...);
+
 /// The functions of SQLite that we call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Functions {
@@ -110,6 +117,7 @@ pub(crate) struct Functions {
     pub(crate) register: Register,
     pub(crate) print: Print,
     pub(crate) uri_parameter: UriParameter,
+    pub(crate) log: Log,
 }
 
 /// `sqlite3_vtab`: the front of what a module keeps for a table.
@@ -193,7 +201,7 @@ type CreateModule =
 type FileControl = unsafe extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void) -> c_int;
 
 /// `sqlite3_api_routines`, which a loaded extension is handed: as far as we use it, by the functions' positions. Builds
-/// without virtual tables have null for theirs.
+/// without virtual tables have null for theirs. Up to `print`, all versions have it; what follows ends earlier before 3.8.7.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Routines {
@@ -203,7 +211,9 @@ pub struct Routines {
     pub(crate) declare_vtab: Option<unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int>,
     _before_exec: [*const c_void; 4],
     pub(crate) exec: Exec,
-    _before_mprintf: [*const c_void; 13],
+    _before_libversion_number: [*const c_void; 11],
+    pub(crate) version: unsafe extern "C" fn() -> c_int,
+    _before_mprintf: [*const c_void; 1],
     pub(crate) print: Print,
     _before_result_int64: [*const c_void; 13],
     pub(crate) result_int64: unsafe extern "C" fn(*mut Context, i64),
@@ -215,7 +225,9 @@ pub struct Routines {
     _before_vfs_find: [*const c_void; 13],
     pub(crate) find: Find,
     pub(crate) register: Register,
-    _before_uri_parameter: [*const c_void; 46],
+    _before_log: [*const c_void; 24],
+    pub(crate) log: Log,
+    _before_uri_parameter: [*const c_void; 21],
     pub(crate) uri_parameter: UriParameter,
     _before_auto_extension: [*const c_void; 2],
     pub(crate) auto_extension: unsafe extern "C" fn(Option<Anything>) -> c_int,

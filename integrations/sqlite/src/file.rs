@@ -2,16 +2,21 @@
 //! in the memory that SQLite provides. Reads are told to a `Reader`, when they have ended well.
 //!
 //! Concurrency: SQLite calls a file's methods from one thread at a time.
-//! Failure:     the wrapped file's results are returned as they are. A panic of the reader's is caught, and ends it.
+//! Failure:     the wrapped file's results are returned as they are. A panic of the reader's is caught, and ends it;
+//!              where memory is refused to it, look-ahead ends for the file, which `sqlite3_log` is given to know.
 
 #![expect(unsafe_code, reason = "SQLite calls a file through C pointers")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::abi::{ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, IOERR, IoMethods, NOTFOUND, OK};
+use crate::abi::{
+    CANTOPEN, ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, IOERR, IoMethods, NOMEM, NOTFOUND, OK,
+    READONLY,
+};
 use crate::hint::Descriptor;
+use crate::memory::{Line, NoMemory, boxed};
 use crate::reader::{Reader, Settings};
 use crate::tally::Counts;
 use crate::vfs::Shim;
@@ -19,6 +24,9 @@ use crate::wal::REGION;
 
 /// Asks a file of ours for its counts, in a `Report`. SQLite's own numbers are small, and those below 100 are its.
 pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
+
+/// Names of our pragmas begin so.
+const PREFIX: &str = "forebay_";
 
 /// The answer to `FCNTL_COUNTS`.
 #[derive(Debug)]
@@ -41,6 +49,8 @@ impl Report {
 struct Head {
     file: File,
     shim: &'static Shim,
+    /// What it was opened by, which SQLite keeps until it is closed.
+    name: *const c_char,
     /// None where nothing can be asked for, and after a panic.
     reader: Option<Box<Reader>>,
 }
@@ -62,16 +72,42 @@ pub(crate) unsafe fn begin(file: *mut File) -> *mut File {
     }
 }
 
+/// The settings among a name's URI parameters. A value that is not right is logged, and SQLite's result code returned.
+///
+/// # Safety
+/// `name` was given to xOpen with SQLITE_OPEN_URI.
+pub(crate) unsafe fn settings(shim: &Shim, name: *const c_char) -> Result<Settings, c_int> {
+    let mut settings = Settings::new();
+    for setting in Settings::NAMES {
+        // SAFETY: SQLite's contract for such a name; a value that is there is a string.
+        unsafe {
+            let value = (shim.functions.uri_parameter)(name, setting.as_ptr());
+            if value.is_null() {
+                continue;
+            }
+            // Other text than UTF-8 is not right for any of them.
+            let text = CStr::from_ptr(value).to_str().unwrap_or_default();
+            if let Err(why) = settings.set(setting.to_str().unwrap_or_default(), text) {
+                let format = c"forebay: %s=%s in the URI of %s: %.*s";
+                let (why, size) = (why.as_ptr(), why.len() as c_int);
+                let (setting, log) = (setting.as_ptr(), shim.functions.log);
+                log(CANTOPEN, format.as_ptr(), setting, value, name, size, why);
+                return Err(CANTOPEN);
+            }
+        }
+    }
+    Ok(settings)
+}
+
 /// The wrapped VFS has opened its file, or not: SQLite closes whatever has methods.
 ///
 /// # Safety
-/// `file` was prepared by `begin`, and the wrapped VFS's open has returned `result` for `name`, behind which lie URI
-/// parameters if `has_parameters`.
+/// `file` was prepared by `begin`, and the wrapped VFS's open has returned `result` for `name`.
 pub(crate) unsafe fn opened(
     file: *mut File,
     shim: &'static Shim,
     name: *const c_char,
-    has_parameters: bool,
+    settings: Settings,
     result: c_int,
 ) {
     // SAFETY: the memory is ours (contract above); a file with methods has a version in them.
@@ -82,27 +118,40 @@ pub(crate) unsafe fn opened(
             return;
         }
         // SQLite takes shared memory that is there as leave to write a log, whatever the version.
-        let methods = match (*methods).version {
-            ..2 => &METHODS[0],
-            _ if (*methods).shm_map.is_none() => &METHODS[0],
-            2 => &METHODS[1],
-            _ => &METHODS[2],
+        let methods = match ((*methods).version, (*methods).shm_map) {
+            (..2, _) | (2, None) => &METHODS[0],
+            (2, Some(_)) => &METHODS[1],
+            (_, Some(_)) => &METHODS[2],
+            (_, None) => &METHODS[3],
         };
-        let path = CStr::from_ptr(name);
-        let descriptor = if result == OK { Descriptor::find(real, shim.base, path) } else { None };
-        let reader = descriptor.map(|descriptor| {
-            let mut settings = Settings::new();
-            for setting in Settings::NAMES.into_iter().filter(|_| has_parameters) {
-                let Ok(setting_name) = CString::new(setting) else { continue };
-                let value = (shim.functions.uri_parameter)(name, setting_name.as_ptr());
-                if !value.is_null() {
-                    // A value that is not right leaves the default: to refuse to open would be worse.
-                    let _ = settings.set(setting, &CStr::from_ptr(value).to_string_lossy());
-                }
+        let head = Head { file: File { methods }, shim, name, reader: None };
+        file.cast::<Head>().write(head);
+        if result == OK {
+            let made = catch_unwind(|| {
+                let path = CStr::from_ptr(name);
+                let Some(descriptor) = Descriptor::find(real, shim.base, path) else {
+                    return Ok(None);
+                };
+                boxed(Reader::new(descriptor, settings)).map(Some)
+            });
+            match made {
+                Ok(Ok(reader)) => (*file.cast::<Head>()).reader = reader,
+                Ok(Err(NoMemory)) => log_no_memory(file),
+                Err(_) => {}
             }
-            Box::new(Reader::new(descriptor, settings))
-        });
-        file.cast::<Head>().write(Head { file: File { methods }, shim, reader });
+        }
+    }
+}
+
+/// # Safety
+/// `file` has a head.
+unsafe fn log_no_memory(file: *const File) {
+    // SAFETY: as above; the name is a string until the file is closed.
+    unsafe {
+        let Head { shim, name, .. } = &*file.cast::<Head>();
+        let format =
+            c"forebay: there is no memory to look ahead in %s: it is read as without forebay";
+        (shim.functions.log)(NOMEM, format.as_ptr(), *name);
     }
 }
 
@@ -155,19 +204,39 @@ pass_on! {
     unfetch = unfetch(offset: i64, page: *mut c_void) -> c_int, or OK;
 }
 
-/// Tells the reader something; one that panics is told nothing more.
+/// Calls the reader, if there is one, for the last time if it panics.
 ///
 /// # Safety
 /// SQLite has called with this file, so its head is there and nobody else uses it.
-unsafe fn tell<T>(file: *mut File, what: impl FnOnce(&mut Reader) -> T) -> Option<T> {
+unsafe fn with_reader<T>(
+    file: *mut File,
+    call: impl FnOnce(&mut Reader) -> Result<T, NoMemory>,
+) -> Result<Option<T>, NoMemory> {
     // SAFETY: as above.
     let reader = unsafe { &mut (*file.cast::<Head>()).reader };
-    let told = reader.as_mut()?;
-    let answer = catch_unwind(AssertUnwindSafe(|| what(told)));
-    if answer.is_err() {
-        *reader = None;
+    let Some(called) = reader else { return Ok(None) };
+    let answer = catch_unwind(AssertUnwindSafe(|| call(called).inspect_err(|_| called.give_up())));
+    match answer {
+        Ok(Ok(answer)) => Ok(Some(answer)),
+        Ok(Err(NoMemory)) => {
+            // SAFETY: as above.
+            unsafe { log_no_memory(file) };
+            Err(NoMemory)
+        }
+        Err(_) => {
+            *reader = None;
+            Ok(None)
+        }
     }
-    answer.ok()
+}
+
+/// Tells the reader of what goes on whether it can follow or not.
+///
+/// # Safety
+/// As for `with_reader`.
+unsafe fn tell(file: *mut File, call: impl FnOnce(&mut Reader) -> Result<(), NoMemory>) {
+    // SAFETY: as above.
+    let _ = unsafe { with_reader(file, call) };
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
@@ -182,17 +251,17 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, size: c_int, offset: i64) -> c_int {
     // SAFETY: SQLite calls it with a file that is open, and `size` bytes that have been read when it went well.
     unsafe {
-        let Some(reader) = &mut (*file.cast::<Head>()).reader else {
-            return read_real(file, into, size, offset);
-        };
-        let began = reader.begins();
+        let began = with_reader(file, |reader| Ok(reader.begins())).ok().flatten();
         let result = read_real(file, into, size, offset);
         if result == OK && size > 0 {
             let bytes = std::slice::from_raw_parts(into.cast::<u8>(), size as usize);
-            match began {
-                None => reader.passed(offset, bytes),
-                Some(began) => _ = tell(file, |reader| reader.ended(began, offset, bytes)),
-            }
+            tell(file, |reader| match began.flatten() {
+                Some(began) => reader.ended(began, offset, bytes),
+                None => {
+                    reader.passed(offset, bytes);
+                    Ok(())
+                }
+            });
         }
         result
     }
@@ -206,7 +275,10 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite calls it with a file that is open.
     unsafe {
-        tell(file, |reader| reader.written(offset, size as usize));
+        tell(file, |reader| {
+            reader.written(offset, size as usize);
+            Ok(())
+        });
         write_real(file, from, size, offset)
     }
 }
@@ -214,7 +286,10 @@ unsafe extern "C" fn write(
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     // SAFETY: SQLite calls it with a file that is open.
     unsafe {
-        tell(file, Reader::cut);
+        tell(file, |reader| {
+            reader.forget();
+            Ok(())
+        });
         truncate_real(file, size)
     }
 }
@@ -230,8 +305,17 @@ unsafe extern "C" fn shm_map(
     // file's end.
     unsafe {
         let result = shm_map_real(file, region, size, extend, out);
-        if result == OK && size as usize == REGION && !(*out).is_null() {
-            tell(file, |reader| reader.wal.mapped(region as usize, *out));
+        match result {
+            // Who may not write the shared memory is given it as read-only.
+            OK | READONLY if size as usize == REGION && !(*out).is_null() => {
+                tell(file, |reader| reader.wal.mapped(region as usize, *out));
+            }
+            OK => {}
+            // It is not there, or not to be relied on, and SQLite reads the log instead: nothing says what has changed.
+            _ => tell(file, |reader| {
+                reader.forget();
+                Ok(())
+            }),
         }
         result
     }
@@ -240,7 +324,10 @@ unsafe extern "C" fn shm_map(
 unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
     // SAFETY: SQLite calls it with a file that is open.
     unsafe {
-        tell(file, |reader| reader.wal.unmapped());
+        tell(file, |reader| {
+            reader.wal.unmapped();
+            Ok(())
+        });
         shm_unmap_real(file, delete)
     }
 }
@@ -261,8 +348,13 @@ unsafe extern "C" fn file_control(
         }
         if operation == FCNTL_COUNTS && *argument.cast::<*const IoMethods>() == METHODS.as_ptr() {
             let report = &mut *argument.cast::<Report>();
-            report.trees = tell(file, Reader::by_tree).unwrap_or_default();
-            return OK;
+            return match with_reader(file, Reader::by_tree) {
+                Ok(trees) => {
+                    report.trees = trees.unwrap_or_default();
+                    OK
+                }
+                Err(NoMemory) => NOMEM,
+            };
         }
         let result = control(file, operation, argument);
         if operation == FCNTL_VFSNAME && result == OK {
@@ -282,19 +374,23 @@ unsafe fn pragma(file: *mut File, strings: *mut [*mut c_char; 3]) -> Option<c_in
     // SAFETY: SQLite's contract: the name is a string, the value is one or null.
     let (name, value) = unsafe {
         let [_, name, value] = *strings;
-        let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy());
-        (CStr::from_ptr(name).to_str().ok()?.to_ascii_lowercase(), value)
+        let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_str().unwrap_or_default());
+        (CStr::from_ptr(name).to_str().ok()?, value)
     };
-    let name = name.strip_prefix("forebay_")?;
+    let (prefix, name) = name.split_at_checked(PREFIX.len())?;
+    if !prefix.eq_ignore_ascii_case(PREFIX) {
+        return None;
+    }
     let answer = |reader: &mut Reader| {
-        if name == "stats" {
+        if name.eq_ignore_ascii_case("stats") {
             return Some(Ok(reader.stats()));
         }
-        let name = Settings::NAMES.into_iter().find(|known| *known == name)?;
+        let names = Settings::NAMES.into_iter().filter_map(|name| name.to_str().ok());
+        let name = names.into_iter().find(|known| known.eq_ignore_ascii_case(name))?;
         let mut settings = reader.settings();
-        if let Some(value) = &value {
+        if let Some(value) = value {
             if let Err(why) = settings.set(name, value) {
-                return Some(Err(why.to_owned()));
+                return Some(Err(Line::of(why)));
             }
             reader.set(settings);
         }
@@ -302,19 +398,23 @@ unsafe fn pragma(file: *mut File, strings: *mut [*mut c_char; 3]) -> Option<c_in
     };
     // SAFETY: SQLite has called with this file; it frees the result that it is given.
     unsafe {
-        let answer = tell(file, answer)??;
-        let result = if answer.is_ok() { OK } else { ERROR };
-        let text = CString::new(answer.unwrap_or_else(|why| why)).ok()?;
+        let answer = with_reader(file, |reader| Ok(answer(reader))).ok()???;
+        let (result, line) = match &answer {
+            Ok(line) => (OK, line.as_str()),
+            Err(why) => (ERROR, why.as_str()),
+        };
         let print = (*file.cast::<Head>()).shim.functions.print;
-        (*strings)[0] = print(c"%s".as_ptr(), text.as_ptr());
-        Some(result)
+        (*strings)[0] = print(c"%.*s".as_ptr(), line.len() as c_int, line.as_ptr());
+        Some(if (*strings)[0].is_null() { NOMEM } else { result })
     }
 }
 
-/// For wrapped files of version 1, 2, 3: SQLite calls no method of a later version than a file's.
-static METHODS: [IoMethods; 3] = [methods(1), methods(2), methods(3)];
+/// For wrapped files of version 1, 2, 3, and of 3 without shared memory: SQLite calls no method of a later version than a
+/// file's, and takes methods for shared memory as leave to have a write-ahead log.
+static METHODS: [IoMethods; 4] =
+    [methods(1, true), methods(2, true), methods(3, true), methods(3, false)];
 
-const fn methods(version: c_int) -> IoMethods {
+const fn methods(version: c_int, shares: bool) -> IoMethods {
     IoMethods {
         version,
         close: Some(close),
@@ -329,12 +429,46 @@ const fn methods(version: c_int) -> IoMethods {
         file_control: Some(file_control),
         sector_size: Some(sector_size),
         device_characteristics: Some(device_characteristics),
-        shm_map: Some(shm_map),
-        shm_lock: Some(shm_lock),
-        shm_barrier: Some(shm_barrier),
-        shm_unmap: Some(shm_unmap),
+        shm_map: if shares { Some(shm_map) } else { None },
+        shm_lock: if shares { Some(shm_lock) } else { None },
+        shm_barrier: if shares { Some(shm_barrier) } else { None },
+        shm_unmap: if shares { Some(shm_unmap) } else { None },
         fetch: Some(fetch),
         unfetch: Some(unfetch),
+    }
+}
+
+/// Has a file's reads count as ones that wait, if it has a reader.
+///
+/// # Safety
+/// It is a file of ours that is open.
+#[cfg(test)]
+pub(crate) unsafe fn has_reads_wait(file: *mut File) {
+    // SAFETY: as above.
+    unsafe {
+        tell(file, |reader| {
+            reader.plant(crate::reader::Planted::Waits);
+            Ok(())
+        });
+    }
+}
+
+/// Registers the VFS over that of the tests' SQLite.
+#[cfg(test)]
+pub(crate) fn register_for_tests() {
+    use rusqlite::ffi;
+    // SAFETY: they are one SQLite's own functions, and it is linked for good.
+    unsafe {
+        ffi::sqlite3_initialize();
+        crate::register(
+            ffi::sqlite3_vfs_find,
+            ffi::sqlite3_vfs_register,
+            ffi::sqlite3_mprintf,
+            ffi::sqlite3_uri_parameter,
+            ffi::sqlite3_log,
+            false,
+        )
+        .unwrap();
     }
 }
 
@@ -343,47 +477,44 @@ mod tests {
     use rusqlite::{Connection, ffi};
 
     use super::*;
+    use crate::reader::Planted;
 
     #[test]
     fn a_panic_ends_look_ahead_for_its_file_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data.db");
-        // SAFETY: they are one SQLite's own functions, and it is linked for good.
-        unsafe {
-            ffi::sqlite3_initialize();
-            crate::register(
-                ffi::sqlite3_vfs_find,
-                ffi::sqlite3_vfs_register,
-                ffi::sqlite3_mprintf,
-                ffi::sqlite3_uri_parameter,
-                false,
-            )
-            .unwrap();
-        }
+        register_for_tests();
         let open = || Connection::open(format!("file:{}?vfs=forebay", path.display())).unwrap();
-        let (db, other, stock) = (open(), open(), Connection::open(&path).unwrap());
+        let (other, stock) = (open(), Connection::open(&path).unwrap());
         stock.execute_batch("create table t(a)").unwrap();
         let has_reader =
             |db: &Connection| db.query_row("pragma forebay_stats", [], |_| Ok(())).is_ok();
         let mut rows = 0;
-        while has_reader(&db) && rows < 100 {
-            let mut file: *mut File = ptr::null_mut();
-            // SAFETY: the operation gives the file that SQLite uses, which is ours and open, and has a reader.
-            unsafe {
-                let into = (&raw mut file).cast();
-                let operation = ffi::SQLITE_FCNTL_FILE_POINTER;
-                ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, into);
-                tell(file, Reader::plant_panic).unwrap();
+        for planted in [Planted::PanicBefore, Planted::PanicUntimed, Planted::PanicTimed] {
+            let db = open();
+            while has_reader(&db) && rows < 100 {
+                let mut file: *mut File = ptr::null_mut();
+                // SAFETY: the operation gives the file that SQLite uses, which is ours and open, and has a reader.
+                unsafe {
+                    let into = (&raw mut file).cast();
+                    let operation = ffi::SQLITE_FCNTL_FILE_POINTER;
+                    ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, into);
+                    tell(file, |reader| {
+                        reader.plant(planted);
+                        Ok(())
+                    });
+                }
+                // What another has written SQLite reads again, by its own call of `read`.
+                stock.execute("insert into t values (1)", []).unwrap();
+                rows += 1;
+                let count = db.query_row("select count(*) from t", [], |row| row.get(0));
+                assert_eq!(count, Ok(rows));
             }
-            // What another has written SQLite reads again, by its own call of `read`.
-            stock.execute("insert into t values (1)", []).unwrap();
+            assert!(!has_reader(&db) && has_reader(&other), "{planted:?}, after {rows} reads");
+            db.execute("insert into t values (2)", []).unwrap();
             rows += 1;
-            let count = db.query_row("select count(*) from t", [], |row| row.get(0));
-            assert_eq!(count, Ok(rows));
+            let sound = db.query_row("pragma integrity_check", [], |row| row.get::<_, String>(0));
+            assert_eq!(sound.as_deref(), Ok("ok"));
         }
-        assert!(!has_reader(&db) && has_reader(&other), "after {rows} reads");
-        db.execute("insert into t values (2)", []).unwrap();
-        let sound = db.query_row("pragma integrity_check", [], |row| row.get::<_, String>(0));
-        assert_eq!(sound.as_deref(), Ok("ok"));
     }
 }

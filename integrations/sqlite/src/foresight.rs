@@ -23,9 +23,10 @@ use std::time::Duration;
 
 use forebay_lookahead::{HintCounts, Hints, Limits, Takes};
 
+use crate::memory::{Grow, NoMemory, boxed, list, refill};
 use crate::page::{Kind, Overflow, Page, Record, Value, link_of};
 use crate::tally::Tally;
-use crate::trees::{Link, Pages, Path, Tree, Trees, overflow_of};
+use crate::trees::{Link, Pages, Path, Tree, Trees, now, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
 const CURSORS_MAX: usize = 8;
@@ -119,7 +120,7 @@ impl Foresight {
 
     /// Moves what was counted to the trees' names, which stay.
     pub(crate) fn settle(&mut self) {
-        self.tally.settle(|root| self.trees.name(root).map(str::to_owned));
+        self.tally.settle(|root| self.trees.name(root));
     }
 
     /// SQLite has read a page, which took so long. Returns whether it was foreseen, and looking ahead is of use.
@@ -129,19 +130,25 @@ impl Foresight {
         bytes: &[u8],
         read: Duration,
         pages: &mut impl Pages,
-    ) -> bool {
-        let (useful, asked) = (self.counts().useful, self.foresee(number, bytes, read, pages));
+    ) -> Result<bool, NoMemory> {
+        let useful = self.counts().useful;
+        let asked = self.foresee(number, bytes, read, pages)?;
         // SQLite has had these, or never will.
         let besides = self.trees.take_asked();
         self.counts.asked += besides;
         self.tally.unknown().prefetched += besides;
-        self.tally.read(number, read, self.counts().useful > useful);
-        asked
+        self.tally.read(number, read, self.counts().useful > useful)?;
+        Ok(asked)
     }
 
     /// SQLite read this page before, and may not be done with it.
-    pub(crate) fn read_before(&mut self, number: u32, bytes: &[u8], pages: &mut impl Pages) {
-        self.foresee(number, bytes, Duration::ZERO, pages);
+    pub(crate) fn read_before(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        pages: &mut impl Pages,
+    ) -> Result<(), NoMemory> {
+        self.foresee(number, bytes, Duration::ZERO, pages).map(|_| ())
     }
 
     fn foresee(
@@ -150,13 +157,13 @@ impl Foresight {
         bytes: &[u8],
         read: Duration,
         pages: &mut impl Pages,
-    ) -> bool {
+    ) -> Result<bool, NoMemory> {
         let geometry = self.trees.geometry();
         let page = || Page::read(bytes, number, geometry);
         // SQLite may read a part of an overflow page.
         let whole = bytes.len() == geometry.page_size as usize;
         let kind = bytes.first().filter(|_| whole).and_then(|first| Kind::of(*first));
-        let overflow = self.overflow_came(number, bytes, kind, pages);
+        let overflow = self.overflow_came(number, bytes, kind, pages)?;
         let known = self
             .cursors
             .iter()
@@ -164,14 +171,16 @@ impl Foresight {
         if let Some(at) = known {
             match kind.filter(|_| overflow.is_none()) {
                 Some(Kind::TableInterior | Kind::IndexInterior) => {
-                    page().and_then(|page| self.trees.learn(number, &page));
+                    if let Some(page) = page() {
+                        now(self.trees.learn(number, &page))?;
+                    }
                 }
                 Some(Kind::TableLeaf | Kind::IndexLeaf) => {
                     if let Some(page) = page() {
                         let cursor = &self.cursors[at];
                         let root = self.tally.root_of(number).unwrap_or(cursor.tree.root);
                         let looked_up = Some(root).filter(|root| *root != cursor.tree.root);
-                        self.outer_leaf(number, &page, bytes, looked_up, pages);
+                        self.outer_leaf(number, &page, bytes, looked_up, pages)?;
                     }
                 }
                 None => {}
@@ -184,14 +193,14 @@ impl Foresight {
             let awake = cursor.hints.as_mut().filter(|hints| !hints.asleep());
             let Some(hints) = awake else { return self.take(at, number, read, pages) };
             hints.came_besides(read);
-            cursor.look_ahead(&mut self.trees, &mut self.tally, pages);
-            return false;
+            cursor.look_ahead(&mut self.trees, &mut self.tally, pages)?;
+            return Ok(false);
         }
-        let Some(page) = page() else { return false };
+        let Some(page) = page() else { return Ok(false) };
         match page.kind() {
             Kind::TableInterior | Kind::IndexInterior => {
-                self.trees.learn(number, &page);
-                false
+                now(self.trees.learn(number, &page))?;
+                Ok(false)
             }
             Kind::IndexLeaf => self.index_leaf(number, &page, bytes, read, pages),
             Kind::TableLeaf => self.table_leaf(number, &page, bytes, read, pages),
@@ -199,27 +208,37 @@ impl Foresight {
     }
 
     /// A cursor has come to a page: looks ahead of it.
-    fn take(&mut self, at: usize, page: u32, read: Duration, pages: &mut impl Pages) -> bool {
+    fn take(
+        &mut self,
+        at: usize,
+        page: u32,
+        read: Duration,
+        pages: &mut impl Pages,
+    ) -> Result<bool, NoMemory> {
         self.cursors[..=at].rotate_right(1);
         let cursor = &mut self.cursors[0];
-        let distance_max = self.distance_max;
         cursor.page_came(page);
-        let hints = cursor
-            .hints
-            .get_or_insert_with(|| Box::new(Hints::new(distance_max, Takes::MayStop, LIMITS)));
+        let hints = match &mut cursor.hints {
+            Some(hints) => hints,
+            none => {
+                let hints = Hints::new(self.distance_max, Takes::MayStop, LIMITS);
+                none.insert(boxed(hints)?)
+            }
+        };
         hints.came(page, Some(read));
         // Asleep, it is still followed, to be at the right place when it wakes.
         if hints.asleep() {
-            return false;
+            return Ok(false);
         }
-        cursor.look_ahead(&mut self.trees, &mut self.tally, pages);
-        true
+        cursor.look_ahead(&mut self.trees, &mut self.tally, pages)?;
+        Ok(true)
     }
 
-    fn begin(&mut self, cursor: Cursor) {
+    fn begin(&mut self, cursor: Cursor) -> Result<(), NoMemory> {
         self.retire(CURSORS_MAX - 1);
-        self.cursors.insert(0, cursor);
+        self.cursors.grow_at(0, cursor)?;
         assert!(self.cursors.len() <= CURSORS_MAX, "[FOR-1]");
+        Ok(())
     }
 
     /// Ends all cursors but the first so many.
@@ -236,33 +255,33 @@ impl Foresight {
         bytes: &[u8],
         read: Duration,
         pages: &mut impl Pages,
-    ) -> bool {
+    ) -> Result<bool, NoMemory> {
         let keys = keys_of(page);
         if let Some(keys) = &keys
-            && let Some(fits) = self.row_came(number, keys, read, pages)
+            && let Some(fits) = self.row_came(number, keys, read, pages)?
         {
-            return fits;
+            return Ok(fits);
         }
-        if let Some(at) = self.follow(number, |cursor| cursor.link == Link::Index, pages) {
+        if let Some(at) = self.follow(number, |cursor| cursor.link == Link::Index, pages)? {
             let cursor = &mut self.cursors[at];
-            self.tally.belongs(number, cursor.tree.root);
-            cursor.enter(page);
+            self.tally.belongs(number, cursor.tree.root)?;
+            cursor.enter(page)?;
             // One that goes to rows is counted by them.
-            return if cursor.looks_up { true } else { self.take(at, number, read, pages) };
+            return if cursor.looks_up { Ok(true) } else { self.take(at, number, read, pages) };
         }
-        self.outer_leaf(number, page, bytes, None, pages);
-        if let Some((path, tree)) = self.trees.index_path(number, pages) {
-            self.tally.belongs(number, tree.root);
+        self.outer_leaf(number, page, bytes, None, pages)?;
+        if let Some((path, tree)) = self.trees.index_path(number, pages)? {
+            self.tally.belongs(number, tree.root)?;
             if let Some(keys) = keys.filter(|_| self.scope == Scope::Full)
-                && let Some(at) = self.find_link(tree.root, number, keys, pages)
+                && let Some(at) = self.find_link(tree.root, number, keys, pages)?
             {
                 return self.take(at, number, read, pages);
             }
             let mut cursor = Cursor::new(tree, Link::Index, path);
-            cursor.enter(page);
-            self.begin(cursor);
+            cursor.enter(page)?;
+            self.begin(cursor)?;
         }
-        false
+        Ok(false)
     }
 
     /// A table's leaf that was not foreseen.
@@ -273,31 +292,31 @@ impl Foresight {
         bytes: &[u8],
         read: Duration,
         pages: &mut impl Pages,
-    ) -> bool {
-        let Some(keys) = keys_of(page) else { return false };
-        if let Some(fits) = self.row_came(number, &keys, read, pages) {
+    ) -> Result<bool, NoMemory> {
+        let Some(keys) = keys_of(page) else { return Ok(false) };
+        if let Some(fits) = self.row_came(number, &keys, read, pages)? {
             if let Some(root) = self.tally.root_of(number) {
-                self.outer_leaf(number, page, bytes, Some(root), pages);
+                self.outer_leaf(number, page, bytes, Some(root), pages)?;
             }
-            return fits;
+            return Ok(fits);
         }
-        self.outer_leaf(number, page, bytes, None, pages);
-        if let Some(at) = self.follow(number, Cursor::is_scan, pages) {
-            self.tally.belongs(number, self.cursors[at].tree.root);
+        self.outer_leaf(number, page, bytes, None, pages)?;
+        if let Some(at) = self.follow(number, Cursor::is_scan, pages)? {
+            self.tally.belongs(number, self.cursors[at].tree.root)?;
             return self.take(at, number, read, pages);
         }
-        if let Some((tree, path)) = self.locate(*keys.start(), number, pages) {
-            self.tally.belongs(number, tree.root);
+        if let Some((tree, path)) = self.locate(*keys.start(), number, pages)? {
+            self.tally.belongs(number, tree.root)?;
             if self.scope == Scope::Full
-                && let Some(at) = self.find_link(tree.root, number, keys, pages)
+                && let Some(at) = self.find_link(tree.root, number, keys, pages)?
             {
                 return self.take(at, number, read, pages);
             }
-            if !path.is_empty() {
-                self.begin(Cursor::new(tree, Link::Rowid, path));
+            if path.len() > 0 {
+                self.begin(Cursor::new(tree, Link::Rowid, path))?;
             }
         }
-        false
+        Ok(false)
     }
 
     /// Holds a leaf of these keys against the rows that cursors lead to. Returns whether it was taken, if it is one.
@@ -307,33 +326,40 @@ impl Foresight {
         keys: &RangeInclusive<i64>,
         read: Duration,
         pages: &mut impl Pages,
-    ) -> Option<bool> {
+    ) -> Result<Option<bool>, NoMemory> {
         if self.scope != Scope::Full {
-            return None;
+            return Ok(None);
         }
         for at in 0..self.cursors.len() {
             let cursor = &mut self.cursors[at];
-            let fit = cursor.row_came(number, keys, &mut self.trees, pages);
+            let fit = cursor.row_came(number, keys, &mut self.trees, pages)?;
             if let (Fit::First | Fit::Again, Some(table)) = (&fit, cursor.tree.table) {
-                self.tally.belongs(number, table);
+                self.tally.belongs(number, table)?;
             }
             match fit {
                 Fit::Not => {}
-                Fit::First => return Some(false),
-                Fit::Again => return Some(self.take(at, number, read, pages)),
+                Fit::First => return Ok(Some(false)),
+                Fit::Again => return self.take(at, number, read, pages).map(Some),
             }
         }
-        None
+        Ok(None)
     }
 
     /// The table whose leaf holds a rowid, and the path to it.
-    fn locate(&mut self, rowid: i64, leaf: u32, pages: &mut impl Pages) -> Option<(Tree, Path)> {
-        let schema = self.trees.schema(pages)?;
+    fn locate(
+        &mut self,
+        rowid: i64,
+        leaf: u32,
+        pages: &mut impl Pages,
+    ) -> Result<Option<(Tree, Path)>, NoMemory> {
+        let Some(schema) = self.trees.schema(pages)? else { return Ok(None) };
         let tables = schema.iter().filter(|tree| tree.table.is_none()).take(TREES_MAX);
-        let tables: Vec<Tree> = tables.copied().collect();
-        tables
-            .into_iter()
-            .find_map(|tree| Some((tree, self.trees.path_to(tree.root, rowid, leaf, pages)?)))
+        for tree in list(tables.copied())? {
+            if let Some(path) = self.trees.path_to(tree.root, rowid, leaf, pages)? {
+                return Ok(Some((tree, path)));
+            }
+        }
+        Ok(None)
     }
 
     /// A leaf was read: keeps it, as its rows may lead to those of another tree.
@@ -344,24 +370,22 @@ impl Foresight {
         bytes: &[u8],
         looked_up: Option<u32>,
         pages: &mut impl Pages,
-    ) {
+    ) -> Result<(), NoMemory> {
         let oldest = if self.outer.len() < OUTER_MAX { None } else { self.outer.pop_back() };
-        let new =
-            || Outer { number, looked_up, bytes: Vec::new(), integers: None, long_rows: None };
-        let mut outer = oldest.unwrap_or_else(new);
-        outer.bytes.clear();
-        outer.bytes.extend_from_slice(bytes);
-        (outer.number, outer.looked_up) = (number, looked_up);
-        (outer.integers, outer.long_rows) = (None, None);
-        self.outer.push_front(outer);
+        let mut kept = oldest.map_or(Vec::new(), |outer| outer.bytes);
+        refill(&mut kept, bytes)?;
+        let (integers, long_rows) = (None, None);
+        let outer = Outer { number, looked_up, bytes: kept, integers, long_rows };
+        self.outer.grow_at(0, outer)?;
         if looked_up.is_some() || self.scope != Scope::Full {
-            return;
+            return Ok(());
         }
         // Those that know a link already, and are not ahead yet.
         let leads = |cursor: &Cursor| cursor.looks_up && cursor.link != Link::Index;
-        if let Some(at) = self.follow(number, leads, pages) {
-            self.cursors[at].enter(page);
+        if let Some(at) = self.follow(number, leads, pages)? {
+            self.cursors[at].enter(page)?;
         }
+        Ok(())
     }
 
     /// Holds a page against the rows that go on in overflow pages. Returns the cursor that reads them, if it is one.
@@ -371,47 +395,63 @@ impl Foresight {
         bytes: &[u8],
         kind: Option<Kind>,
         pages: &mut impl Pages,
-    ) -> Option<usize> {
-        let link = link_of(bytes)?;
+    ) -> Result<Option<usize>, NoMemory> {
+        let Some(link) = link_of(bytes) else { return Ok(None) };
         let mut cursors = self.cursors.iter_mut().enumerate();
         let of_known = cursors.find_map(|(at, it)| Some((at, it.overflow_came(number, link)?)));
         if let Some((at, root)) = of_known {
-            self.tally.belongs(number, root);
-            return Some(at);
+            self.tally.belongs(number, root)?;
+            return Ok(Some(at));
         }
         if kind.is_some() || number == 1 {
-            return None;
+            return Ok(None);
         }
-        let geometry = self.trees.geometry();
-        let (leaf, place, row) = self.outer.iter_mut().enumerate().find_map(|(at, outer)| {
-            let page = || Page::read(&outer.bytes, outer.number, geometry);
-            let read = || page().map_or(Vec::new(), |page| overflow_of(&page, 0..page.cells()));
-            let rows = outer.long_rows.get_or_insert_with(read);
-            let (place, row) = rows.iter().find(|(_, row)| row.first == number)?;
-            Some((at, *place, *row))
-        })?;
+        let Some((leaf, place, row)) = self.long_row(number)? else { return Ok(None) };
         let leaf = &self.outer[leaf];
-        let root = self.tally.root_of(leaf.number)?;
-        let at = self.cursors.iter().position(|cursor| cursor.reads_rows_of(root))?;
-        self.tally.belongs(number, root);
+        let root = self.tally.root_of(leaf.number);
+        let Some(root) = root else { return Ok(None) };
+        let at = self.cursors.iter().position(|cursor| cursor.reads_rows_of(root));
+        let Some(at) = at else { return Ok(None) };
+        self.tally.belongs(number, root)?;
         let cursor = &mut self.cursors[at];
-        let page = Page::read(&leaf.bytes, leaf.number, geometry)?;
-        if cursor.long_row_came(root, page.key(place), row, link) {
+        let page = Page::read(&leaf.bytes, leaf.number, self.trees.geometry());
+        let Some(page) = page else { return Ok(None) };
+        if cursor.long_row_came(root, page.key(place), row, link)? {
             let path = match page.rowid(0) {
-                Some(rowid) => self.trees.path_to(root, rowid, leaf.number, pages),
-                None => self.trees.index_path(leaf.number, pages).map(|(path, _)| path),
+                Some(rowid) => self.trees.path_to(root, rowid, leaf.number, pages)?,
+                None => self.trees.index_path(leaf.number, pages)?.map(|(path, _)| path),
             };
             let forward = cursor.forward.unwrap_or(true);
-            let mut left: Vec<(usize, Overflow)> = leaf.long_rows.clone().unwrap_or_default();
+            let rows = leaf.long_rows.iter().flatten().copied();
+            let mut left = list(rows)?;
             left.retain(|(at, _)| if forward { *at > place } else { *at < place });
             if !forward {
                 left.reverse();
             }
             if let Some(path) = path {
-                cursor.go_on_from(leaf.number, path, left.into_iter().map(|(_, row)| row));
+                cursor.go_on_from(leaf.number, path, left.into_iter().map(|(_, row)| row))?;
             }
         }
-        Some(at)
+        Ok(Some(at))
+    }
+
+    /// The row that begins its overflow pages with this one: the leaf, its place there.
+    fn long_row(&mut self, first: u32) -> Result<Option<(usize, usize, Overflow)>, NoMemory> {
+        let geometry = self.trees.geometry();
+        for (at, outer) in self.outer.iter_mut().enumerate() {
+            let rows = match &mut outer.long_rows {
+                Some(rows) => rows,
+                none => {
+                    let page = Page::read(&outer.bytes, outer.number, geometry);
+                    let rows = page.map(|page| overflow_of(&page, 0..page.cells())).transpose()?;
+                    none.insert(rows.unwrap_or_default())
+                }
+            };
+            if let Some((place, row)) = rows.iter().find(|(_, row)| row.first == first) {
+                return Ok(Some((at, *place, *row)));
+            }
+        }
+        Ok(None)
     }
 
     /// Finds in leaves read recently the rows that lead to one that was read now, which has these keys. Returns the
@@ -422,34 +462,39 @@ impl Foresight {
         leaf: u32,
         keys: RangeInclusive<i64>,
         pages: &mut impl Pages,
-    ) -> Option<usize> {
+    ) -> Result<Option<usize>, NoMemory> {
         let geometry = self.trees.geometry();
         let mut found = Vec::new();
         for outer in self.outer.iter_mut().filter(|outer| outer.number != leaf) {
             let Some(page) = Page::read(&outer.bytes, outer.number, geometry) else { continue };
-            let integers = outer.integers.get_or_insert_with(|| integers_of(&page));
+            let integers = match &mut outer.integers {
+                Some(integers) => integers,
+                none => none.insert(integers_of(&page)?),
+            };
             let leading = integers.iter().filter(|(row, ..)| keys.contains(row));
             for &(row, link, at) in leading.take(LEADING_MAX) {
-                if self.trees.path_to(table, row, leaf, pages).is_none() {
+                if self.trees.path_to(table, row, leaf, pages)?.is_none() {
                     continue;
                 }
                 let Some(from) = outer.looked_up else {
-                    found.push((outer.number, page.kind(), page.rowid(0), link, at));
+                    found.grow((outer.number, page.kind(), page.rowid(0), link, at))?;
                     continue;
                 };
                 let stage = Stage { root: table, link };
-                let mut cursors = self.cursors.iter_mut();
-                if let Some(at) = cursors.position(|cursor| cursor.leads_on(from, stage)) {
-                    return Some(at);
+                for (at, cursor) in self.cursors.iter_mut().enumerate() {
+                    if cursor.leads_on(from, stage)? {
+                        return Ok(Some(at));
+                    }
                 }
             }
         }
         for (number, kind, rowid, link, at) in found.into_iter().take(CURSORS_MAX / 2) {
-            let located = match kind {
-                Kind::IndexLeaf => {
-                    self.trees.index_path(number, pages).map(|(path, tree)| (tree, path))
+            let located = match (kind, rowid) {
+                (Kind::IndexLeaf, _) => {
+                    self.trees.index_path(number, pages)?.map(|(path, tree)| (tree, path))
                 }
-                _ => rowid.and_then(|it| self.locate(it, number, pages)),
+                (_, Some(rowid)) => self.locate(rowid, number, pages)?,
+                (_, None) => None,
             };
             let Some((tree, path)) = located else { continue };
             let outer = self.outer.iter().find(|outer| outer.number == number);
@@ -457,14 +502,14 @@ impl Foresight {
             let tree = Tree { table: Some(table), ..tree };
             let mut cursor = Cursor::new(tree, link, path);
             if let Some(page) = page {
-                cursor.enter(&page);
+                cursor.enter(&page)?;
             }
             cursor.looks_up = true;
-            cursor.seen.push(at);
+            cursor.seen.grow(at)?;
             self.cursors.retain(|it| it.hints.is_some() || it.link != link || it.tree != tree);
-            self.begin(cursor);
+            self.begin(cursor)?;
         }
-        None
+        Ok(None)
     }
 
     /// The cursor, of those that `which` chooses, that goes from leaf to leaf and has come to this one.
@@ -473,24 +518,25 @@ impl Foresight {
         leaf: u32,
         which: impl Fn(&Cursor) -> bool,
         pages: &mut impl Pages,
-    ) -> Option<usize> {
+    ) -> Result<Option<usize>, NoMemory> {
         for at in 0..self.cursors.len() {
             let cursor = &mut self.cursors[at];
             for forward in [true, false] {
                 if !which(cursor) || cursor.forward.is_some_and(|it| it != forward) {
                     continue;
                 }
-                let mut path = cursor.path.clone();
+                let mut path = cursor.path;
                 for _ in 0..PASSED_OVER_MAX {
-                    let Ok((next, _)) = self.trees.step(&mut path, forward, pages) else { break };
+                    let next = now(self.trees.step(&mut path, forward, pages))?;
+                    let Some((next, _)) = next else { break };
                     if next == leaf {
-                        cursor.found_at(leaf, path, forward);
-                        return Some(at);
+                        cursor.found_at(leaf, path, forward)?;
+                        return Ok(Some(at));
                     }
                 }
             }
         }
-        None
+        Ok(None)
     }
 }
 
@@ -504,21 +550,21 @@ fn keys_of(page: &Page<'_>) -> Option<RangeInclusive<i64>> {
 }
 
 /// The integers of a leaf that may be keys of another tree.
-fn integers_of(page: &Page<'_>) -> Vec<(i64, Link, usize)> {
+fn integers_of(page: &Page<'_>) -> Result<Vec<(i64, Link, usize)>, NoMemory> {
     let mut found = Vec::new();
     for at in 0..page.cells() {
         if found.len() >= INTEGERS_MAX {
             break;
         }
-        found.extend(page.rowid(at).map(|rowid| (rowid, Link::Rowid, at)));
+        found.grow_by(page.rowid(at).map(|rowid| (rowid, Link::Rowid, at)))?;
         let columns = page.record(at).into_iter().flat_map(Record::columns);
         for (column, value) in columns.enumerate().take(COLUMNS_MAX) {
             if let Value::Integer(row) = value {
-                found.push((row, Link::Column(column), at));
+                found.grow((row, Link::Column(column), at))?;
             }
         }
     }
-    found
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -11,14 +11,19 @@
 
 #![expect(unsafe_code, reason = "the descriptor lies in SQLite's own structure")]
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::io::IoSliceMut;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::ptr;
 
 use rustix::fs::{Advice, FileType};
 use rustix::io::{Errno, ReadWriteFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::abi::{File, Vfs};
+
+/// Pages of the kernel's that a page of SQLite's lies in, at most.
+const PAGES_MAX: usize = 65_536 / 4096 + 1;
 
 /// The front of SQLite's `unixFile`.
 #[repr(C)]
@@ -26,12 +31,17 @@ struct UnixFile {
     file: File,
     vfs: *const Vfs,
     inode: *const (),
-    descriptor: c_int,
+    descriptor: RawFd,
 }
 
-/// A descriptor that the wrapped VFS keeps open.
+unsafe extern "C" {
+    /// Which pages of a mapping are in memory, a byte for each. Any mapping may be asked about.
+    fn mincore(mapping: *mut c_void, size: usize, into: *mut u8) -> c_int;
+}
+
+/// Where the wrapped VFS keeps a descriptor. SQLITE_FCNTL_NULL_IO closes it, and leaves -1 there.
 #[derive(Debug)]
-pub(crate) struct Descriptor(RawFd);
+pub(crate) struct Descriptor(*const RawFd);
 
 impl Descriptor {
     /// That of an open file, if the VFS is SQLite's own for unix.
@@ -48,60 +58,136 @@ impl Descriptor {
         if !name.to_bytes().starts_with(b"unix") || (file_size as usize) < size_of::<UnixFile>() {
             return None;
         }
+        let unix = file.cast::<UnixFile>();
         // SAFETY: the file has so many bytes (above), whatever they mean; any bytes will do for the fields.
-        let unix = unsafe { &*file.cast::<UnixFile>() };
-        if unix.vfs != vfs || unix.descriptor < 0 {
+        let (of_vfs, descriptor) =
+            unsafe { ((*unix).vfs, Descriptor(&raw const (*unix).descriptor)) };
+        if of_vfs != vfs {
             return None;
         }
-        // SAFETY: if it is the file's, the VFS keeps it open; if not, fstat fails, or reports another file.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(unix.descriptor) };
-        let (open, named) = (rustix::fs::fstat(borrowed).ok()?, rustix::fs::stat(path).ok()?);
+        // If it is the file's, the VFS keeps it open; if not, fstat fails, or reports another file.
+        let open = rustix::fs::fstat(descriptor.borrow()?).ok()?;
+        let named = rustix::fs::stat(path).ok()?;
         let same = open.st_dev == named.st_dev
             && open.st_ino == named.st_ino
             && FileType::from_raw_mode(open.st_mode) == FileType::RegularFile;
-        same.then_some(Descriptor(unix.descriptor))
+        same.then_some(descriptor)
     }
 
     #[cfg(test)]
     pub(crate) fn of(file: &std::fs::File) -> Descriptor {
-        Descriptor(std::os::fd::AsRawFd::as_raw_fd(file))
+        Descriptor(Box::leak(Box::new(std::os::fd::AsRawFd::as_raw_fd(file))))
     }
 
     /// Asks the kernel to read `size` bytes from `offset` on, without waiting for them.
     pub(crate) fn ask(&self, offset: u64, size: u64) {
         let size = std::num::NonZeroU64::new(size);
-        let _ = rustix::fs::fadvise(self.borrow(), offset, size, Advice::WillNeed);
+        let _ = self.borrow().map(|it| rustix::fs::fadvise(it, offset, size, Advice::WillNeed));
     }
 
-    /// Fills `into` from `offset` on, if the kernel has all of that in memory. A filesystem that does not say so (a
-    /// container's overlay, FUSE, NFS) is read, and may wait: so often as `waits` says, which is counted down.
-    pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8], waits: &mut u32) -> bool {
-        let size = into.len();
+    /// Fills `into` from `offset` on, if the kernel has all of that in memory. `None` where the filesystem does not say so (a
+    /// container's overlay, FUSE, NFS).
+    pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
+        let (Some(descriptor), size) = (self.borrow(), into.len()) else { return Some(false) };
         let vector = &mut [IoSliceMut::new(into)];
-        match rustix::io::preadv2(self.borrow(), vector, offset, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP) if *waits > 0 => {
-                *waits -= 1;
-                rustix::io::pread(self.borrow(), into, offset) == Ok(size)
-            }
-            read => read == Ok(size),
+        match rustix::io::preadv2(descriptor, vector, offset, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP) => None,
+            read => Some(read == Ok(size)),
         }
     }
 
-    fn borrow(&self) -> BorrowedFd<'_> {
-        // SAFETY: the wrapped VFS keeps it open for longer than this is used (contract of `find`).
-        unsafe { BorrowedFd::borrow_raw(self.0) }
+    /// Whether the kernel has so many bytes in memory, by its own account: who may not write the file is given to
+    /// understand that it has all.
+    pub(crate) fn is_resident(&self, offset: u64, size: usize) -> bool {
+        let page = rustix::param::page_size();
+        let start = offset - offset % page as u64;
+        let size = size + (offset - start) as usize;
+        let mut there = [0; PAGES_MAX];
+        let Some(there) = there.get_mut(..size.div_ceil(page)) else { return false };
+        let Some(descriptor) = self.borrow() else { return false };
+        let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
+        // SAFETY: it is mapped where the kernel likes, never read, and unmapped below. The list has a byte for each page.
+        unsafe {
+            let Ok(mapping) = mmap(ptr::null_mut(), size, read, shared, descriptor, start) else {
+                return false;
+            };
+            let answered = mincore(mapping, size, there.as_mut_ptr()) == 0;
+            let _ = munmap(mapping, size);
+            answered && there.iter().all(|it| it & 1 == 1)
+        }
+    }
+
+    /// Fills `into` from `offset` on, which may wait.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
+        let size = into.len();
+        self.borrow().is_some_and(|it| rustix::io::pread(it, into, offset) == Ok(size))
+    }
+
+    fn borrow(&self) -> Option<BorrowedFd<'_>> {
+        // SAFETY: the wrapped VFS's file, in which it lies, and the descriptor are there for longer than this is used (contract
+        // of `find`); only the thread that uses the file changes it.
+        unsafe { (*self.0 >= 0).then(|| BorrowedFd::borrow_raw(*self.0)) }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::{Connection, ffi};
+    use rustix::fs::MemfdFlags;
+
     use super::*;
 
     #[test]
-    fn a_filesystem_that_does_not_say_what_it_has_is_read_so_often_and_no_more() {
-        let file = std::fs::File::open("/proc/version").unwrap();
-        let (descriptor, into, mut waits) = (Descriptor::of(&file), &mut [0; 5], 2);
-        let read: Vec<bool> = (0..4).map(|_| descriptor.at_hand(0, into, &mut waits)).collect();
-        assert_eq!((read, &into[..]), (vec![true, true, false, false], &b"Linux"[..]));
+    fn what_is_in_memory_is_known_where_a_read_would_not_say() {
+        let file =
+            std::fs::File::from(rustix::fs::memfd_create("pages", MemfdFlags::CLOEXEC).unwrap());
+        file.set_len(1 << 20).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[7; 8192], 65_536).unwrap();
+        let descriptor = Descriptor::of(&file);
+        let resident = |offset, size| descriptor.is_resident(offset, size);
+        assert!(resident(65_536, 8192) && resident(65_536 + 100, 4));
+        assert!(!resident(0, 100) && !resident(65_536 - 100, 200) && !resident(65_536, 65_536));
+        assert!(!resident(2 << 20, 100), "after its end");
+        let proc = Descriptor::of(&std::fs::File::open("/proc/version").unwrap());
+        assert!(!proc.is_resident(0, 5), "what cannot be mapped");
+    }
+
+    #[test]
+    fn a_descriptor_that_sqlite_has_closed_is_not_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("data.db");
+        let db = Connection::open(&path).unwrap();
+        db.execute_batch("create table t(a)").unwrap();
+        let find = |operation| {
+            let mut found: *mut c_void = ptr::null_mut();
+            // SAFETY: these operations put a pointer there.
+            unsafe {
+                ffi::sqlite3_file_control(
+                    db.handle(),
+                    c"main".as_ptr(),
+                    operation,
+                    (&raw mut found).cast(),
+                );
+            }
+            found
+        };
+        let (file, vfs) =
+            (find(ffi::SQLITE_FCNTL_FILE_POINTER), find(ffi::SQLITE_FCNTL_VFS_POINTER));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        // SAFETY: that VFS has opened that file, which is closed at the end of the test.
+        let found = unsafe { Descriptor::find(file.cast(), vfs.cast(), &name) }.unwrap();
+        assert!(found.at_hand(0, &mut [0; 16]).unwrap_or(true));
+        // SAFETY: the operation takes nothing.
+        let closed = unsafe {
+            let operation = ffi::SQLITE_FCNTL_NULL_IO;
+            ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, ptr::null_mut())
+        };
+        assert_eq!(closed, ffi::SQLITE_OK);
+        // Others may be given its number now.
+        let others: Vec<_> = (0..64).map(|_| std::fs::File::open(&path).unwrap()).collect();
+        assert!(found.at_hand(0, &mut [0; 16]) == Some(false) && !found.read(0, &mut [0; 16]));
+        assert!(!found.is_resident(0, 16));
+        found.ask(0, 4096);
+        drop(others);
     }
 }

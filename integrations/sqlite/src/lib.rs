@@ -16,6 +16,7 @@
 //! | `page` | one page's bytes |
 //! | `tally` | what became of each b-tree's pages |
 //! | `wal` | which pages a write-ahead log holds |
+//! | `memory` | memory that may be refused |
 //! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
 //!
 //! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
@@ -29,6 +30,7 @@
 //!         ffi::sqlite3_vfs_register,
 //!         ffi::sqlite3_mprintf,
 //!         ffi::sqlite3_uri_parameter,
+//!         ffi::sqlite3_log,
 //!         false,
 //!     )?;
 //! }
@@ -38,7 +40,8 @@
 //! Invariants:  no read that SQLite gets, no write, lock or sync is ours: what it asks for is passed on, and the answer
 //!              returned.
 //! Concurrency: SQLite uses a file from one thread at a time; nothing is shared between files.
-//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours ends look-ahead for its file.
+//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours, and memory that is refused, end
+//!              look-ahead for a file.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -48,6 +51,7 @@ mod abi;
 mod file;
 mod foresight;
 mod hint;
+mod memory;
 mod page;
 mod reader;
 mod table;
@@ -59,7 +63,9 @@ mod wal;
 use std::ffi::{c_char, c_int, c_void};
 
 use abi::Functions;
-pub use abi::{Print, Routines, UriParameter};
+pub use abi::{Log, Print, Routines, UriParameter};
+use memory::{Line, NoMemory};
+use vfs::Registered;
 
 /// SQLite did not take the VFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,8 +77,20 @@ pub enum RegisterError {
     OldDefault,
     /// It is registered, over another VFS than the one that is the default now.
     OtherDefault,
+    /// Another copy of this library has registered its VFS in this process: use that copy.
+    OtherCopy,
+    /// SQLite is older than 3.35: this is its version, as `sqlite3_libversion_number` has it.
+    OldSqlite(c_int),
+    /// There is no memory for it: try again later.
+    NoMemory,
     /// SQLite refused it, by this result code.
     Refused(c_int),
+}
+
+impl From<NoMemory> for RegisterError {
+    fn from(_: NoMemory) -> RegisterError {
+        RegisterError::NoMemory
+    }
 }
 
 impl std::fmt::Display for RegisterError {
@@ -87,6 +105,15 @@ impl std::fmt::Display for RegisterError {
             RegisterError::OtherDefault => f.write_str(
                 "another VFS has become the default since forebay was registered: make forebay the default before it",
             ),
+            RegisterError::OtherCopy => f.write_str(
+                "another copy of forebay is loaded in this process: load that copy's entry point for the default",
+            ),
+            RegisterError::OldSqlite(version) => {
+                let (major, minor) = (version / 1_000_000, version / 1000 % 1000);
+                let patch = version % 1000;
+                write!(f, "it needs SQLite 3.35 or later, and this is {major}.{minor}.{patch}")
+            }
+            RegisterError::NoMemory => f.write_str("there is no memory for it: try again later"),
             RegisterError::Refused(code) => write!(f, "SQLite refused the VFS: result code {code}"),
         }
     }
@@ -104,13 +131,14 @@ impl std::error::Error for RegisterError {}
 /// Each of [`RegisterError`].
 ///
 /// # Safety
-/// The functions are `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf` and `sqlite3_uri_parameter` of one
-/// and the same SQLite, which stays loaded. The VFS that is its default now is never unregistered.
+/// The functions are `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter` and
+/// `sqlite3_log` of one and the same SQLite, which stays loaded. The VFS that is its default now is never unregistered.
 pub unsafe fn register<V>(
     find: unsafe extern "C" fn(*const c_char) -> *mut V,
     register: unsafe extern "C" fn(*mut V, c_int) -> c_int,
     print: Print,
     uri_parameter: UriParameter,
+    log: Log,
     as_default: bool,
 ) -> Result<(), RegisterError> {
     // SAFETY: the same function with the same pointers, called by another name of what they point to.
@@ -122,11 +150,12 @@ pub unsafe fn register<V>(
         std::mem::transmute::<unsafe extern "C" fn(*mut V, c_int) -> c_int, abi::Register>(register)
     };
     // SAFETY: they are SQLite's (contract above).
-    unsafe { vfs::register(Functions { find, register, print, uri_parameter }, as_default) }
+    unsafe { vfs::register(Functions { find, register, print, uri_parameter, log }, as_default) }
+        .map(|_| ())
 }
 
-/// The same for C: `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter`, and 1 to make
-/// it the default. Returns 0, or an SQLite result code.
+/// The same for C: `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter`, `sqlite3_log`,
+/// and 1 to make it the default. Returns 0, or an SQLite result code, and then gives the reason to `sqlite3_log`.
 ///
 /// # Safety
 /// As for [`register`].
@@ -136,10 +165,18 @@ pub unsafe extern "C" fn forebay_sqlite_register(
     register_vfs: unsafe extern "C" fn(*mut c_void, c_int) -> c_int,
     print: Print,
     uri_parameter: UriParameter,
+    log: Log,
     as_default: c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    code(unsafe { register(find, register_vfs, print, uri_parameter, as_default != 0) }, abi::OK)
+    let registered =
+        unsafe { register(find, register_vfs, print, uri_parameter, log, as_default != 0) };
+    let Err(error) = registered else { return abi::OK };
+    let (code, line) = (code_of(error), Line::of(error));
+    let (text, size) = (line.as_str().as_ptr(), line.as_str().len() as c_int);
+    // SAFETY: as the caller promises; the text has that size.
+    unsafe { log(code, c"forebay: %.*s".as_ptr(), size, text) };
+    code
 }
 
 /// What SQLite calls when the extension is loaded under its own name.
@@ -149,11 +186,11 @@ pub unsafe extern "C" fn forebay_sqlite_register(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
     connection: *mut c_void,
-    _message: *mut *mut c_char,
+    message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(connection, routines, false) }
+    unsafe { load(connection, message, routines, false) }
 }
 
 /// What SQLite looks for first in any extension.
@@ -163,11 +200,11 @@ pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_extension_init(
     connection: *mut c_void,
-    _message: *mut *mut c_char,
+    message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(connection, routines, false) }
+    unsafe { load(connection, message, routines, false) }
 }
 
 /// The entry point that makes it the process's default VFS.
@@ -177,11 +214,11 @@ pub unsafe extern "C" fn sqlite3_extension_init(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_forebay_default_init(
     connection: *mut c_void,
-    _message: *mut *mut c_char,
+    message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
     // SAFETY: as SQLite promises.
-    unsafe { load(connection, routines, true) }
+    unsafe { load(connection, message, routines, true) }
 }
 
 /// Gives a connection the table `forebay_stats`: for `sqlite3_auto_extension`, which calls it for each that is opened. A loaded
@@ -204,31 +241,58 @@ pub unsafe extern "C" fn forebay_sqlite_stats(
     abi::OK
 }
 
+/// The oldest SQLite that it is loaded into.
+const VERSION_MIN: c_int = 3_035_000;
+
 /// # Safety
-/// `routines` are the functions of the SQLite that calls, for `connection`.
-unsafe fn load(connection: *mut c_void, routines: *const Routines, as_default: bool) -> c_int {
-    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above).
+/// `routines` are the functions of the SQLite that calls, for `connection`; a message may be left in `message`.
+unsafe fn load(
+    connection: *mut c_void,
+    message: *mut *mut c_char,
+    routines: *const Routines,
+    as_default: bool,
+) -> c_int {
+    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above), if it is not older than
+    // ours; the version's place is in any.
     let registered = unsafe {
-        let Routines { find, register, print, uri_parameter, .. } = *routines;
-        vfs::register(Functions { find, register, print, uri_parameter }, as_default)
+        match ((*routines).version)() {
+            version if version < VERSION_MIN => Err(RegisterError::OldSqlite(version)),
+            _ => {
+                let Routines { find, register, print, uri_parameter, log, .. } = *routines;
+                vfs::register(Functions { find, register, print, uri_parameter, log }, as_default)
+            }
+        }
     };
-    // Only then does the library stay: what SQLite keeps of it before would lead nowhere.
-    if registered.is_ok() {
+    match registered {
+        // Only then does the library stay: what SQLite keeps of it before would lead nowhere.
         // SAFETY: as above; what SQLite is to call for each connection takes what extensions take, whatever it is
         // declared to.
-        unsafe {
+        Ok(Registered::Ours) => unsafe {
             table::add(connection, routines);
             let each = std::mem::transmute::<abi::Extension, abi::Anything>(forebay_sqlite_stats);
             ((*routines).auto_extension)(Some(each));
+            abi::OK_LOAD_PERMANENTLY
+        },
+        // Its table has the counts.
+        Ok(Registered::AnotherCopys) => abi::OK,
+        Err(error) => {
+            let line = Line::of(format_args!("forebay: {error}"));
+            let (text, size) = (line.as_str().as_ptr(), line.as_str().len() as c_int);
+            // SAFETY: as above; SQLite frees the message, by the function that belongs to this one.
+            unsafe {
+                if !message.is_null() {
+                    *message = ((*routines).print)(c"%.*s".as_ptr(), size, text);
+                }
+            }
+            code_of(error)
         }
     }
-    code(registered, abi::OK_LOAD_PERMANENTLY)
 }
 
-fn code(registered: Result<(), RegisterError>, well: c_int) -> c_int {
-    match registered {
-        Ok(()) => well,
-        Err(RegisterError::Refused(code)) => code,
-        Err(_) => abi::ERROR,
+fn code_of(error: RegisterError) -> c_int {
+    match error {
+        RegisterError::Refused(code) => code,
+        RegisterError::NoMemory => abi::NOMEM,
+        _ => abi::ERROR,
     }
 }

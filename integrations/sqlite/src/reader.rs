@@ -9,14 +9,16 @@
 //! Invariants:  [RDR-1] asleep, no page is looked at except for its first byte  [RDR-2] a file whose header is not
 //!              SQLite's is left alone for good
 //! Concurrency: one owner.
-//! Failure:     none.
+//! Failure:     where memory is refused, look-ahead ends for the file, until a setting is made.
 
+use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
 use forebay_lookahead::{HINTS_MOST, HintCounts, Sampler, read_waited};
 
 use crate::foresight::{Foresight, Scope};
 use crate::hint::Descriptor;
+use crate::memory::{Grow, Line, NoMemory, boxed, filled, text};
 use crate::page::{Geometry, HEADER, Kind};
 use crate::tally::{Counts, Tally};
 use crate::trees::{Pages, Trees};
@@ -32,8 +34,6 @@ const CALM_READS: u32 = 256;
 const RECENT: usize = 8;
 const RECENT_LEAVES: usize = 2;
 const DISTANCE_MAX: u32 = 128;
-/// Where the kernel does not say what it has in memory, so many pages are read, and may wait, for one that SQLite reads.
-const WAITS_MAX: u32 = 16;
 const MEMORY: usize = 16 << 20;
 const MEMORY_MIN: usize = 64 << 10;
 
@@ -48,7 +48,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    pub(crate) const NAMES: [&str; 3] = ["readahead", "distance_max", "memory"];
+    pub(crate) const NAMES: [&CStr; 3] = [c"readahead", c"distance_max", c"memory"];
 
     pub(crate) fn new() -> Settings {
         Settings { scope: Scope::Full, distance_max: DISTANCE_MAX, memory: MEMORY }
@@ -77,13 +77,13 @@ impl Settings {
         Ok(())
     }
 
-    pub(crate) fn get(&self, name: &str) -> String {
+    pub(crate) fn get(&self, name: &str) -> Line {
         match (name, self.scope) {
-            ("readahead", Scope::Off) => "off".to_owned(),
-            ("readahead", Scope::Scan) => "scan".to_owned(),
-            ("readahead", Scope::Full) => "full".to_owned(),
-            ("distance_max", _) => self.distance_max.to_string(),
-            _ => self.memory.to_string(),
+            ("readahead", Scope::Off) => Line::of("off"),
+            ("readahead", Scope::Scan) => Line::of("scan"),
+            ("readahead", Scope::Full) => Line::of("full"),
+            ("distance_max", _) => Line::of(self.distance_max),
+            _ => Line::of(self.memory),
         }
     }
 }
@@ -95,7 +95,7 @@ enum State {
     Alert(u32),
     /// Reads in a row without use.
     Awake(u32, Box<Foresight>),
-    /// The file is not SQLite's, or nothing is to be looked ahead of.
+    /// The file is not SQLite's, or nothing is to be looked ahead of, or memory was refused.
     LeftAlone,
 }
 
@@ -113,31 +113,80 @@ pub(crate) struct Reader {
     /// The bytes by which SQLite tells whether another process has changed the file.
     stamp: [u8; 16],
     pub(crate) wal: WalIndex,
+    /// The kernel does not say in any way what it has of this file: ZFS, FUSE with `direct_io`.
+    unknowable: bool,
     /// Of the log from which what is known was learnt.
     salts: [u32; 2],
     /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
     wakes: u64,
     counts: HintCounts,
     #[cfg(test)]
-    planted: bool,
+    planted: Planted,
     /// By tree, while asleep; and what was read then.
     tally: Tally,
     asleep: Counts,
 }
 
-/// The file, as its descriptor has it.
+/// What a test has happen to the next reads.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Planted {
+    Nothing,
+    /// A panic, before a read, after one that was not timed, after one that was.
+    PanicBefore,
+    PanicUntimed,
+    PanicTimed,
+    /// Each waits for the disk.
+    Waits,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Looks at what the kernel has, where one of each `MISS_EACH` is to find nothing.
+    static LOOKS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+}
+#[cfg(test)]
+const MISS_EACH: u32 = 4;
+
+#[cfg(test)]
+fn is_planted_miss() -> bool {
+    let looks = LOOKS.get();
+    LOOKS.set(looks.map(|looks| looks + 1));
+    looks.is_some_and(|looks| looks % MISS_EACH == MISS_EACH - 1)
+}
+
+/// The file, as its descriptor has it, for as long as SQLite takes for one read.
 struct Disk<'a> {
     descriptor: &'a Descriptor,
     wal: &'a WalIndex,
     page_size: u64,
-    /// Reads that may wait.
-    waits: u32,
+    /// The kernel does not say in any way what it has of this file.
+    unknowable: bool,
+    /// One of our reads waited: SQLite, which holds a lock meanwhile, is not to wait for another.
+    waited: bool,
 }
 
 impl Pages for Disk<'_> {
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+        #[cfg(test)]
+        if is_planted_miss() {
+            return false;
+        }
         let offset = u64::from(page.saturating_sub(1)) * self.page_size;
-        page > 0 && self.descriptor.at_hand(offset, into, &mut self.waits)
+        if page == 0 {
+            return false;
+        }
+        if let Some(read) = self.descriptor.at_hand(offset, into) {
+            return read;
+        }
+        let may_wait = self.unknowable || self.descriptor.is_resident(offset, into.len());
+        if self.waited || !may_wait {
+            return false;
+        }
+        let began = now();
+        let read = self.descriptor.read(offset, into);
+        self.waited = read_waited(began.elapsed());
+        read
     }
 
     fn ask(&mut self, first: u32, count: u32) {
@@ -172,11 +221,12 @@ impl Reader {
             recent_leaves: [0; RECENT_LEAVES],
             stamp: [0; 16],
             wal: WalIndex::default(),
+            unknowable: false,
             salts: [0; 2],
             wakes: 0,
             counts: HintCounts::default(),
             #[cfg(test)]
-            planted: false,
+            planted: Planted::Nothing,
             tally: Tally::default(),
             asleep: Counts::default(),
         };
@@ -194,19 +244,14 @@ impl Reader {
     }
 
     /// What came of it all so far, in words.
-    pub(crate) fn stats(&self) -> String {
-        let counts = self.counts();
-        format!(
-            "wakes={} asked={} useful={} waited_us={}",
-            self.wakes,
-            counts.asked,
-            counts.useful,
-            counts.waited_ns / 1000
-        )
+    pub(crate) fn stats(&self) -> Line {
+        let HintCounts { asked, useful, waited_ns, .. } = self.counts();
+        let (wakes, waited_us) = (self.wakes, waited_ns / 1000);
+        Line::of(format_args!("wakes={wakes} asked={asked} useful={useful} waited_us={waited_us}"))
     }
 
     /// What came of it for each tree, and for the pages whose tree is not known.
-    pub(crate) fn by_tree(&mut self) -> Vec<(Option<String>, Counts)> {
+    pub(crate) fn by_tree(&mut self) -> Result<Vec<(Option<String>, Counts)>, NoMemory> {
         let tally = match &mut self.state {
             State::Awake(_, foresight) => {
                 foresight.settle();
@@ -215,11 +260,17 @@ impl Reader {
             _ => &mut self.tally,
         };
         tally.unknown().add(std::mem::take(&mut self.asleep));
-        tally.settled().map(|(name, counts)| (name.map(str::to_owned), counts)).collect()
+        let mut trees = Vec::new();
+        for (name, counts) in tally.settled() {
+            trees.grow((name.map(text).transpose()?, counts))?;
+        }
+        Ok(trees)
     }
 
     /// A read begins: when, if it is to be timed.
     pub(crate) fn begins(&mut self) -> Option<Instant> {
+        #[cfg(test)]
+        assert!(self.planted != Planted::PanicBefore, "planted");
         match &mut self.state {
             State::LeftAlone => return None,
             State::Asleep(sampler) => {
@@ -236,6 +287,8 @@ impl Reader {
 
     /// A read that was not timed has ended, and well.
     pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
+        #[cfg(test)]
+        assert!(self.planted != Planted::PanicUntimed, "planted");
         self.asleep.reads += u64::from(bytes.len() >= PAGE_MIN);
         self.noted(offset, bytes);
     }
@@ -259,15 +312,23 @@ impl Reader {
     }
 
     /// A timed read has ended, and well.
-    pub(crate) fn ended(&mut self, began: Instant, offset: i64, bytes: &[u8]) {
+    pub(crate) fn ended(
+        &mut self,
+        began: Instant,
+        offset: i64,
+        bytes: &[u8],
+    ) -> Result<(), NoMemory> {
         let read = began.elapsed();
+        #[cfg(test)]
+        let read = if self.planted == Planted::Waits { Duration::from_millis(1) } else { read };
         self.noted(offset, bytes);
         let part_of = self.part_of(offset, bytes.len());
         if (bytes.len() >= PAGE_MIN || part_of.is_some())
             && let Some(number) = number_of(offset, part_of.unwrap_or(bytes.len()))
         {
-            self.timed(number, bytes, read, part_of.is_some());
+            self.timed(number, bytes, read, part_of.is_some())?;
         }
+        Ok(())
     }
 
     /// The size of the page that so many bytes are the first ones of: of an overflow page, SQLite from 3.45 on reads as
@@ -279,9 +340,15 @@ impl Reader {
         is_part.then_some(page_size as usize)
     }
 
-    fn timed(&mut self, number: u32, bytes: &[u8], read: Duration, is_part: bool) {
+    fn timed(
+        &mut self,
+        number: u32,
+        bytes: &[u8],
+        read: Duration,
+        is_part: bool,
+    ) -> Result<(), NoMemory> {
         #[cfg(test)]
-        assert!(!self.planted, "planted");
+        assert!(self.planted != Planted::PanicTimed, "planted");
         let waited = read_waited(read);
         if !matches!(self.state, State::Awake(..)) {
             self.asleep.read(read, false);
@@ -290,7 +357,7 @@ impl Reader {
             State::LeftAlone => {}
             State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
             State::Asleep(sampler) => sampler.read(Some(read)),
-            State::Alert(_) if waited => self.wake(),
+            State::Alert(_) if waited => self.wake(number, bytes.len())?,
             State::Alert(0) => self.sleep(),
             State::Alert(left) => *left -= 1,
             State::Awake(calm, foresight) => {
@@ -298,23 +365,29 @@ impl Reader {
                 if bytes.len() != page_size as usize && !is_part {
                     // A VACUUM may give the file another page size.
                     self.asleep.read(read, false);
-                    return self.sleep();
+                    self.sleep();
+                    return Ok(());
                 }
                 let salts = self.wal.salts();
                 if salts != self.salts {
                     self.salts = salts;
                     foresight.forget(); // what the log held is in the file now
                 }
-                let (descriptor, wal) = (&self.descriptor, &self.wal);
-                let disk =
-                    &mut Disk { descriptor, wal, page_size: page_size.into(), waits: WAITS_MAX };
-                let foreseen = foresight.came(number, bytes, read, disk);
+                let disk = &mut Disk {
+                    descriptor: &self.descriptor,
+                    wal: &self.wal,
+                    page_size: page_size.into(),
+                    unknowable: self.unknowable,
+                    waited: false,
+                };
+                let foreseen = foresight.came(number, bytes, read, disk)?;
                 *calm = if waited || foreseen { 0 } else { *calm + 1 };
                 if *calm > CALM_READS {
                     self.sleep();
                 }
             }
         }
+        Ok(())
     }
 
     /// SQLite writes, which goes on whatever we know.
@@ -327,11 +400,6 @@ impl Reader {
         }
     }
 
-    /// The file was cut.
-    pub(crate) fn cut(&mut self) {
-        self.forget();
-    }
-
     fn stamped(&mut self, stamp: &[u8]) {
         if self.stamp != stamp {
             self.stamp.copy_from_slice(stamp);
@@ -339,41 +407,57 @@ impl Reader {
         }
     }
 
-    fn forget(&mut self) {
+    /// The file has changed.
+    pub(crate) fn forget(&mut self) {
         if let State::Awake(_, foresight) = &mut self.state {
             foresight.forget();
         }
     }
 
-    fn wake(&mut self) {
+    /// Looks at reads from now on. The last was of a page of this size.
+    fn wake(&mut self, number: u32, size: usize) -> Result<(), NoMemory> {
         let mut header = [0; HEADER];
-        let mut waits = WAITS_MAX;
-        if !self.descriptor.at_hand(0, &mut header, &mut waits) {
-            self.descriptor.ask(0, HEADER as u64); // SQLite has had it for long
-            return self.sleep();
+        // What was read just now is in the page cache, if there is one for this file.
+        let offset = u64::from(number.saturating_sub(1)) * size as u64;
+        self.unknowable = self.descriptor.at_hand(offset, &mut header).is_none()
+            && !self.descriptor.is_resident(offset, HEADER);
+        let (descriptor, wal) = (&self.descriptor, &self.wal);
+        let (page_size, unknowable) = (size as u64, self.unknowable);
+        let mut disk = Disk { descriptor, wal, page_size, unknowable, waited: false };
+        if !disk.at_hand(1, &mut header) {
+            disk.ask(1, 1); // SQLite has had it for long
+            self.sleep();
+            return Ok(());
         }
         let Some(geometry) = Geometry::read(&header) else {
             self.state = State::LeftAlone; // [RDR-2]
-            return;
+            return Ok(());
         };
-        let trees = Trees::new(geometry, self.settings.memory);
+        let trees = Trees::new(geometry, self.settings.memory)?;
         let Settings { scope, distance_max, .. } = self.settings;
-        let mut foresight = Box::new(Foresight::new(trees, scope, distance_max));
+        let mut foresight = boxed(Foresight::new(trees, scope, distance_max))?;
+        let mut bytes = filled(0, geometry.page_size as usize)?;
         foresight.tally = std::mem::take(&mut self.tally);
-        let page_size = geometry.page_size.into();
-        let disk = &mut Disk { descriptor: &self.descriptor, wal: &self.wal, page_size, waits };
-        for page in self.recent.into_iter().filter(|page| *page > 0) {
-            let _ = foresight.trees.load(page, disk);
-        }
-        let mut bytes = vec![0; geometry.page_size as usize];
-        for leaf in self.recent_leaves.into_iter().rev().filter(|leaf| *leaf > 0) {
-            if disk.at_hand(leaf, &mut bytes) {
-                foresight.read_before(leaf, &bytes, disk);
-            }
-        }
         self.wakes += 1;
         self.salts = self.wal.salts();
         self.state = State::Awake(0, foresight);
+        let State::Awake(_, foresight) = &mut self.state else { return Ok(()) };
+        disk.page_size = geometry.page_size.into();
+        for page in self.recent.into_iter().filter(|page| *page > 0) {
+            crate::trees::now(foresight.trees.load(page, &mut disk))?;
+        }
+        for leaf in self.recent_leaves.into_iter().rev().filter(|leaf| *leaf > 0) {
+            if disk.at_hand(leaf, &mut bytes) {
+                foresight.read_before(leaf, &bytes, &mut disk)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Memory was refused: looks ahead no more.
+    pub(crate) fn give_up(&mut self) {
+        self.sleep();
+        self.state = State::LeftAlone;
     }
 
     fn sleep(&mut self) {
@@ -389,11 +473,13 @@ impl Reader {
         };
     }
 
-    /// Has the next read that is timed panic.
+    /// Has this happen to the next reads that are timed.
     #[cfg(test)]
-    pub(crate) fn plant_panic(&mut self) {
-        self.planted = true;
-        self.state = State::Asleep(Sampler::default());
+    pub(crate) fn plant(&mut self, planted: Planted) {
+        self.planted = planted;
+        LOOKS.set((planted == Planted::Waits).then_some(0));
+        let untimed = planted == Planted::PanicUntimed;
+        self.state = if untimed { State::LeftAlone } else { State::Asleep(Sampler::default()) };
     }
 
     fn counts(&self) -> HintCounts {
@@ -430,14 +516,16 @@ mod tests {
         for number in 1..10_000 {
             if reader.begins().is_some() {
                 timed += 1;
-                reader.timed(number, &[13; 4096], FAST, false);
+                reader.timed(number, &[13; 4096], FAST, false).unwrap();
             }
             assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
         }
         assert!((150..250).contains(&timed), "{timed}");
         // One that waits now and then does not wake it.
         for number in 1..1_000 {
-            reader.timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST }, false);
+            reader
+                .timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST }, false)
+                .unwrap();
             assert!(!matches!(reader.state, State::Awake(..)));
         }
     }
@@ -445,41 +533,43 @@ mod tests {
     #[test]
     fn it_wakes_by_two_reads_that_wait_and_sleeps_when_nothing_comes_of_it() {
         let (mut reader, _file) = reader(&database());
-        reader.timed(1, &[13; 4096], SLOW, false);
-        reader.timed(2, &[13; 4096], SLOW, false);
+        reader.timed(1, &[13; 4096], SLOW, false).unwrap();
+        reader.timed(2, &[13; 4096], SLOW, false).unwrap();
         let awake = matches!(reader.state, State::Awake(..));
         if !awake {
             return; // the kernel does not say what it has of this filesystem
         }
         for number in 0..CALM_READS + 2 {
             assert!(reader.begins().is_some(), "awake, each read is timed");
-            reader.timed(number % 90 + 1, &[13; 4096], FAST, false);
+            reader.timed(number % 90 + 1, &[13; 4096], FAST, false).unwrap();
         }
         assert!(matches!(reader.state, State::Asleep(_)));
-        assert!(reader.stats().starts_with("wakes=1 asked=0"), "{}", reader.stats());
+        assert!(reader.stats().as_str().starts_with("wakes=1 asked=0"), "{:?}", reader.stats());
     }
 
     #[test]
     fn a_part_of_a_page_is_a_read_of_that_page_and_a_page_of_another_size_is_not() {
         let (mut reader, _file) = reader(&database());
         for _ in 0..2 {
-            reader.timed(1, &[13; 4096], SLOW, false);
+            reader.timed(1, &[13; 4096], SLOW, false).unwrap();
         }
         if !matches!(reader.state, State::Awake(..)) {
             return; // the kernel does not say what it has of this filesystem
         }
         for (offset, size) in [(5 * 4096, 100), (9 * 4096, 1024), (7 * 4096, 4095)] {
-            reader.ended(now(), offset, &[0; 4096][..size]);
+            reader.ended(now(), offset, &[0; 4096][..size]).unwrap();
             assert!(matches!(reader.state, State::Awake(..)), "{size} bytes at {offset}");
         }
-        reader.ended(now(), 24, &[1; 16]);
-        let reads: u64 = reader.by_tree().iter().map(|(_, counts)| counts.reads).sum();
+        reader.ended(now(), 24, &[1; 16]).unwrap();
+        let reads: u64 = reader.by_tree().unwrap().iter().map(|(_, counts)| counts.reads).sum();
         assert_eq!(reads, 2 + 3, "three parts of pages, and not the header");
         for offset in [1024, 2 * 8192] {
-            reader.timed(1, &[13; 4096], SLOW, false);
-            reader.timed(1, &[13; 4096], SLOW, false);
+            reader.timed(1, &[13; 4096], SLOW, false).unwrap();
+            reader.timed(1, &[13; 4096], SLOW, false).unwrap();
             assert!(matches!(reader.state, State::Awake(..)));
-            reader.ended(now(), offset, &[0; 8192][..if offset == 1024 { 1024 } else { 8192 }]);
+            reader
+                .ended(now(), offset, &[0; 8192][..if offset == 1024 { 1024 } else { 8192 }])
+                .unwrap();
             assert!(matches!(reader.state, State::Asleep(_)), "at {offset}");
         }
     }
@@ -495,24 +585,55 @@ mod tests {
             _ => None,
         };
         for number in [2, 3, 4] {
-            reader.timed(number, &interior, SLOW, false);
+            reader.timed(number, &interior, SLOW, false).unwrap();
         }
         let Some(before) = known(&reader) else {
             return; // the kernel does not say what it has of this filesystem
         };
         assert!(before > 0);
-        reader.timed(5, &[13; 4096], SLOW, false);
+        reader.timed(5, &[13; 4096], SLOW, false).unwrap();
         assert_eq!(known(&reader), Some(before));
         set_salt(2);
-        reader.timed(5, &[13; 4096], SLOW, false);
+        reader.timed(5, &[13; 4096], SLOW, false).unwrap();
         assert_eq!(known(&reader), Some(0));
+    }
+
+    /// A hole of a file in memory is in no page cache, and is read at once.
+    #[test]
+    fn where_nothing_says_what_is_in_memory_one_read_may_wait() {
+        let name = "database";
+        let memory = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let file = std::fs::File::from(memory);
+        file.set_len(100 * 4096).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &database()[..4096], 0).unwrap();
+        let mut reader = Reader::new(Descriptor::of(&file), Settings::new());
+        for number in [1, 50] {
+            reader.timed(number, &[13; 4096], SLOW, false).unwrap();
+        }
+        assert!(matches!(reader.state, State::Awake(..)));
+        let says = reader.descriptor.at_hand(0, &mut [0]).is_some();
+        assert_eq!(reader.unknowable, !says, "page 50 was read just now");
+        let mut disk = Disk {
+            descriptor: &reader.descriptor,
+            wal: &reader.wal,
+            page_size: 4096,
+            unknowable: false,
+            waited: false,
+        };
+        let into = &mut [0; 4096];
+        assert!(disk.at_hand(1, into));
+        assert_eq!(disk.at_hand(50, into), says, "it is not known to be there");
+        disk.unknowable = true;
+        assert!(disk.at_hand(50, into));
+        disk.waited = true;
+        assert_eq!((disk.at_hand(50, into), disk.at_hand(1, into)), (says, says));
     }
 
     #[test]
     fn what_is_not_sqlites_is_left_alone() {
         let (mut reader, _file) = reader(&[7; 8 * 4096]);
         for _ in 0..20 {
-            reader.timed(1, &[7; 4096], SLOW, false);
+            reader.timed(1, &[7; 4096], SLOW, false).unwrap();
         }
         assert!(!matches!(reader.state, State::Awake(..)) && reader.wakes == 0, "[RDR-2]");
         if matches!(reader.state, State::LeftAlone) {

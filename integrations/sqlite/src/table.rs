@@ -9,12 +9,13 @@
 
 #![expect(unsafe_code, reason = "SQLite calls a virtual table through C pointers")]
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::abi::{Context, Cursor, ERROR, Module, OK, Routines, Table};
+use crate::abi::{ABORT, Context, Cursor, ERROR, Module, NOMEM, OK, Routines, Table};
 use crate::file::{FCNTL_COUNTS, Report};
+use crate::memory::{Grow, NoMemory, boxed, list};
 use crate::tally::Counts;
 
 const NAME: &CStr = c"forebay_stats";
@@ -39,14 +40,16 @@ struct Stats {
 #[repr(C)]
 struct Reading {
     cursor: Cursor,
-    rows: Vec<Row>,
+    rows: Rows,
     at: usize,
 }
 
-struct Row {
-    schema: CString,
-    tree: Option<CString>,
-    counts: Counts,
+#[derive(Default)]
+struct Rows {
+    /// Their names end in a zero.
+    schemas: Vec<Vec<u8>>,
+    /// The first is the place of a schema.
+    all: Vec<(usize, Option<String>, Counts)>,
 }
 
 static MODULE: Module = Module {
@@ -94,7 +97,10 @@ unsafe extern "C" fn connect(
         let declared = declare(connection, DECLARATION.as_ptr());
         if declared == OK {
             let front = Table::default();
-            *table = Box::into_raw(Box::new(Stats { table: front, connection, routines })).cast();
+            let Ok(made) = boxed(Stats { table: front, connection, routines }) else {
+                return NOMEM;
+            };
+            *table = Box::into_raw(made).cast();
         }
         declared
     }
@@ -112,9 +118,10 @@ unsafe extern "C" fn best_index(_table: *mut Table, _constraints: *mut c_void) -
 }
 
 unsafe extern "C" fn open(_table: *mut Table, cursor: *mut *mut Cursor) -> c_int {
-    let reading = Reading { cursor: Cursor::default(), rows: Vec::new(), at: 0 };
+    let reading = Reading { cursor: Cursor::default(), rows: Rows::default(), at: 0 };
+    let Ok(made) = boxed(reading) else { return NOMEM };
     // SAFETY: SQLite takes it there, and fills in its front.
-    unsafe { *cursor = Box::into_raw(Box::new(reading)).cast() };
+    unsafe { *cursor = Box::into_raw(made).cast() };
     OK
 }
 
@@ -151,36 +158,35 @@ unsafe extern "C" fn filter(
 
 /// # Safety
 /// The connection is open.
-unsafe fn rows(stats: &Stats) -> Result<Vec<Row>, c_int> {
+unsafe fn rows(stats: &Stats) -> Result<Rows, c_int> {
     // SAFETY: they are its SQLite's functions; the callback is given the list.
     unsafe {
         let routines = &*stats.routines;
-        let mut schemas: Vec<CString> = Vec::new();
-        let into: *mut c_void = (&raw mut schemas).cast();
+        let mut rows = Rows::default();
+        let into: *mut c_void = (&raw mut rows.schemas).cast();
         let list = c"pragma database_list".as_ptr();
-        let listed =
-            (routines.exec)(stats.connection, list, Some(schema_named), into, ptr::null_mut());
-        if listed != OK {
-            return Err(listed);
+        match (routines.exec)(stats.connection, list, Some(schema_named), into, ptr::null_mut()) {
+            OK => {}
+            ABORT => return Err(NOMEM), // by the callback
+            code => return Err(code),
         }
-        let mut rows = Vec::new();
-        for schema in schemas {
+        for (at, schema) in rows.schemas.iter().enumerate() {
             let mut report = Report::new();
             let argument = (&raw mut report).cast();
+            let schema = schema.as_ptr().cast();
             // A database that is not ours does not know what is asked for.
-            (routines.file_control)(stats.connection, schema.as_ptr(), FCNTL_COUNTS, argument);
-            let of_tree = |(tree, counts): (Option<String>, Counts)| Row {
-                schema: schema.clone(),
-                tree: tree.and_then(|tree| CString::new(tree).ok()),
-                counts,
-            };
-            rows.extend(report.trees.into_iter().map(of_tree));
+            if (routines.file_control)(stats.connection, schema, FCNTL_COUNTS, argument) == NOMEM {
+                return Err(NOMEM);
+            }
+            for (tree, counts) in report.trees {
+                rows.all.grow((at, tree, counts)).map_err(|NoMemory| NOMEM)?;
+            }
         }
         Ok(rows)
     }
 }
 
-/// Takes a row of `pragma database_list`: a number, a schema's name, a path.
+/// Takes a row of `pragma database_list`: a number, a schema's name, a path. Ends that where memory is refused.
 unsafe extern "C" fn schema_named(
     into: *mut c_void,
     columns: c_int,
@@ -190,11 +196,13 @@ unsafe extern "C" fn schema_named(
     // SAFETY: `rows` gave the list; a column's value is a string, or null.
     unsafe {
         let name = if columns > MAIN { *values.add(MAIN as usize) } else { ptr::null_mut() };
-        if !name.is_null() {
-            (*into.cast::<Vec<CString>>()).push(CStr::from_ptr(name).to_owned());
+        if name.is_null() {
+            return OK;
         }
+        let name = list(CStr::from_ptr(name).to_bytes_with_nul().iter().copied());
+        let kept = name.and_then(|name| (*into.cast::<Vec<Vec<u8>>>()).grow(name));
+        c_int::from(kept.is_err())
     }
-    OK
 }
 
 unsafe extern "C" fn next(cursor: *mut Cursor) -> c_int {
@@ -206,7 +214,7 @@ unsafe extern "C" fn next(cursor: *mut Cursor) -> c_int {
 unsafe extern "C" fn eof(cursor: *mut Cursor) -> c_int {
     // SAFETY: `open` made it.
     let reading = unsafe { &*cursor.cast::<Reading>() };
-    c_int::from(reading.at >= reading.rows.len())
+    c_int::from(reading.at >= reading.rows.all.len())
 }
 
 unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: c_int) -> c_int {
@@ -214,10 +222,12 @@ unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: 
     unsafe {
         let reading = &*cursor.cast::<Reading>();
         let routines = &*(*(*cursor).table.cast::<Stats>()).routines;
-        let Some(row) = reading.rows.get(reading.at) else { return ERROR };
-        let counts = row.counts;
+        let Some((schema, tree, counts)) = reading.rows.all.get(reading.at) else { return ERROR };
         let wasted = counts.prefetched.saturating_sub(counts.useful);
-        let text = |text: &CStr| (routines.result_text)(context, text.as_ptr(), -1, TRANSIENT);
+        let text = |text: &[u8]| {
+            let size = text.len() as c_int;
+            (routines.result_text)(context, text.as_ptr().cast(), size, TRANSIENT);
+        };
         let number = match column - FIRST_NUMBER {
             0 => counts.reads,
             1 => counts.prefetched,
@@ -227,9 +237,11 @@ unsafe extern "C" fn column(cursor: *mut Cursor, context: *mut Context, column: 
             5 => counts.waits,
             6 => counts.wait_ns,
             _ => {
-                match (column, &row.tree) {
-                    (0, _) => text(&row.schema),
-                    (_, Some(tree)) => text(tree),
+                match (column, tree) {
+                    (0, _) => {
+                        text(reading.rows.schemas[*schema].strip_suffix(&[0]).unwrap_or_default());
+                    }
+                    (_, Some(tree)) => text(tree.as_bytes()),
                     (_, None) => {} // a result that is not set is null
                 }
                 return OK;

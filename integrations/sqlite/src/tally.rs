@@ -6,12 +6,13 @@
 //! Invariants:  [TAL-1] each page read is counted once, by a tree or by none  [TAL-2] at most `TREES_MAX` names and as
 //!              many roots are counted apart; more are counted as of no known tree
 //! Concurrency: one owner.
-//! Failure:     none.
+//! Failure:     where there is no memory for a name, its counts are those of no tree.
 
-use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use forebay_lookahead::read_waited;
+
+use crate::memory::{Grow, Map, NoMemory, filled, keep, text};
 
 const TREES_MAX: usize = 1024;
 /// Pages whose tree is remembered; more than may be ahead of a cursor.
@@ -59,32 +60,38 @@ impl Counts {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    by_name: BTreeMap<Option<String>, Counts>,
-    by_root: HashMap<u32, Counts>,
+    /// Of no tree.
+    unknown: Counts,
+    /// By name, in order.
+    by_name: Vec<(String, Counts)>,
+    by_root: Map<u32, Counts>,
     /// Pages and the roots of their trees, each at its number's remainder. Empty before the first is known.
     owners: Vec<(u32, u32)>,
 }
 
 impl Tally {
     /// This page belongs to the tree of this root.
-    pub(crate) fn belongs(&mut self, page: u32, root: u32) {
+    pub(crate) fn belongs(&mut self, page: u32, root: u32) -> Result<(), NoMemory> {
         if self.owners.is_empty() {
-            self.owners = vec![(NO_PAGE, 0); OWNERS];
+            self.owners = filled((NO_PAGE, 0), OWNERS)?;
         }
         self.owners[page as usize % OWNERS] = (page, root);
+        Ok(())
     }
 
-    pub(crate) fn asked(&mut self, page: u32) {
-        self.of(page).prefetched += 1;
+    pub(crate) fn asked(&mut self, page: u32) -> Result<(), NoMemory> {
+        self.of(page)?.prefetched += 1;
+        Ok(())
     }
 
-    pub(crate) fn read(&mut self, page: u32, read: Duration, asked: bool) {
-        self.of(page).read(read, asked); // [TAL-1]
+    pub(crate) fn read(&mut self, page: u32, read: Duration, asked: bool) -> Result<(), NoMemory> {
+        self.of(page)?.read(read, asked); // [TAL-1]
+        Ok(())
     }
 
     /// Counts of no tree.
     pub(crate) fn unknown(&mut self) -> &mut Counts {
-        self.by_name.entry(None).or_default()
+        &mut self.unknown
     }
 
     /// The root of a page's tree, if that was said recently.
@@ -93,13 +100,16 @@ impl Tally {
         (owned == page).then_some(root)
     }
 
-    fn of(&mut self, page: u32) -> &mut Counts {
-        let Some(root) = self.root_of(page) else { return self.unknown() };
-        // [TAL-2]
-        if self.by_root.len() >= TREES_MAX && !self.by_root.contains_key(&root) {
-            return self.unknown();
+    fn of(&mut self, page: u32) -> Result<&mut Counts, NoMemory> {
+        let Some(root) = self.root_of(page) else { return Ok(&mut self.unknown) };
+        if !self.by_root.contains_key(&root) {
+            // [TAL-2]
+            if self.by_root.len() >= TREES_MAX {
+                return Ok(&mut self.unknown);
+            }
+            keep(&mut self.by_root, root, Counts::default())?;
         }
-        self.by_root.entry(root).or_default()
+        Ok(self.by_root.get_mut(&root).unwrap_or(&mut self.unknown))
     }
 
     /// Forgets which pages belong to which tree: that may change.
@@ -108,19 +118,31 @@ impl Tally {
     }
 
     /// Moves what was counted by root to the names that `name` knows.
-    pub(crate) fn settle(&mut self, name: impl Fn(u32) -> Option<String>) {
+    pub(crate) fn settle<'a>(&mut self, name: impl Fn(u32) -> Option<&'a str>) {
         for (root, counts) in self.by_root.drain() {
-            let name = name(root).filter(|name| {
-                self.by_name.len() < TREES_MAX || self.by_name.contains_key(&Some(name.clone()))
-            });
-            self.by_name.entry(name).or_default().add(counts);
+            let of_name = name(root).and_then(|name| named(&mut self.by_name, name));
+            of_name.unwrap_or(&mut self.unknown).add(counts);
         }
     }
 
     /// What was settled, by name; `None` are the pages of no known tree.
     pub(crate) fn settled(&self) -> impl Iterator<Item = (Option<&str>, Counts)> {
-        self.by_name.iter().map(|(name, counts)| (name.as_deref(), *counts))
+        let named = self.by_name.iter().map(|(name, counts)| (Some(name.as_str()), *counts));
+        std::iter::once((None, self.unknown)).chain(named)
     }
+}
+
+/// The counts of a name, if they may be counted apart and there is memory for that.
+fn named<'a>(by_name: &'a mut Vec<(String, Counts)>, name: &str) -> Option<&'a mut Counts> {
+    let at = match by_name.binary_search_by(|(it, _)| it.as_str().cmp(name)) {
+        Ok(at) => at,
+        Err(_) if by_name.len() >= TREES_MAX => return None, // [TAL-2]
+        Err(at) => {
+            by_name.grow_at(at, (text(name).ok()?, Counts::default())).ok()?;
+            at
+        }
+    };
+    by_name.get_mut(at).map(|(_, counts)| counts)
 }
 
 #[cfg(test)]
@@ -137,14 +159,14 @@ mod tests {
     #[test]
     fn each_read_is_credited_to_its_tree_or_to_none() {
         let mut tally = Tally::default();
-        tally.belongs(7, 2);
-        tally.belongs(8, 3);
-        tally.asked(7);
-        tally.read(7, FAST, true);
-        tally.read(8, SLOW, false);
-        tally.read(9, FAST, false);
-        tally.read(7 + OWNERS as u32, FAST, false); // where page 7 is remembered
-        tally.settle(|root| (root == 2).then(|| "t".to_owned()));
+        tally.belongs(7, 2).unwrap();
+        tally.belongs(8, 3).unwrap();
+        tally.asked(7).unwrap();
+        tally.read(7, FAST, true).unwrap();
+        tally.read(8, SLOW, false).unwrap();
+        tally.read(9, FAST, false).unwrap();
+        tally.read(7 + OWNERS as u32, FAST, false).unwrap(); // where page 7 is remembered
+        tally.settle(|root| (root == 2).then_some("t"));
         let t = Counts { reads: 1, prefetched: 1, useful: 1, ..Counts::default() };
         let none = Counts { reads: 3, resident: 2, waits: 1, wait_ns: 100_000, ..t };
         let none = Counts { prefetched: 0, useful: 0, ..none };
@@ -155,13 +177,13 @@ mod tests {
     fn a_name_keeps_its_counts_when_its_root_moves() {
         let mut tally = Tally::default();
         for root in [2, 9] {
-            tally.belongs(20, root);
-            tally.read(20, FAST, false);
-            tally.settle(|_| Some("t".to_owned()));
-            tally.read(20, FAST, false); // that somebody asked for counts changes none
-            tally.settle(|_| Some("t".to_owned()));
+            tally.belongs(20, root).unwrap();
+            tally.read(20, FAST, false).unwrap();
+            tally.settle(|_| Some("t"));
+            tally.read(20, FAST, false).unwrap(); // that somebody asked for counts changes none
+            tally.settle(|_| Some("t"));
             tally.forget();
-            tally.read(20, FAST, false); // its tree is to be found again
+            tally.read(20, FAST, false).unwrap(); // its tree is to be found again
         }
         let reads: Vec<_> =
             all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();
@@ -171,16 +193,17 @@ mod tests {
     #[test]
     fn trees_beyond_the_bound_are_counted_together() {
         let mut tally = Tally::default();
+        let names: Vec<String> = (0..3 * TREES_MAX).map(|root| root.to_string()).collect();
         for root in 0..3 * TREES_MAX as u32 {
-            tally.belongs(5, root);
-            tally.read(5, FAST, false);
+            tally.belongs(5, root).unwrap();
+            tally.read(5, FAST, false).unwrap();
             assert!(tally.by_root.len() <= TREES_MAX, "[TAL-2]");
             if root % 500 == 0 {
-                tally.settle(|root| Some(root.to_string()));
+                tally.settle(|root| Some(&names[root as usize]));
             }
         }
-        tally.settle(|root| Some(root.to_string()));
-        assert!(tally.by_name.len() <= TREES_MAX + 1, "[TAL-2]");
+        tally.settle(|root| Some(&names[root as usize]));
+        assert!(tally.by_name.len() <= TREES_MAX, "[TAL-2]");
         let reads: u64 = tally.settled().map(|(_, counts)| counts.reads).sum();
         assert_eq!(reads, 3 * TREES_MAX as u64, "[TAL-1]");
     }

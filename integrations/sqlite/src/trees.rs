@@ -10,11 +10,9 @@
 //! Invariants:  [TRE-1] what is kept takes no more than the bound given, by its own count  [TRE-2] a walk
 //!              goes down `DEPTH_MAX` levels at most, whatever pages say
 //! Concurrency: one owner.
-//! Failure:     `Lack`: a page that is not at hand, or no answer.
+//! Failure:     `Lack`: a page that is not at hand, no answer, or no memory.
 
-use std::collections::HashMap;
-use std::rc::Rc;
-
+use crate::memory::{Grow, Map, NoMemory, add_text, filled, keep, list, text};
 use crate::page::{Geometry, Kind, Overflow, Page, Record, Value};
 
 /// SQLite goes no deeper itself.
@@ -60,10 +58,64 @@ pub(crate) enum Lack {
     Page(u32),
     /// There is none.
     Answer,
+    /// It cannot be kept.
+    Memory,
+}
+
+impl From<NoMemory> for Lack {
+    fn from(_: NoMemory) -> Lack {
+        Lack::Memory
+    }
+}
+
+impl Lack {
+    /// The page that is needed, if one is.
+    pub(crate) fn page(self) -> Result<Option<u32>, NoMemory> {
+        match self {
+            Lack::Page(page) => Ok(Some(page)),
+            Lack::Answer => Ok(None),
+            Lack::Memory => Err(NoMemory),
+        }
+    }
+}
+
+/// The answer, if there is one now.
+pub(crate) fn now<T>(answer: Result<T, Lack>) -> Result<Option<T>, NoMemory> {
+    answer.map(Some).or_else(|lack| lack.page().map(|_| None))
 }
 
 /// A path down a tree: interior pages from the root on, and which child is taken at each.
-pub(crate) type Path = Vec<(u32, usize)>;
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Path {
+    steps: [(u32, usize); DEPTH_MAX + 1],
+    len: usize,
+}
+
+impl Path {
+    pub(crate) fn new() -> Path {
+        Path { steps: [(0, 0); DEPTH_MAX + 1], len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Goes one level down.
+    fn push(&mut self, page: u32, slot: usize) {
+        assert!(self.len <= DEPTH_MAX, "[TRE-2]");
+        self.steps[self.len] = (page, slot);
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<(u32, usize)> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.steps[self.len])
+    }
+
+    fn reverse(&mut self) {
+        self.steps[..self.len].reverse();
+    }
+}
 
 /// A tree that the schema names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,21 +134,23 @@ struct Interior {
     keys: Vec<i64>,
     /// Between each two children of an index, the row that the entry at this place leads to.
     between: Vec<i64>,
+    /// By the count that is bounded.
+    bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) struct Trees {
     geometry: Geometry,
-    interiors: HashMap<u32, Rc<Interior>>,
+    interiors: Map<u32, Interior>,
     /// Of the children of an index's interior pages.
-    parents: HashMap<u32, u32>,
+    parents: Map<u32, u32>,
     /// How many levels of interior pages a table has, by its root.
-    heights: HashMap<u32, usize>,
+    heights: Map<u32, usize>,
     schema: Option<Vec<Tree>>,
     /// What was read of it before a page that was not at hand.
     reading: Option<Reading>,
     /// Of the schema's trees, by root.
-    names: HashMap<u32, String>,
+    names: Map<u32, String>,
     searches_left: u32,
     guesses_left: u32,
     /// Pages asked for since that was taken down.
@@ -107,22 +161,22 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    pub(crate) fn new(geometry: Geometry, bytes_max: usize) -> Trees {
-        Trees {
+    pub(crate) fn new(geometry: Geometry, bytes_max: usize) -> Result<Trees, NoMemory> {
+        Ok(Trees {
             geometry,
-            interiors: HashMap::new(),
-            parents: HashMap::new(),
-            heights: HashMap::new(),
+            interiors: Map::default(),
+            parents: Map::default(),
+            heights: Map::default(),
             schema: None,
             reading: None,
-            names: HashMap::new(),
+            names: Map::default(),
             searches_left: SEARCHES_MAX,
             guesses_left: GUESSED_MAX,
             asked: 0,
             bytes: 0,
             bytes_max,
-            page: vec![0; geometry.page_size as usize],
-        }
+            page: filled(0, geometry.page_size as usize)?,
+        })
     }
 
     pub(crate) fn geometry(&self) -> Geometry {
@@ -133,6 +187,11 @@ impl Trees {
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    #[cfg(test)]
+    pub(crate) fn parents_len(&self) -> usize {
+        self.parents.len()
     }
 
     /// How many pages were asked for to answer by, since the last call.
@@ -151,7 +210,14 @@ impl Trees {
 
     /// SQLite writes this page.
     pub(crate) fn forget_page(&mut self, page: u32) {
-        self.interiors.remove(&page);
+        if let Some(interior) = self.interiors.remove(&page) {
+            self.bytes -= interior.bytes; // [TRE-1]
+            for child in interior.children.iter().filter(|_| interior.kind == Kind::IndexInterior) {
+                if self.parents.get(child) == Some(&page) {
+                    self.parents.remove(child);
+                }
+            }
+        }
         self.heights.remove(&page);
         if page == 1 {
             (self.schema, self.reading) = (None, None);
@@ -159,46 +225,50 @@ impl Trees {
     }
 
     fn forget_pages(&mut self) {
-        self.interiors = HashMap::new();
-        self.parents = HashMap::new();
+        self.interiors = Map::default();
+        self.parents = Map::default();
         self.bytes = 0;
     }
 
     /// SQLite has read an interior page.
-    pub(crate) fn learn(&mut self, number: u32, page: &Page<'_>) -> Option<()> {
+    pub(crate) fn learn(&mut self, number: u32, page: &Page<'_>) -> Result<(), Lack> {
         if self.interiors.contains_key(&number) {
-            return Some(());
+            return Ok(());
         }
-        let kind = page.kind();
-        let children: Option<Vec<u32>> = (0..=page.cells()).map(|at| page.child(at)).collect();
-        let children = children.filter(|_| kind.is_interior())?;
-        let of_index = |which: &dyn Fn(Record<'_>) -> Option<i64>| {
-            let integer = |at| page.record(at).and_then(which).unwrap_or(NO_ROW);
-            (0..page.cells()).map(integer).collect::<Vec<_>>()
-        };
-        let (keys, between, each) = match kind {
-            Kind::TableInterior => {
-                let rowids: Option<Vec<_>> = (0..page.cells()).map(|at| page.rowid(at)).collect();
-                (rowids?, Vec::new(), 12)
+        let (kind, cells) = (page.kind(), page.cells());
+        if !kind.is_interior() {
+            return Err(Lack::Answer);
+        }
+        let each = if kind == Kind::TableInterior { 12 } else { 20 + ENTRY_BYTES / 2 };
+        let bytes = ENTRY_BYTES + (cells + 1) * each;
+        if bytes > self.bytes_max {
+            return Err(Lack::Answer);
+        }
+        let mut children = Vec::new();
+        for at in 0..=cells {
+            children.grow(page.child(at).ok_or(Lack::Answer)?)?;
+        }
+        let (mut keys, mut between) = (Vec::new(), Vec::new());
+        for at in 0..cells {
+            if kind == Kind::TableInterior {
+                keys.grow(page.rowid(at).ok_or(Lack::Answer)?)?;
+                continue;
             }
-            _ => {
-                let first = of_index(&|record| record.first_integer());
-                (first, of_index(&|record| record.last_integer()), 20 + ENTRY_BYTES / 2)
-            }
-        };
-        let bytes = ENTRY_BYTES + children.len() * each;
+            let record = page.record(at);
+            keys.grow(record.and_then(Record::first_integer).unwrap_or(NO_ROW))?;
+            between.grow(record.and_then(Record::last_integer).unwrap_or(NO_ROW))?;
+        }
         if self.bytes + bytes > self.bytes_max {
             self.forget_pages();
         }
-        if bytes > self.bytes_max {
-            return None;
-        }
-        self.bytes += bytes; // [TRE-1]
         if kind == Kind::IndexInterior {
-            self.parents.extend(children.iter().map(|child| (*child, number)));
+            for child in &children {
+                keep(&mut self.parents, *child, number)?;
+            }
         }
-        self.interiors.insert(number, Rc::new(Interior { kind, children, keys, between }));
-        Some(())
+        keep(&mut self.interiors, number, Interior { kind, children, keys, between, bytes })?;
+        self.bytes += bytes; // [TRE-1]
+        Ok(())
     }
 
     /// Reads an interior page that is at hand.
@@ -206,21 +276,19 @@ impl Trees {
         self.interior(number, pages).map(|_| ())
     }
 
-    fn interior(&mut self, number: u32, pages: &mut impl Pages) -> Result<Rc<Interior>, Lack> {
-        if let Some(there) = self.interiors.get(&number) {
-            return Ok(Rc::clone(there));
+    fn interior(&mut self, number: u32, pages: &mut impl Pages) -> Result<&Interior, Lack> {
+        if !self.interiors.contains_key(&number) {
+            let mut bytes = std::mem::take(&mut self.page);
+            let learnt = if pages.at_hand(number, &mut bytes) {
+                let page = Page::read(&bytes, number, self.geometry).ok_or(Lack::Answer);
+                page.and_then(|page| self.learn(number, &page))
+            } else {
+                Err(Lack::Page(number))
+            };
+            self.page = bytes;
+            learnt?;
         }
-        let mut bytes = std::mem::take(&mut self.page);
-        let at_hand = pages.at_hand(number, &mut bytes);
-        let learnt = if at_hand {
-            let page = Page::read(&bytes, number, self.geometry);
-            page.and_then(|page| self.learn(number, &page)).ok_or(Lack::Answer)
-        } else {
-            Err(Lack::Page(number))
-        };
-        self.page = bytes;
-        learnt?;
-        self.interiors.get(&number).cloned().ok_or(Lack::Answer)
+        self.interiors.get(&number).ok_or(Lack::Answer)
     }
 
     /// The rows that a leaf leads to which is at hand.
@@ -235,7 +303,7 @@ impl Trees {
             return Err(Lack::Page(number));
         }
         let page = Page::read(&self.page, number, self.geometry).ok_or(Lack::Answer)?;
-        rows_of(&page, link, into).ok_or(Lack::Answer)
+        if rows_of(&page, link, into)? { Ok(()) } else { Err(Lack::Answer) }
     }
 
     /// The keys that a leaf's rows of a key lead to, if it is at hand.
@@ -250,7 +318,7 @@ impl Trees {
             return Err(Lack::Page(leaf));
         }
         let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
-        Ok(page.places(key).filter_map(|at| link.follow(&page, at)).take(LED_MAX).collect())
+        Ok(list(page.places(key).filter_map(|at| link.follow(&page, at)).take(LED_MAX))?)
     }
 
     /// Where rows of a leaf go on, if it is at hand: the rows of a key, or all, with their places.
@@ -265,8 +333,8 @@ impl Trees {
         }
         let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
         Ok(match key {
-            None => overflow_of(&page, 0..page.cells()),
-            Some(key) => overflow_of(&page, page.places(key).take(LED_MAX)),
+            None => overflow_of(&page, 0..page.cells())?,
+            Some(key) => overflow_of(&page, page.places(key).take(LED_MAX))?,
         })
     }
 
@@ -295,33 +363,34 @@ impl Trees {
         key: i64,
         leaf: u32,
         pages: &mut impl Pages,
-    ) -> Option<Path> {
+    ) -> Result<Option<Path>, NoMemory> {
         let mut path = Path::new();
         let mut page = root;
         // [TRE-2]
         while page != leaf && path.len() < DEPTH_MAX {
             if self.heights.get(&root).is_some_and(|height| *height == path.len()) {
-                return None;
+                return Ok(None);
             }
             let (slot, child) = match self.child_for(page, key, pages) {
                 Ok(found) => found,
                 Err(lack) => {
+                    let needed = lack.page()?;
                     self.ask(lack, self.heights.contains_key(&root), pages);
                     // A small table is all root: not to be looked into for each leaf of others.
-                    if lack == Lack::Answer && page == root {
-                        self.heights.insert(root, 0);
+                    if needed.is_none() && page == root {
+                        keep(&mut self.heights, root, 0)?;
                     }
-                    return None;
+                    return Ok(None);
                 }
             };
-            path.push((page, slot));
+            path.push(page, slot);
             page = child;
         }
         if page != leaf {
-            return None;
+            return Ok(None);
         }
-        self.heights.insert(root, path.len());
-        Some(path)
+        keep(&mut self.heights, root, path.len())?;
+        Ok(Some(path))
     }
 
     fn child_for(
@@ -336,36 +405,48 @@ impl Trees {
     }
 
     /// The path to a leaf of an index, and what the schema says of it.
-    pub(crate) fn index_path(&mut self, leaf: u32, pages: &mut impl Pages) -> Option<(Path, Tree)> {
-        let found = self.climb(leaf, pages);
+    pub(crate) fn index_path(
+        &mut self,
+        leaf: u32,
+        pages: &mut impl Pages,
+    ) -> Result<Option<(Path, Tree)>, NoMemory> {
+        let found = self.climb(leaf, pages)?;
         if found.is_some() || self.searches_left == 0 {
-            return found;
+            return Ok(found);
         }
         self.searches_left -= 1;
-        let found = self.search(leaf, pages).then(|| self.climb(leaf, pages)).flatten();
+        if !self.search(leaf, pages)? {
+            return Ok(None);
+        }
+        let found = self.climb(leaf, pages)?;
         if found.is_some() {
             self.searches_left = SEARCHES_MAX;
         }
-        found
+        Ok(found)
     }
 
-    fn climb(&mut self, leaf: u32, pages: &mut impl Pages) -> Option<(Path, Tree)> {
+    fn climb(
+        &mut self,
+        leaf: u32,
+        pages: &mut impl Pages,
+    ) -> Result<Option<(Path, Tree)>, NoMemory> {
         let mut path = Path::new();
         let mut page = leaf;
         // [TRE-2]
         while path.len() <= DEPTH_MAX {
-            if let Some(tree) = self.schema(pages)?.iter().find(|tree| tree.root == page) {
-                let tree = *tree;
+            let Some(schema) = self.schema(pages)? else { return Ok(None) };
+            if let Some(tree) = schema.iter().find(|tree| tree.root == page) {
                 path.reverse();
-                return Some((path, tree));
+                return Ok(Some((path, *tree)));
             }
-            let parent = *self.parents.get(&page)?;
-            let interior = self.interior(parent, pages).ok()?;
-            let slot = interior.children.iter().position(|child| *child == page)?;
-            path.push((parent, slot));
+            let Some(&parent) = self.parents.get(&page) else { return Ok(None) };
+            let Some(interior) = now(self.interior(parent, pages))? else { return Ok(None) };
+            let slot = interior.children.iter().position(|child| *child == page);
+            let Some(slot) = slot else { return Ok(None) };
+            path.push(parent, slot);
             page = parent;
         }
-        None
+        Ok(None)
     }
 
     /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
@@ -380,23 +461,26 @@ impl Trees {
     }
 
     /// Looks for a leaf below the roots of all indexes, and of tables without rowids, level by level.
-    fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> bool {
-        let Some(schema) = self.schema(pages) else { return false };
-        let (indexes, tables): (Vec<&Tree>, Vec<&Tree>) =
-            schema.iter().partition(|tree| tree.table.is_some());
-        let mut level: Vec<u32> = indexes.iter().chain(&tables).map(|tree| tree.root).collect();
+    fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> Result<bool, NoMemory> {
+        let Some(schema) = self.schema(pages)? else { return Ok(false) };
+        let roots = |index: bool| {
+            let trees = schema.iter().filter(move |tree| tree.table.is_some() == index);
+            trees.map(|tree| tree.root)
+        };
+        let mut level = list(roots(true).chain(roots(false)))?;
         let page_size = self.geometry.page_size as usize;
         let mut left = (SEARCH_BYTES / page_size).clamp(SEARCH_PAGES_MIN, SEARCH_PAGES_MAX);
         while !level.is_empty() {
             let mut below = Vec::new();
             for page in level {
                 if left == 0 {
-                    return false;
+                    return Ok(false);
                 }
                 left -= 1;
                 let interior = match self.interior(page, pages) {
                     Ok(interior) => interior,
                     Err(lack) => {
+                        lack.page()?;
                         self.ask(lack, false, pages);
                         continue;
                     }
@@ -405,13 +489,13 @@ impl Trees {
                     continue;
                 }
                 if interior.children.contains(&leaf) {
-                    return true;
+                    return Ok(true);
                 }
-                below.extend_from_slice(&interior.children[..interior.children.len().min(left)]);
+                below.grow_by(interior.children.iter().copied().take(left))?;
             }
             level = below;
         }
-        false
+        Ok(false)
     }
 
     /// Moves a path to the next leaf, or the one before. Returns that, and the row between the two in an index.
@@ -421,7 +505,7 @@ impl Trees {
         forward: bool,
         pages: &mut impl Pages,
     ) -> Result<(u32, i64), Lack> {
-        let mut moved = path.clone();
+        let mut moved = *path;
         let (mut child, between) = loop {
             let (page, slot) = moved.pop().ok_or(Lack::Answer)?;
             let interior = self.interior(page, pages)?;
@@ -429,26 +513,28 @@ impl Trees {
             if let Some(next) = next
                 && let Some(&child) = interior.children.get(next)
             {
-                moved.push((page, next));
-                break (child, interior.between.get(slot.min(next)).copied().unwrap_or(NO_ROW));
+                let between = interior.between.get(slot.min(next)).copied().unwrap_or(NO_ROW);
+                moved.push(page, next);
+                break (child, between);
             }
         };
         while moved.len() < path.len() {
             let interior = self.interior(child, pages)?;
             let slot = if forward { 0 } else { interior.children.len() - 1 };
-            moved.push((child, slot));
-            child = interior.children[slot];
+            let below = interior.children[slot];
+            moved.push(child, slot);
+            child = below;
         }
         *path = moved;
         Ok((child, between))
     }
 
     /// What the schema names, if it is at hand.
-    pub(crate) fn schema(&mut self, pages: &mut impl Pages) -> Option<&[Tree]> {
+    pub(crate) fn schema(&mut self, pages: &mut impl Pages) -> Result<Option<&[Tree]>, NoMemory> {
         if self.schema.is_none() {
-            self.schema = Some(self.read_schema(pages)?);
+            self.schema = self.read_schema(pages)?;
         }
-        self.schema.as_deref()
+        Ok(self.schema.as_deref())
     }
 
     /// The name of a tree of the schema that was read last.
@@ -456,15 +542,17 @@ impl Trees {
         self.names.get(&root).map(String::as_str)
     }
 
-    fn read_schema(&mut self, pages: &mut impl Pages) -> Option<Vec<Tree>> {
-        let mut bytes = vec![0; self.geometry.page_size as usize];
-        let begin = || Reading {
-            left: vec![1],
-            pages_left: SCHEMA_PAGES_MAX,
-            utf16: None,
-            found: Vec::new(),
+    fn read_schema(&mut self, pages: &mut impl Pages) -> Result<Option<Vec<Tree>>, NoMemory> {
+        let mut bytes = filled(0, self.geometry.page_size as usize)?;
+        let mut reading = match self.reading.take() {
+            Some(reading) => reading,
+            None => Reading {
+                left: list([1])?,
+                pages_left: SCHEMA_PAGES_MAX,
+                utf16: None,
+                found: Vec::new(),
+            },
         };
-        let mut reading = self.reading.take().unwrap_or_else(begin);
         while reading.pages_left > 0
             && let Some(&number) = reading.left.last()
         {
@@ -472,7 +560,7 @@ impl Trees {
                 self.asked += 1;
                 pages.ask(number, 1);
                 self.reading = Some(reading);
-                return None;
+                return Ok(None);
             }
             reading.left.pop();
             reading.pages_left -= 1;
@@ -484,11 +572,16 @@ impl Trees {
             match page.map(|page| (page, page.kind())) {
                 Some((page, Kind::TableInterior)) => {
                     let children = (0..=page.cells()).filter_map(|at| page.child(at));
-                    left.extend(children.take(SCHEMA_PAGES_MAX));
+                    left.grow_by(children.take(SCHEMA_PAGES_MAX))?;
                 }
                 Some((page, Kind::TableLeaf)) => {
-                    let rows = (0..page.cells()).filter_map(|at| named(&page, at, *utf16));
-                    found.extend(rows.take(SCHEMA_TREES_MAX - found.len()));
+                    for at in 0..page.cells() {
+                        if found.len() < SCHEMA_TREES_MAX
+                            && let Some(row) = named(&page, at, *utf16)?
+                        {
+                            found.grow(row)?;
+                        }
+                    }
                 }
                 // It is no schema, and is not read again before the file changes.
                 Some((_, Kind::IndexInterior | Kind::IndexLeaf)) | None => {
@@ -497,19 +590,23 @@ impl Trees {
                 }
             }
         }
-        let found = reading.found;
-        let tables: HashMap<String, u32> = found
-            .iter()
-            .filter(|named| !named.index)
-            .map(|named| (named.table.clone(), named.root))
-            .collect();
-        let names = found.iter().map(|named| (named.root, named.name.clone()));
-        self.names = names.chain([(1, "sqlite_schema".to_owned())]).collect();
-        let tree = |named: &Named| {
-            let table = named.index.then(|| tables.get(&named.table).copied()).flatten();
-            Tree { root: named.root, table }
-        };
-        Some(found.iter().map(tree).chain([Tree { root: 1, table: None }]).collect())
+        let mut tables = Map::<&str, u32>::default();
+        for named in reading.found.iter().filter(|named| !named.index) {
+            keep(&mut tables, &named.table, named.root)?;
+        }
+        let mut trees = Vec::new();
+        for Named { index, table, root, .. } in &reading.found {
+            let table = tables.get(table.as_str()).copied().filter(|_| *index);
+            trees.grow(Tree { root: *root, table })?;
+        }
+        trees.grow(Tree { root: 1, table: None })?;
+        drop(tables);
+        self.names = Map::default();
+        for named in reading.found {
+            keep(&mut self.names, named.root, named.name)?;
+        }
+        keep(&mut self.names, 1, text("sqlite_schema")?)?;
+        Ok(Some(trees))
     }
 }
 
@@ -535,10 +632,23 @@ fn utf16(page_1: &[u8]) -> Option<FromBytes> {
     }
 }
 
-fn text(bytes: &[u8], utf16: Option<FromBytes>) -> String {
-    let Some(from_bytes) = utf16 else { return String::from_utf8_lossy(bytes).into_owned() };
-    let (units, _) = bytes.as_chunks();
-    String::from_utf16_lossy(&units.iter().map(|unit| from_bytes(*unit)).collect::<Vec<u16>>())
+fn decoded(bytes: &[u8], utf16: Option<FromBytes>) -> Result<String, NoMemory> {
+    let mut all = String::new();
+    if let Some(from_bytes) = utf16 {
+        let (units, _) = bytes.as_chunks();
+        for char in char::decode_utf16(units.iter().map(|unit| from_bytes(*unit))) {
+            let char = char.unwrap_or(char::REPLACEMENT_CHARACTER);
+            add_text(&mut all, char.encode_utf8(&mut [0; 4]))?;
+        }
+        return Ok(all);
+    }
+    for chunk in bytes.utf8_chunks() {
+        add_text(&mut all, chunk.valid())?;
+        if !chunk.invalid().is_empty() {
+            add_text(&mut all, "\u{fffd}")?;
+        }
+    }
+    Ok(all)
 }
 
 /// A row of the schema that has a tree.
@@ -550,23 +660,30 @@ struct Named {
     root: u32,
 }
 
-fn named(page: &Page<'_>, at: usize, utf16: Option<FromBytes>) -> Option<Named> {
-    let mut columns = page.record(at)?.columns();
-    let [kind, name, table, root] = std::array::from_fn(|_| columns.next());
-    let (Value::Text(kind), Value::Text(name), Value::Text(table)) = (kind?, name?, table?) else {
-        return None;
+fn named(page: &Page<'_>, at: usize, utf16: Option<FromBytes>) -> Result<Option<Named>, NoMemory> {
+    let Some([kind, name, table, root]) = page.record(at).map(|record| {
+        let mut columns = record.columns();
+        std::array::from_fn(|_| columns.next())
+    }) else {
+        return Ok(None);
     };
-    let Value::Integer(root) = root? else { return None };
-    let root = u32::try_from(root).ok().filter(|root| *root > 0)?;
+    let (Some(Value::Text(kind)), Some(Value::Text(name)), Some(Value::Text(table))) =
+        (kind, name, table)
+    else {
+        return Ok(None);
+    };
+    let Some(Value::Integer(root)) = root else { return Ok(None) };
+    let Some(root) = u32::try_from(root).ok().filter(|root| *root > 0) else { return Ok(None) };
     if name.len().max(table.len()) > NAME_MAX || kind.len() > NAME_MAX {
-        return None;
+        return Ok(None);
     }
-    let index = match text(kind, utf16).as_str() {
+    let index = match decoded(kind, utf16)?.as_str() {
         "table" => false,
         "index" => true,
-        _ => return None,
+        _ => return Ok(None),
     };
-    Some(Named { index, name: text(name, utf16), table: text(table, utf16), root })
+    let (name, table) = (decoded(name, utf16)?, decoded(table, utf16)?);
+    Ok(Some(Named { index, name, table, root }))
 }
 
 /// Where a leaf's rows say which rows of a table they lead to.
@@ -594,23 +711,23 @@ impl Link {
     }
 }
 
-/// The keys that a leaf leads to, in order.
-pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Option<()> {
+/// Finds the keys that a leaf leads to, in order; false if it is no such leaf.
+pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Result<bool, NoMemory> {
+    into.clear();
     match (page.kind(), link) {
         (Kind::IndexLeaf, Link::Index | Link::Column(_)) => {}
         (Kind::TableLeaf, Link::Rowid | Link::Column(_)) => {}
-        _ => return None,
+        _ => return Ok(false),
     }
-    into.clear();
-    into.extend((0..page.cells()).map(|at| link.follow(page, at).unwrap_or(NO_ROW)));
-    Some(())
+    into.grow_by((0..page.cells()).map(|at| link.follow(page, at).unwrap_or(NO_ROW)))?;
+    Ok(true)
 }
 
 /// Where the rows at these places of a leaf go on, as far as they do.
 pub(crate) fn overflow_of(
     page: &Page<'_>,
     places: impl Iterator<Item = usize>,
-) -> Vec<(usize, Overflow)> {
+) -> Result<Vec<(usize, Overflow)>, NoMemory> {
     let found = places.filter_map(|at| Some((at, page.overflow(at)?)));
-    found.take(OVERFLOW_MAX).collect()
+    list(found.take(OVERFLOW_MAX))
 }

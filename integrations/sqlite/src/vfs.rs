@@ -3,17 +3,20 @@
 //! A main database file is wrapped, see `file`. Journals, WALs and temporary files are opened by the wrapped VFS into
 //! SQLite's own memory: we are never called for them. All else is passed on.
 //!
-//! Concurrency: nothing changes after registration.
+//! Concurrency: one thread registers at a time [VFS-1]; nothing changes afterwards.
 //! Failure:     the wrapped VFS's results are returned as they are.
 
 #![expect(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
+use std::sync::{Mutex, PoisonError};
 
 use crate::RegisterError;
 use crate::abi::{Anything, ERROR, File, Functions, OK, OPEN_MAIN_DB, OPEN_URI, Vfs};
 use crate::file;
+use crate::memory::boxed;
+use crate::reader::Settings;
 
 const NAME: &CStr = c"forebay";
 /// SQLite's own have had it since 3.7.6.
@@ -28,27 +31,43 @@ pub(crate) struct Shim {
 
 type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int;
 
+static REGISTERING: Mutex<()> = Mutex::new(());
+
+/// Whose VFS it is that is registered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Registered {
+    Ours,
+    /// Another copy of this library has registered its own in this process.
+    AnotherCopys,
+}
+
 /// Registers the VFS, or makes the one that is registered the default.
 ///
 /// # Safety
 /// The functions are those of one SQLite, which stays loaded.
-pub(crate) unsafe fn register(functions: Functions, as_default: bool) -> Result<(), RegisterError> {
-    let given = |code| if code == OK { Ok(()) } else { Err(RegisterError::Refused(code)) };
-    let as_default = c_int::from(as_default);
-    // SAFETY: the name is a C string, and null asks for the default.
-    let (there, base) = unsafe { ((functions.find)(NAME.as_ptr()), (functions.find)(ptr::null())) };
+pub(crate) unsafe fn register(
+    functions: Functions,
+    as_default: bool,
+) -> Result<Registered, RegisterError> {
+    let given =
+        |code| if code == OK { Ok(Registered::Ours) } else { Err(RegisterError::Refused(code)) };
+    // [VFS-1] Between look and leap, another thread would register a second one, or one over the first.
+    let _one_at_a_time = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: the name is a C string, and null asks for the default, which is found first: if it is one of ours by another
+    // copy of this library, that is there by name as well.
+    let (base, there) = unsafe { ((functions.find)(ptr::null()), (functions.find)(NAME.as_ptr())) };
     if !there.is_null() {
-        if as_default == 0 || base == there {
-            return Ok(());
-        }
         // SAFETY: SQLite has just named it, and ours are never unregistered; only ours has a shim of this library's.
         return unsafe {
             let is_ours = (*there).open.is_some_and(|of| ptr::fn_addr_eq(of, open as Open));
-            // What is the default now may be there to encrypt: it is not to be passed by.
-            if !is_ours || shim(there).base != base {
-                return Err(RegisterError::OtherDefault);
+            match (is_ours, as_default && base != there) {
+                (true, false) => Ok(Registered::Ours),
+                (false, false) => Ok(Registered::AnotherCopys),
+                (false, true) => Err(RegisterError::OtherCopy),
+                // What is the default now may be there to encrypt: it is not to be passed by.
+                (true, true) if shim(there).base != base => Err(RegisterError::OtherDefault),
+                (true, true) => given((functions.register)(there, 1)),
             }
-            given((functions.register)(there, as_default))
         };
     }
     if base.is_null() {
@@ -58,12 +77,12 @@ pub(crate) unsafe fn register(functions: Functions, as_default: bool) -> Result<
     if unsafe { (*base).version } < VERSION {
         return Err(RegisterError::OldDefault);
     }
-    let shim: &'static Shim = Box::leak(Box::new(Shim { base, functions }));
+    let shim: &'static Shim = Box::leak(boxed(Shim { base, functions })?);
     // SAFETY: of this version, it is a whole `Vfs`, and registered.
     let wrapped = unsafe { &*base };
-    let ours = Box::leak(Box::new(over(wrapped, shim)));
+    let ours = Box::leak(boxed(over(wrapped, shim))?);
     // SAFETY: it is a whole VFS that lives as long as the process.
-    given(unsafe { (functions.register)(ours, as_default) })
+    given(unsafe { (functions.register)(ours, as_default.into()) })
 }
 
 /// Our VFS over another: a method that the other lacks is lacking here too.
@@ -116,8 +135,14 @@ unsafe extern "C" fn open(
             return base_open(shim.base, name, file, flags, out_flags);
         }
         let real = file::begin(file);
+        let is_uri = flags & OPEN_URI != 0;
+        let settings = if is_uri { file::settings(shim, name) } else { Ok(Settings::new()) };
+        let settings = match settings {
+            Ok(settings) => settings,
+            Err(code) => return code,
+        };
         let result = base_open(shim.base, name, real, flags, out_flags);
-        file::opened(file, shim, name, flags & OPEN_URI != 0, result);
+        file::opened(file, shim, name, settings, result);
         result
     }
 }
@@ -154,4 +179,71 @@ pass_on! {
     set_system_call(name: *const c_char, call: Option<Anything>) -> c_int, or ERROR;
     get_system_call(name: *const c_char) -> Option<Anything>, or None;
     next_system_call(name: *const c_char) -> *const c_char, or ptr::null();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rusqlite::ffi;
+
+    use super::*;
+
+    /// File systems, the default first, as SQLite keeps them. To look for one takes long.
+    static LIST: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+    unsafe extern "C" fn find(name: *const c_char) -> *mut Vfs {
+        // SAFETY: what is in the list was registered, and stays.
+        let is_it = |vfs: &&usize| unsafe {
+            let vfs = **vfs as *mut Vfs;
+            name.is_null() || CStr::from_ptr((*vfs).name) == CStr::from_ptr(name)
+        };
+        let found = LIST.lock().unwrap().iter().find(is_it).copied();
+        std::thread::sleep(Duration::from_millis(5));
+        found.map_or(ptr::null_mut(), |vfs| vfs as *mut Vfs)
+    }
+
+    unsafe extern "C" fn register(vfs: *mut Vfs, as_default: c_int) -> c_int {
+        let mut list = LIST.lock().unwrap();
+        list.retain(|it| *it != vfs as usize);
+        let at = if as_default != 0 { 0 } else { list.len() };
+        list.insert(at, vfs as usize);
+        OK
+    }
+
+    fn functions() -> Functions {
+        let (print, uri_parameter) = (ffi::sqlite3_mprintf, ffi::sqlite3_uri_parameter);
+        Functions { find, register, print, uri_parameter, log: ffi::sqlite3_log }
+    }
+
+    /// One test, since the list is the process's.
+    #[test]
+    fn one_is_registered_whoever_tries_at_once_and_none_without_memory() {
+        // SAFETY: SQLite's own, which stays.
+        let unix = unsafe {
+            ffi::sqlite3_initialize();
+            ffi::sqlite3_vfs_find(ptr::null()).cast::<Vfs>()
+        };
+        LIST.lock().unwrap().push(unix as usize);
+        for granted in 0..2 {
+            // SAFETY: they belong together.
+            let register = || unsafe { super::register(functions(), false) };
+            let (refused, _) = crate::memory::tests::with_granted(granted, register);
+            assert_eq!(refused, Err(RegisterError::NoMemory));
+            assert_eq!(LIST.lock().unwrap().len(), 1);
+        }
+        std::thread::scope(|scope| {
+            for at in 0..8 {
+                // SAFETY: they belong together.
+                let register = move || unsafe { super::register(functions(), at % 2 == 0) };
+                let registered = scope.spawn(register);
+                scope.spawn(move || assert_eq!(registered.join().unwrap(), Ok(Registered::Ours)));
+            }
+        });
+        let list = LIST.lock().unwrap().clone();
+        assert_eq!(list.len(), 2, "[VFS-1]");
+        assert_eq!(list[1], unix as usize, "ours is the default");
+        // SAFETY: it is ours.
+        assert_eq!(unsafe { shim(list[0] as *mut Vfs) }.base, unix, "[VFS-1]");
+    }
 }

@@ -5,13 +5,17 @@
 //! a change, and then a request is wasted, or not made. A log that a checkpoint has carried over as a whole is not read.
 //!
 //! Concurrency: other processes write while we read, so each word is read by itself, as an atomic one.
-//! Failure:     where nothing is mapped (exclusive locking), no page is said to be held.
+//! Failure:     where nothing is mapped (exclusive locking; a reader that may not write the shared memory, while there
+//!              is no writer), no page is said to be held.
 //! Source:      sqlite.org/walformat.html.
 
 #![expect(unsafe_code, reason = "the wal-index is memory that SQLite has mapped")]
 
 use std::ffi::c_void;
+use std::iter::repeat_n;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use crate::memory::{Grow, NoMemory};
 
 /// Bytes of a region.
 pub(crate) const REGION: usize = 32 << 10;
@@ -40,14 +44,17 @@ impl WalIndex {
     ///
     /// # Safety
     /// `at` are `REGION` bytes, aligned to 4 and readable until `unmapped` is called.
-    pub(crate) unsafe fn mapped(&mut self, region: usize, at: *const c_void) {
-        if region >= REGIONS_MAX {
-            return;
+    pub(crate) unsafe fn mapped(
+        &mut self,
+        region: usize,
+        at: *const c_void,
+    ) -> Result<(), NoMemory> {
+        if region < REGIONS_MAX {
+            let more = (region + 1).saturating_sub(self.regions.len());
+            self.regions.grow_by(repeat_n(None, more))?;
+            self.regions[region] = Some(at);
         }
-        if region >= self.regions.len() {
-            self.regions.resize(region + 1, None);
-        }
-        self.regions[region] = Some(at);
+        Ok(())
     }
 
     /// Has an empty region mapped, for good. Returns what sets its first salt.
@@ -56,7 +63,7 @@ impl WalIndex {
         let region: &'static [AtomicU32] =
             Vec::leak((0..REGION / 4).map(|_| AtomicU32::new(0)).collect());
         // SAFETY: it has `REGION` bytes, aligned to 4, and stays.
-        unsafe { self.mapped(0, region.as_ptr().cast()) };
+        unsafe { self.mapped(0, region.as_ptr().cast()) }.unwrap();
         move |salt| region[SALTS / 4].store(salt, Ordering::Relaxed)
     }
 
@@ -146,7 +153,7 @@ mod tests {
         let mut index = WalIndex::default();
         for (at, region) in regions.iter().enumerate() {
             // SAFETY: the vectors have `REGION` bytes, and outlive what the tests do.
-            unsafe { index.mapped(at, region.as_ptr().cast()) };
+            unsafe { index.mapped(at, region.as_ptr().cast()) }.unwrap();
         }
         index
     }
@@ -173,7 +180,7 @@ mod tests {
         let (mut index, mut held) = (WalIndex::default(), Vec::new());
         for at in [0, 3, 2, 1] {
             // SAFETY: as above.
-            unsafe { index.mapped(at, regions[at].as_ptr().cast()) };
+            unsafe { index.mapped(at, regions[at].as_ptr().cast()) }.unwrap();
             held.push(pages.iter().filter(|page| index.holds(**page)).count());
         }
         assert_eq!(held, [4_062, 7_807, 11_903, 15_999]);

@@ -19,6 +19,7 @@ fn register(as_default: bool) {
             ffi::sqlite3_vfs_register,
             ffi::sqlite3_mprintf,
             ffi::sqlite3_uri_parameter,
+            ffi::sqlite3_log,
             as_default,
         )
     };

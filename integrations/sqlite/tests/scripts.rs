@@ -89,6 +89,7 @@ fn scripts_have_the_same_answers_with_and_without_the_vfs() {
             ffi::sqlite3_vfs_register,
             ffi::sqlite3_mprintf,
             ffi::sqlite3_uri_parameter,
+            ffi::sqlite3_log,
             false,
         )
     };

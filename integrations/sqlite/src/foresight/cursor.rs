@@ -15,9 +15,10 @@ use std::ops::RangeInclusive;
 use forebay_lookahead::{HINTS_MOST, Hints};
 
 use super::overflow::Chains;
+use crate::memory::{Grow, NoMemory, list};
 use crate::page::{Overflow, Page};
 use crate::tally::Tally;
-use crate::trees::{Lack, Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
+use crate::trees::{Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
 const STEPS_MAX: u32 = 1024;
 /// Each row may lead to many, and each of those, and all to pages that are known and take no room.
@@ -101,24 +102,32 @@ pub(super) struct Asker<'a> {
 
 impl Asker<'_> {
     /// Foresees a page of the tree of this root, unless it is known.
-    fn foresee(&mut self, page: u32, root: u32, resident: bool) {
+    fn foresee(&mut self, page: u32, root: u32, resident: bool) -> Result<(), NoMemory> {
         if self.room > 0 && !self.hints.knows(page) {
-            self.tally.belongs(page, root);
+            self.tally.belongs(page, root)?;
             self.hints.foresee(page, resident);
             self.room -= 1;
         }
+        Ok(())
     }
 
     /// Foresees an overflow page; `goes_on` if the row has one before it.
-    pub(super) fn foresee_part(&mut self, page: u32, root: u32, goes_on: bool, in_order: bool) {
+    pub(super) fn foresee_part(
+        &mut self,
+        page: u32,
+        root: u32,
+        goes_on: bool,
+        in_order: bool,
+    ) -> Result<(), NoMemory> {
         if !goes_on || in_order {
             return self.foresee(page, root, in_order);
         }
         if self.room > 0 && !self.hints.knows(page) {
-            self.tally.belongs(page, root);
+            self.tally.belongs(page, root)?;
             self.hints.foresee_part(page);
             self.room -= 1;
         }
+        Ok(())
     }
 
     /// Takes a look-up, if one is left, and room for what it finds.
@@ -186,16 +195,15 @@ impl Cursor {
     }
 
     /// SQLite has come to a leaf whose rows lead elsewhere.
-    pub(super) fn enter(&mut self, page: &Page<'_>) {
-        if rows_of(page, self.link, &mut self.rows).is_none() {
-            self.rows.clear();
-        }
+    pub(super) fn enter(&mut self, page: &Page<'_>) -> Result<(), NoMemory> {
+        rows_of(page, self.link, &mut self.rows)?;
         if self.forward == Some(false) {
             self.rows.reverse();
         }
         self.next = 0;
         self.seen.clear();
         self.next_leaf_asked = false;
+        Ok(())
     }
 
     /// SQLite has come to a leaf that holds these keys.
@@ -205,14 +213,14 @@ impl Cursor {
         keys: &RangeInclusive<i64>,
         trees: &mut Trees,
         pages: &mut impl Pages,
-    ) -> Fit {
-        let Some(table) = self.tree.table else { return Fit::Not };
+    ) -> Result<Fit, NoMemory> {
+        let Some(table) = self.tree.table else { return Ok(Fit::Not) };
         let places = self.rows.iter().enumerate().filter(|(_, row)| keys.contains(row));
-        let places: Vec<usize> = places.map(|(at, _)| at).collect();
-        let Some(&any) = places.first() else { return Fit::Not };
+        let places = list(places.map(|(at, _)| at))?;
+        let Some(&any) = places.first() else { return Ok(Fit::Not) };
         // Another tree may have the same keys.
-        if trees.path_to(table, self.rows[any], leaf, pages).is_none() {
-            return Fit::Not;
+        if trees.path_to(table, self.rows[any], leaf, pages)?.is_none() {
+            return Ok(Fit::Not);
         }
         if !self.looks_up {
             self.looks_up = true;
@@ -229,10 +237,10 @@ impl Cursor {
                 None => self.astray += 1,
             }
             if self.astray <= ASTRAY_MAX {
-                return Fit::Again;
+                return Ok(Fit::Again);
             }
             self.forget_direction();
-            return Fit::First;
+            return Ok(Fit::First);
         }
         // Several rows of a leaf may be in one leaf of the table: those near each other are meant. Both are in order, so
         // only neighbours are compared.
@@ -244,7 +252,7 @@ impl Cursor {
         let near = pairs.filter(|(first, then)| first != then && first.abs_diff(*then) <= NEAR);
         let Some((first, then)) = near.min_by_key(|(first, then)| first.abs_diff(*then)) else {
             self.seen = places;
-            return Fit::First;
+            return Ok(Fit::First);
         };
         self.forward = Some(then > first);
         if then > first {
@@ -253,7 +261,7 @@ impl Cursor {
             self.rows.reverse();
             self.pass(self.rows.len() - 1 - then, keys);
         }
-        Fit::Again
+        Ok(Fit::Again)
     }
 
     /// SQLite has read the leaf of the row at this place: it has those of the next rows that are in it, too.
@@ -286,54 +294,67 @@ impl Cursor {
         trees: &mut Trees,
         tally: &mut Tally,
         pages: &mut impl Pages,
-    ) {
-        let Some(mut hints) = self.hints.take() else { return };
+    ) -> Result<(), NoMemory> {
+        let Some(mut hints) = self.hints.take() else { return Ok(()) };
+        let done = self.look_ahead_by(&mut hints, trees, tally, pages);
+        self.hints = Some(hints);
+        done
+    }
+
+    fn look_ahead_by(
+        &mut self,
+        hints: &mut Hints,
+        trees: &mut Trees,
+        tally: &mut Tally,
+        pages: &mut impl Pages,
+    ) -> Result<(), NoMemory> {
         let room = hints.room();
-        if room > 0 {
-            let through = self.tree.root;
-            let most = hints.most();
-            let mut asker = Asker { hints: &mut hints, tally, room, looks: LOOKS_MAX };
-            self.try_deferred(trees, &mut asker, pages);
-            self.ask_for_chains(most, &mut asker, pages);
-            let mut steps = 0;
-            while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
-                steps += 1; // [FOR-2]
-                if self.looks_up && self.are_chains_enough(most) {
+        if room == 0 {
+            return Ok(());
+        }
+        let through = self.tree.root;
+        let most = hints.most();
+        let mut asker = Asker { hints, tally, room, looks: LOOKS_MAX };
+        self.try_deferred(trees, &mut asker, pages)?;
+        self.ask_for_chains(most, &mut asker, pages)?;
+        let mut steps = 0;
+        while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
+            steps += 1; // [FOR-2]
+            if self.looks_up && self.are_chains_enough(most) {
+                break;
+            }
+            match self.advance(most, trees, pages)? {
+                // What has to be looked into is asked for though a log holds a newer one.
+                Next::Page(page) => {
+                    asker.foresee(page, through, !self.looks_up && pages.elsewhere(page))?;
+                }
+                Next::Follows(page) => asker.foresee(page, through, true)?,
+                Next::Row(key) => {
+                    if self.past.len() >= PAST_MAX {
+                        self.past.pop_front();
+                    }
+                    self.past.grow(key)?;
+                    self.turns = self.turns.wrapping_add(1);
+                    self.pursue(0, key, self.turns, trees, &mut asker, pages)?;
+                }
+                Next::LongRows => self.ask_for_chains(most, &mut asker, pages)?,
+                Next::Needs(page) => {
+                    asker.foresee(page, through, false)?;
                     break;
                 }
-                match self.advance(most, trees, pages) {
-                    // What has to be looked into is asked for though a log holds a newer one.
-                    Next::Page(page) => {
-                        asker.foresee(page, through, !self.looks_up && pages.elsewhere(page));
-                    }
-                    Next::Follows(page) => asker.foresee(page, through, true),
-                    Next::Row(key) => {
-                        if self.past.len() >= PAST_MAX {
-                            self.past.pop_front();
-                        }
-                        self.past.push_back(key);
-                        self.turns = self.turns.wrapping_add(1);
-                        self.pursue(0, key, self.turns, trees, &mut asker, pages);
-                    }
-                    Next::LongRows => self.ask_for_chains(most, &mut asker, pages),
-                    Next::Needs(page) => {
-                        asker.foresee(page, through, false);
-                        break;
-                    }
-                    Next::End => break,
-                }
-            }
-            if self.looks_up {
-                self.ask_for_chains(most, &mut asker, pages);
-            }
-            for run in hints.due() {
-                pages.ask(run.first, run.blocks);
-                // Nothing is asked for that is not wanted.
-                (run.first..run.first.saturating_add(run.blocks))
-                    .for_each(|page| tally.asked(page));
+                Next::End => break,
             }
         }
-        self.hints = Some(hints);
+        if self.looks_up {
+            self.ask_for_chains(most, &mut asker, pages)?;
+        }
+        for run in hints.due() {
+            pages.ask(run.first, run.blocks);
+            // Nothing is asked for that is not wanted.
+            let mut asked = run.first..run.first.saturating_add(run.blocks);
+            asked.try_for_each(|page| tally.asked(page))?;
+        }
+        Ok(())
     }
 
     /// The tree that this stage's keys are looked up in.
@@ -346,21 +367,21 @@ impl Cursor {
 
     /// A leaf of its look-ups in the tree of this root seems to lead on to another tree: the second time, it does.
     /// Returns whether that was known.
-    pub(super) fn leads_on(&mut self, from: u32, stage: Stage) -> bool {
+    pub(super) fn leads_on(&mut self, from: u32, stage: Stage) -> Result<bool, NoMemory> {
         let known = self.stages.iter().position(|it| *it == stage);
         if known.is_some_and(|at| self.looked_up(at) == Some(from)) {
-            return true;
+            return Ok(true);
         }
         if self.stages.len() >= STAGES_MAX || self.looked_up(self.stages.len()) != Some(from) {
-            return false;
+            return Ok(false);
         }
         if self.guesses.contains(&stage) {
-            self.stages.push(stage);
+            self.stages.grow(stage)?;
             self.guesses.clear();
         } else if self.guesses.len() < GUESSES_MAX {
-            self.guesses.push(stage);
+            self.guesses.grow(stage)?;
         }
-        false
+        Ok(false)
     }
 
     /// Follows a key from this stage on, as far as pages are at hand and there is room; the rest is deferred.
@@ -372,52 +393,57 @@ impl Cursor {
         trees: &mut Trees,
         asker: &mut Asker<'_>,
         pages: &mut impl Pages,
-    ) {
-        let Some(root) = self.looked_up(stage) else { return };
+    ) -> Result<(), NoMemory> {
+        let Some(root) = self.looked_up(stage) else { return Ok(()) };
         if !asker.look() {
-            self.deferred.push(Deferred { stage, key, turn, page: None });
-            return;
+            return self.deferred.grow(Deferred { stage, key, turn, page: None });
         }
         let leaf = match trees.leaf_of(root, key, pages) {
             Ok(leaf) => leaf,
-            Err(Lack::Page(interior)) => {
-                asker.foresee(interior, root, false);
-                self.deferred.push(Deferred { stage, key, turn, page: Some(interior) });
-                return;
+            Err(lack) => {
+                if let Some(interior) = lack.page()? {
+                    asker.foresee(interior, root, false)?;
+                    self.deferred.grow(Deferred { stage, key, turn, page: Some(interior) })?;
+                }
+                return Ok(());
             }
-            Err(Lack::Answer) => return,
         };
         let Some(&Stage { link, .. }) = self.stages.get(stage) else {
             let long = self.chains.iter_mut().find(|it| it.root == root && it.are_read());
-            asker.foresee(leaf, root, long.is_none() && pages.elsewhere(leaf));
-            match long.map(|chains| (trees.overflow_at_hand(leaf, Some(key), pages), chains)) {
-                Some((Ok(rows), chains)) => {
-                    chains.looked_into(leaf, turn, rows.into_iter().map(|(_, row)| row));
-                }
-                Some((Err(Lack::Page(_)), _)) => {
-                    self.deferred.push(Deferred { stage, key, turn, page: Some(leaf) });
-                }
-                Some((Err(Lack::Answer), _)) | None => {}
-            }
-            return;
+            asker.foresee(leaf, root, long.is_none() && pages.elsewhere(leaf))?;
+            let Some(chains) = long else { return Ok(()) };
+            return match trees.overflow_at_hand(leaf, Some(key), pages) {
+                Ok(rows) => chains.looked_into(leaf, turn, rows.into_iter().map(|(_, row)| row)),
+                Err(lack) => match lack.page()? {
+                    Some(_) => self.deferred.grow(Deferred { stage, key, turn, page: Some(leaf) }),
+                    None => Ok(()),
+                },
+            };
         };
         match trees.led_to(leaf, key, link, pages) {
             Ok(keys) => {
-                asker.foresee(leaf, root, true);
+                asker.foresee(leaf, root, true)?;
                 for key in keys {
-                    self.pursue(stage + 1, key, turn, trees, asker, pages);
+                    self.pursue(stage + 1, key, turn, trees, asker, pages)?;
                 }
             }
-            Err(Lack::Page(_)) => {
-                asker.foresee(leaf, root, false);
-                self.deferred.push(Deferred { stage, key, turn, page: Some(leaf) });
+            Err(lack) => {
+                if lack.page()?.is_some() {
+                    asker.foresee(leaf, root, false)?;
+                    self.deferred.grow(Deferred { stage, key, turn, page: Some(leaf) })?;
+                }
             }
-            Err(Lack::Answer) => {}
         }
+        Ok(())
     }
 
-    fn ask_for_chains(&mut self, most: u32, asker: &mut Asker<'_>, pages: &mut impl Pages) {
-        self.chains.iter_mut().for_each(|chains| chains.ask(most, asker, pages));
+    fn ask_for_chains(
+        &mut self,
+        most: u32,
+        asker: &mut Asker<'_>,
+        pages: &mut impl Pages,
+    ) -> Result<(), NoMemory> {
+        self.chains.iter_mut().try_for_each(|chains| chains.ask(most, asker, pages))
     }
 
     /// Rows that are looked up have so many overflow pages that more rows are not to be looked into yet.
@@ -457,13 +483,13 @@ impl Cursor {
         key: Option<i64>,
         row: Overflow,
         link: u32,
-    ) -> bool {
+    ) -> Result<bool, NoMemory> {
         if !self.chains.iter().any(|chains| chains.root == root) && self.chains.len() <= STAGES_MAX
         {
-            self.chains.push(Chains::new(root));
+            self.chains.grow(Chains::new(root))?;
         }
         let Some(chains) = self.chains.iter_mut().find(|chains| chains.root == root) else {
-            return false;
+            return Ok(false);
         };
         chains.row_begins(row, link);
         if let Some(at) = self.again.iter().position(|row| key == Some(*row)) {
@@ -474,8 +500,12 @@ impl Cursor {
             && let Some(at) = self.past.iter().rposition(|row| key == Some(*row))
         {
             // Those after it were looked up before it was known that their overflow pages are read.
-            let after = self.past.drain(at..).skip(1).collect::<Vec<_>>();
-            after.into_iter().rev().for_each(|row| self.again.push_front(row));
+            while self.past.len() > at + 1
+                && let Some(row) = self.past.pop_back()
+            {
+                self.again.grow_at(0, row)?;
+            }
+            self.past.pop_back();
             self.deferred.clear();
             chains.look_again();
             // Leaves that are far ahead leave no room for what is between.
@@ -483,7 +513,7 @@ impl Cursor {
                 hints.jump();
             }
         }
-        !self.looks_up && chains.are_read()
+        Ok(!self.looks_up && chains.are_read())
     }
 
     /// A scan goes on from this leaf, in which these rows with overflow pages are left.
@@ -492,7 +522,7 @@ impl Cursor {
         leaf: u32,
         path: Path,
         rows: impl Iterator<Item = Overflow>,
-    ) {
+    ) -> Result<(), NoMemory> {
         (self.path, self.leaf, self.in_order) = (path, leaf, 0);
         if let Some(hints) = &mut self.hints {
             hints.jump();
@@ -501,20 +531,27 @@ impl Cursor {
         let (root, turn) = (self.tree.root, self.turns);
         if let Some(chains) = self.chains.iter_mut().find(|chains| chains.root == root) {
             chains.look_again();
-            chains.looked_into(leaf, turn, rows);
+            chains.looked_into(leaf, turn, rows)?;
         }
+        Ok(())
     }
 
     /// It was found to be at this leaf, which was not foreseen.
-    pub(super) fn found_at(&mut self, leaf: u32, path: Path, forward: bool) {
+    pub(super) fn found_at(
+        &mut self,
+        leaf: u32,
+        path: Path,
+        forward: bool,
+    ) -> Result<(), NoMemory> {
         (self.path, self.leaf, self.forward) = (path, leaf, Some(forward));
         for chains in &mut self.chains {
             if !self.looks_up {
                 chains.leaf_came(leaf);
                 chains.clear();
-                chains.leaves.push_back(leaf);
+                chains.leaves.grow(leaf)?;
             }
         }
+        Ok(())
     }
 
     /// A scan of rows with overflow pages moves on: the next leaves are read before the rows of this one are asked for.
@@ -524,72 +561,85 @@ impl Cursor {
         most: u32,
         trees: &mut Trees,
         pages: &mut impl Pages,
-    ) -> Next {
+    ) -> Result<Next, NoMemory> {
         let forward = self.forward.unwrap_or(true);
         let chains = &mut self.chains[at];
         let mut needs = None;
         if chains.leaves.len() <= chains.lead(most) {
-            let mut path = self.path.clone();
+            let mut path = self.path;
             match trees.step(&mut path, forward, pages) {
                 Ok((leaf, _)) => {
                     (self.path, self.leaf) = (path, leaf);
-                    chains.leaves.push_back(leaf);
-                    return Next::Page(leaf);
+                    chains.leaves.grow(leaf)?;
+                    return Ok(Next::Page(leaf));
                 }
-                Err(Lack::Page(page)) => needs = Some(page),
-                Err(Lack::Answer) => {}
+                Err(lack) => needs = lack.page()?,
             }
         }
         let Some(&leaf) = chains.leaves.front().filter(|_| chains.have_room(most)) else {
-            return needs.map_or(Next::End, Next::Needs);
+            return Ok(needs.map_or(Next::End, Next::Needs));
         };
         match trees.overflow_at_hand(leaf, None, pages) {
-            Err(Lack::Page(_)) => return Next::Needs(needs.unwrap_or(leaf)),
             Ok(mut rows) => {
                 if !forward {
                     rows.reverse();
                 }
                 self.turns = self.turns.wrapping_add(1);
-                chains.looked_into(leaf, self.turns, rows.into_iter().map(|(_, row)| row));
+                chains.looked_into(leaf, self.turns, rows.into_iter().map(|(_, row)| row))?;
             }
-            Err(Lack::Answer) => {}
+            Err(lack) => {
+                if lack.page()?.is_some() {
+                    return Ok(Next::Needs(needs.unwrap_or(leaf)));
+                }
+            }
         }
         chains.leaves.pop_front();
-        Next::LongRows
+        Ok(Next::LongRows)
     }
 
     /// Goes on with what was deferred, in order, until several pages in turn are not at hand.
-    fn try_deferred(&mut self, trees: &mut Trees, asker: &mut Asker<'_>, pages: &mut impl Pages) {
+    fn try_deferred(
+        &mut self,
+        trees: &mut Trees,
+        asker: &mut Asker<'_>,
+        pages: &mut impl Pages,
+    ) -> Result<(), NoMemory> {
         let mut missing = Vec::new();
         for one in std::mem::take(&mut self.deferred) {
             let wait = !asker.goes_on() || one.page.is_some_and(|page| missing.contains(&page));
             if wait || missing.len() >= MISSING_MAX {
-                self.deferred.push(one);
+                self.deferred.grow(one)?;
                 continue;
             }
             let before = self.deferred.len();
-            self.pursue(one.stage, one.key, one.turn, trees, asker, pages);
-            missing.extend(self.deferred[before..].iter().filter_map(|it| it.page));
+            self.pursue(one.stage, one.key, one.turn, trees, asker, pages)?;
+            missing.grow_by(self.deferred[before..].iter().filter_map(|it| it.page))?;
         }
+        Ok(())
     }
 
     /// Moves on by a row or a leaf.
-    fn advance(&mut self, most: u32, trees: &mut Trees, pages: &mut impl Pages) -> Next {
+    fn advance(
+        &mut self,
+        most: u32,
+        trees: &mut Trees,
+        pages: &mut impl Pages,
+    ) -> Result<Next, NoMemory> {
         if let Some(key) = self.again.pop_front() {
-            return Next::Row(key);
+            return Ok(Next::Row(key));
         }
         let forward = self.forward.unwrap_or(true);
         let rows_left = self.rows.len() - self.next;
         if self.looks_up && rows_left > 0 && (self.next_leaf_asked || rows_left > ROWS_LEFT) {
             self.next += 1;
-            return Next::Row(self.rows[self.next - 1]);
+            return Ok(Next::Row(self.rows[self.next - 1]));
         }
         if !self.looks_up
             && let Some(at) = self.chains.iter().position(Chains::are_read)
         {
             return self.advance_long(at, most, trees, pages);
         }
-        let mut path = self.path.clone();
+        let mut path = self.path;
         if !self.looks_up {
             return match trees.step(&mut path, forward, pages) {
                 Ok((leaf, _)) => {
@@ -598,18 +648,19 @@ impl Cursor {
                     (self.path, self.leaf) = (path, leaf);
                     self.rows.clear();
                     self.next = 0;
-                    if self.in_order >= IN_ORDER { Next::Follows(leaf) } else { Next::Page(leaf) }
+                    let in_order = self.in_order >= IN_ORDER;
+                    Ok(if in_order { Next::Follows(leaf) } else { Next::Page(leaf) })
                 }
-                Err(Lack::Page(page)) => Next::Needs(page),
-                Err(Lack::Answer) => Next::End,
+                Err(lack) => Ok(lack.page()?.map_or(Next::End, Next::Needs)),
             };
         }
         if rows_left > 0 {
             self.next_leaf_asked = true;
-            return match trees.step(&mut path, forward, pages) {
-                Ok((page, _)) | Err(Lack::Page(page)) => Next::Page(page),
-                Err(Lack::Answer) => self.advance(most, trees, pages),
+            let next = match trees.step(&mut path, forward, pages) {
+                Ok((page, _)) => Some(page),
+                Err(lack) => lack.page()?,
             };
+            return next.map_or_else(|| self.advance(most, trees, pages), |it| Ok(Next::Page(it)));
         }
         let mut rows = std::mem::take(&mut self.rows);
         let entered = trees.step(&mut path, forward, pages).and_then(|(leaf, between)| {
@@ -622,17 +673,17 @@ impl Cursor {
                     rows.reverse();
                 }
                 if between != NO_ROW {
-                    rows.insert(0, between);
+                    rows.grow_at(0, between)?;
                 }
                 (self.rows, self.next, self.path) = (rows, 0, path);
                 self.next_leaf_asked = false;
-                if self.rows.is_empty() { Next::End } else { self.advance(most, trees, pages) }
+                if self.rows.is_empty() { Ok(Next::End) } else { self.advance(most, trees, pages) }
             }
             Err(lack) => {
                 // What `rows` holds now is over: it was all foreseen.
                 rows.clear();
                 (self.rows, self.next) = (rows, 0);
-                if let Lack::Page(page) = lack { Next::Needs(page) } else { Next::End }
+                Ok(lack.page()?.map_or(Next::End, Next::Needs))
             }
         }
     }

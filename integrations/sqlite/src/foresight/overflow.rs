@@ -20,6 +20,7 @@
 use std::collections::VecDeque;
 
 use super::cursor::Asker;
+use crate::memory::{Grow, NoMemory};
 use crate::page::{Overflow, link_of};
 use crate::trees::Pages;
 
@@ -223,9 +224,12 @@ impl Chains {
 
     /// The current row is over, and so are the next so many.
     fn pass_over(&mut self, count: usize) {
-        let passed: Vec<Chain> =
-            self.current.take().into_iter().chain(self.ahead.drain(..count)).collect();
-        passed.iter().for_each(|chain| self.learn(chain));
+        let current = self.current.take();
+        current.iter().for_each(|chain| self.learn(chain));
+        for _ in 0..count {
+            let chain = self.ahead.pop_front();
+            chain.iter().for_each(|chain| self.learn(chain));
+        }
         if !self.are_read() {
             self.clear();
         }
@@ -272,7 +276,7 @@ impl Chains {
         leaf: u32,
         turn: u32,
         rows: impl Iterator<Item = Overflow>,
-    ) {
+    ) -> Result<(), NoMemory> {
         let mut step = 0;
         let first = self.ahead.partition_point(|chain| chain.turn <= turn);
         for (at, row) in (first..).zip(rows) {
@@ -280,7 +284,7 @@ impl Chains {
                 break; // [OVF-2]
             }
             let chain = Chain::new(turn, row, self.in_order(row));
-            self.ahead.insert(at, chain);
+            self.ahead.grow_at(at, chain)?;
             step += row.pages.min(self.reach).min(STEP_MAX);
         }
         self.step = self.step - self.step / 4 + step;
@@ -288,7 +292,7 @@ impl Chains {
             self.steps.pop_front();
         }
         let at = self.steps.partition_point(|(_, it)| *it <= turn);
-        self.steps.insert(at, (leaf, turn));
+        self.steps.grow_at(at, (leaf, turn))
     }
 
     /// Whether a row is one of many that lie in the order in which they are looked into.
@@ -326,9 +330,14 @@ impl Chains {
     }
 
     /// Asks for the rows' pages, in order, as far as they are known or worth a guess.
-    pub(super) fn ask(&mut self, most: u32, asker: &mut Asker<'_>, pages: &mut impl Pages) {
+    pub(super) fn ask(
+        &mut self,
+        most: u32,
+        asker: &mut Asker<'_>,
+        pages: &mut impl Pages,
+    ) -> Result<(), NoMemory> {
         if !self.are_read() {
-            return;
+            return Ok(());
         }
         let (mut left, mut missing) = (self.most(most), 0);
         for chain in self.current.iter_mut().chain(&mut self.ahead) {
@@ -363,7 +372,7 @@ impl Chains {
                     chain.pages = chain.asked; // the log has what comes after it
                     break;
                 }
-                asker.foresee_part(page, self.root, chain.asked > 0, chain.in_order);
+                asker.foresee_part(page, self.root, chain.asked > 0, chain.in_order)?;
                 chain.asked += 1;
             }
             left -= end.saturating_sub(chain.came).min(left);
@@ -371,6 +380,7 @@ impl Chains {
                 break;
             }
         }
+        Ok(())
     }
 }
 

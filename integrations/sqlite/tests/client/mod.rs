@@ -113,8 +113,13 @@ impl Client {
 
     /// Has the shell carry out lines, dot commands or SQL; returns what it prints.
     pub(crate) fn shell(&self, lines: &[&str]) -> String {
+        self.shell_of(":memory:", &["-bail"], lines)
+    }
+
+    /// The same on a database, with options.
+    pub(crate) fn shell_of(&self, database: &str, options: &[&str], lines: &[&str]) -> String {
         let mut command = Command::new(self.program);
-        command.args(["-batch", "-bail", ":memory:"]).args(lines);
+        command.arg("-batch").args(options).arg(database).args(lines);
         succeed(command)
     }
 

@@ -8,7 +8,9 @@
 #[path = "../client/mod.rs"]
 mod client;
 mod differential;
+mod loading;
 mod locks;
+mod memory;
 mod own_tests;
 mod processes;
 
@@ -76,63 +78,6 @@ print(sqlite3.connect(':memory:').execute('select 1').fetchall())
     assert!(says.is_none_or(|says| says == "0\n[(1,)]\n[(1,)]\n"));
 }
 
-/// Those that come with SQLite, or such as a program brings.
-#[test]
-fn over_other_default_file_systems_it_is_as_they_are_or_refuses() {
-    let says = python_says(
-        "over_other_default_file_systems",
-        "
-import ctypes, ctypes.util
-sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
-find, register = sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register
-find.restype = ctypes.c_void_p
-register.argtypes = [ctypes.c_void_p, ctypes.c_int]
-sqlite3.connect(':memory:')
-def refused(entry=None):
-    try: load(entry)
-    except sqlite3.OperationalError: return True
-# One of version 1: the library goes again, and leaves nothing behind.
-unix = find(None)
-old = ctypes.create_string_buffer(ctypes.string_at(unix, 168))
-ctypes.cast(old, ctypes.POINTER(ctypes.c_int))[0] = 1
-name = ctypes.create_string_buffer(b'old')
-ctypes.cast(old, ctypes.POINTER(ctypes.c_void_p))[3] = ctypes.addressof(name)
-register(ctypes.addressof(old), 1)
-print(refused(), sqlite3.connect(':memory:').execute('select 1').fetchall())
-# One without shared memory: no write-ahead log, as without us.
-register(find(b'unix-none'), 1)
-load()
-print(connect().execute('pragma journal_mode=wal').fetchone())
-# Another has become the default since.
-register(unix, 1)
-print(refused('sqlite3_forebay_default_init'), find(None) == unix)
-register(find(b'unix-none'), 1)
-print(refused('sqlite3_forebay_default_init'), find(None) == find(b'forebay'))
-",
-    );
-    let expected = "True [(1,)]\n('delete',)\nTrue True\nNone True\n";
-    assert!(says.as_deref().is_none_or(|says| says == expected), "{says:?}");
-}
-
-#[test]
-fn c_programs_register_it_by_one_function() {
-    let says = python_says(
-        "c_programs_register_it",
-        "
-import ctypes, ctypes.util
-sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
-ours = ctypes.CDLL(library)
-functions = [sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register, sqlite.sqlite3_mprintf, sqlite.sqlite3_uri_parameter]
-sqlite.sqlite3_initialize()
-for _ in range(2):
-    print(ours.forebay_sqlite_register(*functions, 0))
-sqlite.sqlite3_vfs_find.restype = ctypes.c_void_p
-print(sqlite.sqlite3_vfs_find(b'forebay') is not None)
-",
-    );
-    assert!(says.is_none_or(|says| says == "0\n0\nTrue\n"));
-}
-
 #[test]
 fn the_shell_loads_it_and_names_it() {
     let Some(shell) = shell("the_shell_loads_it_and_names_it") else { return };
@@ -159,7 +104,6 @@ def all(db):
     return [db.execute(f'pragma forebay_{name}').fetchone()[0] for name in names]
 print(all(connect()))
 print(all(connect('&readahead=scan&distance_max=7&memory=100000')))
-print(all(connect('&readahead=never&distance_max=0&memory=lots')))
 db = connect()
 print(db.execute('pragma forebay_readahead=off').fetchone()[0], db.execute('PRAGMA Forebay_Distance_Max(9)').fetchone()[0])
 print(all(db))
@@ -172,7 +116,7 @@ print(db.execute('pragma forebay_stats').fetchone()[0])
 print(db.execute('pragma forebay_nothing').fetchall())
 ",
     );
-    let expected = "['full', '128', '16777216']\n['scan', '7', '100000']\n['full', '128', '16777216']\n\
+    let expected = "['full', '128', '16777216']\n['scan', '7', '100000']\n\
         off 9\n['off', '9', '16777216']\n\
         forebay_distance_max is 1 to 1024 pages\nforebay_memory is 65536 bytes or more\n\
         forebay_readahead is off, scan or full\nwakes=0 asked=0 useful=0 waited_us=0\n[]\n";

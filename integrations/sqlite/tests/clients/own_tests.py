@@ -9,7 +9,8 @@ os.chdir(directory)
 if library:
     sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
     sqlite.sqlite3_initialize()
-    functions = [sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register, sqlite.sqlite3_mprintf, sqlite.sqlite3_uri_parameter]
+    functions = [sqlite.sqlite3_vfs_find, sqlite.sqlite3_vfs_register, sqlite.sqlite3_mprintf, sqlite.sqlite3_uri_parameter,
+                 sqlite.sqlite3_log]
     assert ctypes.CDLL(library).forebay_sqlite_register(*functions, 1) == 0
     if not sqlite3.connect('probe.db').execute('pragma forebay_stats').fetchall():
         print('another SQLite')

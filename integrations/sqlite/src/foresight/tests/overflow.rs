@@ -221,7 +221,7 @@ fn a_long_row_that_is_read_twice_is_looked_into_once() {
             reads += 1;
             let read = if file.0.there.insert(number) { SLOW } else { FAST };
             let bytes = file.0.page(number).to_vec();
-            foresight.came(number, &bytes, read, &mut file);
+            foresight.came(number, &bytes, read, &mut file).unwrap();
         }
     }
     assert!(file.1 < reads, "{} pages looked into for {reads} reads", file.1);
