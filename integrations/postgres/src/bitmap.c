@@ -44,7 +44,7 @@
 /* One bitmap heap scan node that is looked at. */
 typedef struct FbBitmap
 {
-	dlist_node	link;			/* in `bitmaps` */
+	dlist_node	link;			/* in its query */
 	FbQuery    *query;
 	BitmapHeapScanState *node;
 	/* All its rows are taken, as far as the plan tells. */
@@ -60,27 +60,18 @@ typedef struct FbBitmap
 	bool		at_end;
 } FbBitmap;
 
-static dlist_head bitmaps = DLIST_STATIC_INIT(bitmaps);
-static FbBitmap *last = NULL;
-
 /* What carries out these nodes, before we took its place. */
 static FbMethod bitmap_node;
+
+/* Looked up last, for the rows after its first. */
+static FbBitmap *last = NULL;
 
 static FbBitmap *
 find(PlanState *node)
 {
-	dlist_iter	each;
-
-	if (last != NULL && &last->node->ss.ps == node)
-		return last;
-	dlist_foreach(each, &bitmaps)
-	{
-		FbBitmap   *one = dlist_container(FbBitmap, link, each.cur);
-
-		if (&one->node->ss.ps == node)
-			return last = one;
-	}
-	return NULL;
+	if (last == NULL || &last->node->ss.ps != node)
+		last = fb_attached(FB_OF_BITMAP, node);
+	return last;
 }
 
 /* Makes the bitmap, and the scan of the table where the server has left that to the first row. */
@@ -281,19 +272,19 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	bitmap->whole = whole;
 	bitmap->most = most;
 	bitmap->sampler = fbl_sampler_new();
-	dlist_push_head(&bitmaps, &bitmap->link);
+	fb_attach(FB_OF_BITMAP, node, bitmap);
+	dlist_push_head(&query->bitmaps, &bitmap->link);
 }
 
 /* The query's memory goes: so do its scans, ended or not. */
 void
 fb_bitmaps_gone(FbQuery *query)
 {
-	dlist_mutable_iter each;
+	dlist_iter	each;
 
 	last = NULL;
-	dlist_foreach_modify(each, &bitmaps)
-		if (dlist_container(FbBitmap, link, each.cur)->query == query)
-			dlist_delete(each.cur);
+	dlist_foreach(each, &query->bitmaps)
+		fb_detach(FB_OF_BITMAP, dlist_container(FbBitmap, link, each.cur)->node);
 }
 
 #endif

@@ -36,7 +36,8 @@ typedef struct Walk
 	EState	   *estate;
 	FbQuery   **query;			/* NULL until something is found */
 	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
-	Bitmapset **subplans;		/* those walked through, by their place among the estate's */
+	Bitmapset  *subplans;		/* the numbers of their topmost nodes */
+	Bitmapset **walked;			/* those of them that were walked through */
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of what is walked through now are taken. */
 	bool		whole;
@@ -55,6 +56,7 @@ query_gone(void *arg)
 	fb_bitmaps_gone(query);
 #endif
 	fb_joins_gone(query);
+	fb_detach(FB_OF_ESTATE, query->estate);
 	dlist_delete(&query->link);
 }
 
@@ -67,6 +69,9 @@ query_of(Walk *walk)
 
 		query->estate = walk->estate;
 		dlist_init(&query->scans);
+		dlist_init(&query->bitmaps);
+		dlist_init(&query->joins);
+		fb_attach(FB_OF_ESTATE, query->estate, query);
 		dlist_push_head(&fb_queries, &query->link);
 		query->gone.func = query_gone;
 		query->gone.arg = query;
@@ -78,10 +83,10 @@ query_of(Walk *walk)
 
 /* Whether all rows of a node are taken, given that all of its parent's are or not. */
 static bool
-is_whole(PlanState *node, PlanState *parent, bool whole, EState *estate)
+is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 {
 	/* An uncorrelated EXISTS wants one row, and others are not told apart. */
-	if (list_member_ptr(estate->es_subplanstates, node))
+	if (bms_is_member(node->plan->plan_node_id, subplans))
 		return false;
 	if (parent == NULL)
 		return whole;
@@ -128,20 +133,27 @@ is_whole(PlanState *node, PlanState *parent, bool whole, EState *estate)
 static bool
 is_known(PlanState *node, Walk *walk)
 {
-	int			place = 0;
+	int			number = node->plan->plan_node_id;
+
+	if (!bms_is_member(number, walk->subplans))
+		return false;
+	if (bms_is_member(number, *walk->walked))
+		return true;
+	*walk->walked = bms_add_member(*walk->walked, number);
+	return false;
+}
+
+/* The numbers of the topmost nodes of a query's subplans. A parallel worker has only those that it may run. */
+static Bitmapset *
+subplans_of(EState *estate)
+{
+	Bitmapset  *numbers = NULL;
 	ListCell   *each;
 
-	foreach(each, walk->estate->es_subplanstates)
-	{
-		if (lfirst(each) == node)
-		{
-			if (bms_is_member(place, *walk->subplans))
-				return true;
-			*walk->subplans = bms_add_member(*walk->subplans, place);
-		}
-		place++;
-	}
-	return false;
+	foreach(each, estate->es_subplanstates)
+		if (lfirst(each) != NULL)
+			numbers = bms_add_member(numbers, ((PlanState *) lfirst(each))->plan->plan_node_id);
+	return numbers;
 }
 
 /* Notes what is to be looked at in a node and below; a planstate_tree_walker. */
@@ -152,7 +164,7 @@ walk_plan(PlanState *node, void *context)
 
 	if (node == NULL || is_known(node, &walk))
 		return false;
-	walk.whole = is_whole(node, walk.parent, walk.whole, walk.estate);
+	walk.whole = is_whole(node, walk.parent, walk.whole, walk.subplans);
 	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
 		fb_scan_register(query_of(&walk), node, walk.whole);
@@ -180,18 +192,20 @@ start(QueryDesc *query, int eflags)
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		FbQuery    *ours = NULL;
-		Bitmapset  *subplans = NULL;
+		Bitmapset  *walked = NULL;
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
-			.subplans = &subplans,
+			.subplans = subplans_of(query->estate),
+			.walked = &walked,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 			.sure = true,
 		};
 
 		walk_plan(query->planstate, &walk);
-		bms_free(subplans);
+		bms_free(walk.subplans);
+		bms_free(walked);
 	}
 }
 
@@ -199,18 +213,10 @@ start(QueryDesc *query, int eflags)
 static void
 run(FB_RUN_ARGS)
 {
-	if (count != 0)
-	{
-		dlist_iter	iter;
+	FbQuery    *ours = count != 0 ? fb_attached(FB_OF_ESTATE, query->estate) : NULL;
 
-		dlist_foreach(iter, &fb_queries)
-		{
-			FbQuery    *ours = dlist_container(FbQuery, link, iter.cur);
-
-			if (ours->estate == query->estate)
-				ours->may_stop = true;
-		}
-	}
+	if (ours != NULL)
+		ours->may_stop = true;
 	if (next_run)
 		next_run(FB_RUN_PASS);
 	else

@@ -12,6 +12,7 @@
  *	nodes.c		functions in the place of what carries out a node
  *	outer_safe.c	whether rows of a plan may be computed before they are asked for
  *	probe.c		where an index scan with other key values would go
+ *	registry.c	what is known of objects of the server's
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
  *	stats.c		what look-ahead did for each index
@@ -59,11 +60,13 @@ extern int	fb_distance_max;
  */
 typedef struct FbQuery
 {
-	dlist_node	link;
+	dlist_node	link;			/* in fb_queries */
 	EState	   *estate;
 	/* It is run for a number of rows, by a cursor say: it may stop after any. */
 	bool		may_stop;
 	dlist_head	scans;			/* of FbScan */
+	dlist_head	bitmaps;		/* of FbBitmap */
+	dlist_head	joins;			/* of FbJoin, those whose outer node is ours */
 	MemoryContextCallback gone;
 } FbQuery;
 
@@ -93,6 +96,9 @@ typedef struct FbScan
 	PlanState  *node;
 	/* Where the node keeps its scan, which begins and ends while the node lives. */
 	IndexScanDesc *scan;
+	/* Its keys, by which it is known when it begins, and the scan that it is known by since; NULL before. */
+	ScanKey		keys;
+	IndexScanDesc desc;
 	bool		index_only;
 	/* All its rows are taken, as far as the plan tells. */
 	bool		whole;
@@ -313,6 +319,21 @@ extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
 extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
 extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
 						  bool *longer, int64 *spent_ns);
+
+/* registry.c */
+typedef enum FbKind
+{
+	FB_OF_ESTATE,				/* FbQuery */
+	FB_OF_KEYS,					/* FbScan, by the keys of its node */
+	FB_OF_SCAN,					/* FbScan, by its descriptor */
+	FB_OF_BITMAP,				/* FbBitmap, by its node */
+	FB_OF_OUTER,				/* FbJoin, by its outer node */
+	FB_OF_WATCHED,				/* a scan node's watch */
+} FbKind;
+
+extern void fb_attach(FbKind kind, const void *object, void *ours);
+extern void *fb_attached(FbKind kind, const void *object);
+extern void fb_detach(FbKind kind, const void *object);
 
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);

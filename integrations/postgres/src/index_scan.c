@@ -27,26 +27,7 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
-/* The scans that are noted, by their descriptor; NULL for one that is to pass through. */
-typedef struct Entry
-{
-	IndexScanDesc desc;
-	FbScan	   *scan;
-	char		status;
-} Entry;
-
-#define SH_PREFIX scans
-#define SH_ELEMENT_TYPE Entry
-#define SH_KEY_TYPE IndexScanDesc
-#define SH_KEY desc
-#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
-#define SH_EQUAL(table, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static scans_hash *noted = NULL;
+/* The scan looked up last, and what is known of it: NULL if it is to pass through. */
 static IndexScanDesc last_desc = NULL;
 static FbScan *last_scan = NULL;
 
@@ -64,13 +45,16 @@ static bool get_tuple(IndexScanDesc desc, ScanDirection direction);
 static TupleTableSlot *exec_scan(PlanState *node);
 static TupleTableSlot *exec_index_only(PlanState *node);
 
+/* Knows a scan no longer, neither by its keys nor by its descriptor. */
 static void
-forget(IndexScanDesc desc)
+forget(FbScan *scan)
 {
-	if (last_desc == desc)
-		last_desc = NULL;
-	if (noted != NULL)
-		scans_delete(noted, desc);
+	last_desc = NULL;
+	if (fetching == scan)
+		fetching = NULL;
+	fb_detach(FB_OF_KEYS, scan->keys);
+	if (scan->desc != NULL)
+		fb_detach(FB_OF_SCAN, scan->desc);
 }
 
 /* The state of scans is another than ours: nothing is looked ahead of from now on. */
@@ -126,40 +110,35 @@ is_at_row(IndexScanDesc desc)
 		ItemPointerEquals(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid);
 }
 
-/* Which noted scan this is, if any. One that begins is looked up again: an error may have left its descriptor's place. */
+/* Which noted scan this is, if any. */
 static inline FbScan *
-find(IndexScanDesc desc, bool begins)
+find(IndexScanDesc desc)
 {
-	Entry	   *entry;
-	bool		found;
-
-	if (desc == last_desc && (last_scan == NULL ? !begins : *last_scan->scan == desc))
-		return last_scan;
-	if (dlist_is_empty(&fb_queries) || state == DIFFERS)
-		return NULL;
-	if (noted == NULL)
-		noted = scans_create(TopMemoryContext, 64, NULL);
-	entry = scans_insert(noted, desc, &found);
-	if (!found || (entry->scan == NULL ? begins : *entry->scan->scan != desc))
+	if (desc != last_desc)
 	{
-		dlist_iter	query;
-		dlist_iter	scan;
-
-		entry->scan = NULL;
-		dlist_foreach(query, &fb_queries)
-		{
-			dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
-			{
-				FbScan	   *one = dlist_container(FbScan, link, scan.cur);
-
-				if (*one->scan == desc && same_state(desc))
-					entry->scan = one;
-			}
-		}
+		last_scan = state == DIFFERS ? NULL : fb_attached(FB_OF_SCAN, desc);
+		last_desc = desc;
 	}
-	last_desc = desc;
-	last_scan = entry->scan;
 	return last_scan;
+}
+
+/* The same of one that begins, or begins again: the first time its node's keys tell. */
+static FbScan *
+find_by_keys(IndexScanDesc desc, ScanKey keys)
+{
+	FbScan	   *scan = find(desc);
+
+	if (scan != NULL)
+		return scan;
+	scan = fb_attached(FB_OF_KEYS, keys);
+	if (scan == NULL || *scan->scan != desc || !same_state(desc))
+		return NULL;
+	/* A parallel plan that is begun again has left its last scan without an end. */
+	if (scan->desc != NULL)
+		fb_detach(FB_OF_SCAN, scan->desc);
+	scan->desc = desc;
+	fb_attach(FB_OF_SCAN, desc, scan);
+	return last_scan = scan;
 }
 
 /*
@@ -463,7 +442,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static pg_noinline bool
 get_tuple_elsewhere(IndexScanDesc desc, ScanDirection direction)
 {
-	return find(desc, false) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
+	return find(desc) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
 }
 
 /* In the place of btgettuple. Each instruction before the server's own counts here: nothing is saved, nothing awaited. */
@@ -487,7 +466,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 static void
 rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
-	FbScan	   *scan = find(desc, true);
+	FbScan	   *scan = find_by_keys(desc, keys);
 
 	if (scan != NULL)
 	{
@@ -542,13 +521,12 @@ add_counts(FbScan *scan)
 static void
 end_scan(IndexScanDesc desc)
 {
-	FbScan	   *scan = find(desc, false);
+	FbScan	   *scan = find(desc);
 
-	forget(desc);
+	last_desc = NULL;
 	if (scan != NULL)
 	{
-		if (fetching == scan)
-			fetching = NULL;
+		forget(scan);
 		/* Its descriptor's place may be another scan's before the query's memory goes. */
 		dlist_delete(&scan->link);
 		count_rows(scan, desc);
@@ -615,6 +593,14 @@ is_of_server(Relation heap)
 	return RelationGetRelid(heap) < FirstNormalObjectId || heap->rd_rel->relkind == RELKIND_TOASTVALUE;
 }
 
+/* A node's array of keys: its own, even if it is empty. */
+static ScanKey
+keys_of(PlanState *node)
+{
+	return IsA(node, IndexOnlyScanState) ? ((IndexOnlyScanState *) node)->ioss_ScanKeys
+		: ((IndexScanState *) node)->iss_ScanKeys;
+}
+
 /* Notes an index scan node, from its query's start on. */
 void
 fb_scan_register(FbQuery *query, PlanState *node, bool whole)
@@ -644,55 +630,34 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
 	scan->index = RelationGetRelid(index);
+	scan->keys = keys_of(node);
 	fb_stats_expect(scan->index);
+	fb_attach(FB_OF_KEYS, scan->keys, scan);
 	dlist_push_head(&query->scans, &scan->link);
-	if (index_only)
-		fb_elements_register(scan, ((IndexOnlyScanState *) node)->ioss_ScanKeys,
-							 ((IndexOnlyScanState *) node)->ioss_NumScanKeys);
-	else
-		fb_elements_register(scan, ((IndexScanState *) node)->iss_ScanKeys,
-							 ((IndexScanState *) node)->iss_NumScanKeys);
+	fb_elements_register(scan, scan->keys, index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
+						 : ((IndexScanState *) node)->iss_NumScanKeys);
 }
 
 /* What is known of a node's scan; NULL if it is not looked at. */
 FbScan *
 fb_scan_of(PlanState *node)
 {
-	dlist_iter	query;
-	dlist_iter	scan;
-
-	dlist_foreach(query, &fb_queries)
-	{
-		dlist_foreach(scan, &dlist_container(FbQuery, link, query.cur)->scans)
-		{
-			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
-
-			if (one->node == node)
-				return one;
-		}
-	}
-	return NULL;
+	if (!IsA(node, IndexScanState) && !IsA(node, IndexOnlyScanState))
+		return NULL;
+	return fb_attached(FB_OF_KEYS, keys_of(node));
 }
 
 /* The query's memory goes: so do its scans, ended or not. */
 void
 fb_scans_gone(FbQuery *query)
 {
-	scans_iterator each;
-	Entry	   *entry;
-
 	dlist_iter	iter;
 
-	last_desc = NULL;
-	if (fetching != NULL && fetching->query == query)
-		fetching = NULL;
 	dlist_foreach(iter, &query->scans)
-		add_counts(dlist_container(FbScan, link, iter.cur));
-	if (noted == NULL || noted->members == 0)
-		return;
-	/* What is left was not ended, as after an error. */
-	scans_start_iterate(noted, &each);
-	while ((entry = scans_iterate(noted, &each)) != NULL)
-		if (entry->scan == NULL || entry->scan->query == query)
-			scans_delete(noted, entry->desc);
+	{
+		FbScan	   *scan = dlist_container(FbScan, link, iter.cur);
+
+		add_counts(scan);
+		forget(scan);
+	}
 }

@@ -31,7 +31,7 @@ typedef struct FbJoin
 {
 	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
 	FbAhead		ahead;
-	dlist_node	link;			/* in `woken`, once it was */
+	dlist_node	link;			/* in its query, once it was woken */
 	NestLoop   *plan;
 	PlanState  *outer;
 	/* What is above the inner scan; NULL if nothing is. */
@@ -57,9 +57,6 @@ typedef struct FbJoin
 	bool		registered;
 	bool		rescanned;
 } FbJoin;
-
-/* Joins whose outer node is or was carried out by us: who has put a function around ours may still call it. */
-static dlist_head woken = DLIST_STATIC_INIT(woken);
 
 static TupleTableSlot *exec_outer(PlanState *node);
 
@@ -227,27 +224,20 @@ next_row(FbJoin *join)
 static TupleTableSlot *
 exec_outer(PlanState *node)
 {
-	dlist_iter	each;
+	FbJoin	   *join = fb_attached(FB_OF_OUTER, node);
+	TupleTableSlot *slot;
 
-	dlist_foreach(each, &woken)
+	if (join == NULL)
+		elog(ERROR, "forebay: nothing is known of this outer node");
+	if (!join->active)
+		return join->real(node);
+	slot = next_row(join);
+	if (!join->registered)
 	{
-		FbJoin	   *join = dlist_container(FbJoin, link, each.cur);
-		TupleTableSlot *slot;
-
-		if (join->outer != node)
-			continue;
-		dlist_move_head(&woken, &join->link);
-		if (!join->active)
-			return join->real(node);
-		slot = next_row(join);
-		if (!join->registered)
-		{
-			join->registered = true;
-			RegisterExprContextCallback(node->ps_ExprContext, context_reset, PointerGetDatum(join));
-		}
-		return slot;
+		join->registered = true;
+		RegisterExprContextCallback(node->ps_ExprContext, context_reset, PointerGetDatum(join));
 	}
-	elog(ERROR, "forebay: nothing is known of this outer node");
+	return slot;
 }
 
 /* Whether outer rows may be fetched ahead, and tell what the inner scan will do: then how to look. */
@@ -296,7 +286,10 @@ wake(FbAhead *ahead)
 	if (join->active)
 		return;
 	if (join->real == NULL)
-		dlist_push_head(&woken, &join->link);
+	{
+		fb_attach(FB_OF_OUTER, join->outer, join);
+		dlist_push_head(&ahead->scan->query->joins, &join->link);
+	}
 	join->real = join->outer->ExecProcNodeReal;
 	join->active = fb_replace_method(join->outer, join->real, exec_outer);
 }
@@ -309,7 +302,8 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 {
 	PlanState  *inner = innerPlanState(node);
 	LimitState *limit = NULL;
-	dlist_iter	each;
+	FbScan	   *scan;
+	FbJoin	   *join;
 
 	if (IsA(inner, MemoizeState))
 		inner = outerPlanState(inner);
@@ -318,36 +312,26 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 		limit = castNode(LimitState, inner);
 		inner = outerPlanState(inner);
 	}
-	if ((!IsA(inner, IndexScanState) && !IsA(inner, IndexOnlyScanState)) ||
-		castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
+	scan = fb_scan_of(inner);
+	if (scan == NULL || castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
 		return;
-	dlist_foreach(each, &query->scans)
-	{
-		FbScan	   *scan = dlist_container(FbScan, link, each.cur);
-		FbJoin	   *join;
-
-		if (scan->node != inner)
-			continue;
-		join = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbJoin));
-		join->plan = castNode(NestLoop, node->js.ps.plan);
-		join->outer = outerPlanState(node);
-		join->sure = sure;
-		join->limit = limit;
-		join->ahead.fetched = true;
-		if (node->js.single_match || node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI)
-			join->ahead.most = 1;
-		fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
-		return;
-	}
+	join = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbJoin));
+	join->plan = castNode(NestLoop, node->js.ps.plan);
+	join->outer = outerPlanState(node);
+	join->sure = sure;
+	join->limit = limit;
+	join->ahead.fetched = true;
+	if (node->js.single_match || node->js.jointype == JOIN_SEMI || node->js.jointype == JOIN_ANTI)
+		join->ahead.most = 1;
+	fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
 }
 
 /* The query's memory goes, with its joins. */
 void
 fb_joins_gone(FbQuery *query)
 {
-	dlist_mutable_iter each;
+	dlist_iter	each;
 
-	dlist_foreach_modify(each, &woken)
-		if (dlist_container(FbJoin, link, each.cur)->ahead.scan->query == query)
-			dlist_delete(each.cur);
+	dlist_foreach(each, &query->joins)
+		fb_detach(FB_OF_OUTER, dlist_container(FbJoin, link, each.cur)->outer);
 }

@@ -14,7 +14,6 @@
 #include "access/heapam.h"
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
-#include "utils/memutils.h"
 
 /* Calls of a node that are timed though none has read recently. */
 #define WATCH_CALLS 64
@@ -37,32 +36,13 @@ typedef struct Watch
 	uint32		last_blocks;
 } Watch;
 
-typedef struct WatchEntry
-{
-	PlanState  *node;
-	Watch	   *watch;
-	char		status;
-} WatchEntry;
-
-#define SH_PREFIX watches
-#define SH_ELEMENT_TYPE WatchEntry
-#define SH_KEY_TYPE PlanState *
-#define SH_KEY node
-#define SH_HASH_KEY(table, key) ((uint32) (((uintptr_t) (key) >> 4) * 0x9E3779B1u))
-#define SH_EQUAL(table, a, b) ((a) == (b))
-#define SH_SCOPE static inline
-#define SH_DECLARE
-#define SH_DEFINE
-#include "lib/simplehash.h"
-
-static watches_hash *watched = NULL;
 static Watch *last_watch = NULL;
 
 static Watch *
 watch_of(PlanState *node)
 {
 	if (last_watch == NULL || last_watch->node != node)
-		last_watch = watches_lookup(watched, node)->watch;
+		last_watch = fb_attached(FB_OF_WATCHED, node);
 	return last_watch;
 }
 
@@ -175,10 +155,7 @@ void
 fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access, FbFile *file)
 {
 	Watch	   *watch = MemoryContextAllocZero(context, sizeof(Watch));
-	bool		found;
 
-	if (watched == NULL)
-		watched = watches_create(TopMemoryContext, 64, NULL);
 	watch->node = node;
 	watch->access = access;
 	watch->file = file;
@@ -187,7 +164,7 @@ fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation r
 		rel->rd_tableam == GetHeapamTableAmRoutine();
 	watch->left = WATCH_CALLS;
 	watch->last = InvalidBlockNumber;
-	watches_insert(watched, node, &found)->watch = watch;
+	fb_attach(FB_OF_WATCHED, node, watch);
 	slist_push_head(watches, &watch->link);
 	watch->real = node->ExecProcNodeReal;
 	node->ExecProcNodeReal = exec_watched;
@@ -201,5 +178,5 @@ fb_watches_gone(slist_head *watches)
 
 	last_watch = NULL;
 	slist_foreach(each, watches)
-		watches_delete(watched, slist_container(Watch, link, each.cur)->node);
+		fb_detach(FB_OF_WATCHED, slist_container(Watch, link, each.cur)->node);
 }

@@ -162,6 +162,13 @@ impl Extension {
         command.env_remove("MAKEFLAGS").env_remove("DESTDIR");
         command
     }
+
+    /// The same, for servers that count its work: see [`crate::HintCount::work`].
+    #[must_use]
+    pub fn counted(&self) -> Extension {
+        let variables = vec!["COPT=-fsanitize-coverage=trace-pc".to_owned()];
+        Extension { build: self.build.join("counted"), variables, ..self.clone() }
+    }
 }
 
 /// Where `path`, which is absolute, is in a copy below `root`.

@@ -53,7 +53,8 @@ pub enum Disk {
     Steady(u32),
 }
 
-/// For how many blocks the processes of a server whose disk is not real have given the kernel hints.
+/// For how many blocks the processes of a server whose disk is not real have given the kernel hints, and what
+/// work the extension has done.
 #[derive(Debug)]
 pub struct HintCount(File);
 
@@ -84,8 +85,16 @@ impl HintCount {
         Ok(self.all()?[4])
     }
 
-    fn all(&self) -> Result<[u64; 5]> {
-        let mut counts = [[0; 8]; 5];
+    /// Basic blocks executed of an extension that is [counted](Extension::counted).
+    ///
+    /// # Errors
+    /// As [`HintCount::now`].
+    pub fn work(&self) -> Result<u64> {
+        Ok(self.all()?[5])
+    }
+
+    fn all(&self) -> Result<[u64; 6]> {
+        let mut counts = [[0; 8]; 6];
         self.0
             .read_exact_at(counts.as_flattened_mut(), 0)
             .map_err(Error::file(Path::new("the count of hints")))?;
@@ -151,7 +160,7 @@ impl Server {
     fn build_slow_reads(&self) -> Result<()> {
         let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
         fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
-        fs::write(&hints, [0; 40]).map_err(Error::file(&hints))?;
+        fs::write(&hints, [0; 48]).map_err(Error::file(&hints))?;
         // The server's user writes into it.
         fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
         let mut compile = Command::new("cc");

@@ -5,7 +5,8 @@
  * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
  * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
  * backing off is tried as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
- * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux), and of blocks read.
+ * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux), of blocks read, and of
+ * basic blocks executed of what was compiled with -fsanitize-coverage=trace-pc: its work, whatever the time.
  *
  * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
  * long as the server. Failure: without the variables reads are as quick as ever, and nothing is counted.
@@ -13,6 +14,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -29,7 +31,9 @@
 #define STRETCH 2500
 
 #define ADVICES 4
-#define COUNTS (ADVICES + 1)
+#define READS ADVICES
+#define WORK (READS + 1)
+#define COUNTS (WORK + 1)
 static _Atomic uint64_t *counts;
 static long slow_ns;
 static int	steady;
@@ -60,6 +64,14 @@ begin(void)
 	}
 }
 
+/* Called by the compiler's doing, at each basic block. */
+void
+__sanitizer_cov_trace_pc(void)
+{
+	if (counts != NULL)
+		atomic_fetch_add_explicit(&counts[WORK], 1, memory_order_relaxed);
+}
+
 static uint64_t
 key_of(int fd, off_t at)
 {
@@ -82,7 +94,7 @@ spin(int fd, off_t at, size_t size)
 	struct timespec now;
 
 	if (counts != NULL)
-		counts[ADVICES] += size / BLOCK;
+		counts[READS] += size / BLOCK;
 	if (*place == key)
 	{
 		*place = 0;

@@ -24,6 +24,7 @@ const TESTS: &[Test] = &[
     ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
     ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
+    ("the_cost_of_a_query_is_that_of_its_own_plan", cost_of_a_query),
     ("objects_of_another_server_are_neither_used_nor_installed", objects_of_another_server),
 ];
 
@@ -441,7 +442,8 @@ fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
 /// A pg_config that says another version of this server: its objects are its own, and what they make is not installed.
 fn objects_of_another_server(case: &Case) -> Result<(), String> {
     let scratch = tempfile::tempdir().map_err(text)?;
-    let extension = Extension { build: scratch.path().join("here"), ..extension(case)?.clone() };
+    let (build, variables) = (scratch.path().join("here"), vec!["COPT=-O0".to_owned()]);
+    let extension = Extension { build, variables, ..extension(case)?.clone() };
     fs::create_dir(&extension.build).map_err(text)?;
     let (real, other) = (&case.installation.pg_config, scratch.path().join("pg_config"));
     let next = case.installation.major + 1;
@@ -454,7 +456,7 @@ fn objects_of_another_server(case: &Case) -> Result<(), String> {
     let root = scratch.path().join("root");
     let make = |pg_config: &Path, target: &str| {
         let mut command = extension.make(pg_config);
-        command.args([target, "COPT=-O0"]).arg(format!("DESTDIR={}", root.display()));
+        command.arg(target).arg(format!("DESTDIR={}", root.display()));
         let said = command.output().map_err(text)?;
         let words = String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned();
         Ok::<_, String>((said.status.success(), words))
@@ -469,4 +471,61 @@ fn objects_of_another_server(case: &Case) -> Result<(), String> {
     equal(&words, (installed, words.contains(&refusal)), (false, true))?;
     let (installed, words) = make(real, "install")?;
     equal(&words, (installed, words.contains(" -c -o ")), (true, false))
+}
+
+/// Counted in basic blocks, with nothing waiting: other queries add nothing, and a plan four times as large four times.
+fn cost_of_a_query(case: &Case) -> Result<(), String> {
+    let extension = extension(case)?.counted();
+    let server = Server::new(&case.installation, Some(&extension), Disk::Steady(0), PRELOADED);
+    let server = server.map_err(text)?;
+    let mut session = connect(&server, &[])?;
+    must(&mut session, &format!("{TABLE}; vacuum analyze rows; {BY_INDEX}"))?;
+    let partition = "create table parts (id int) partition by range (id);
+        do $$ begin for i in 0..119 loop
+            execute format('create table parts%s partition of parts for values from (%s) to (%s)', i, i, i + 1);
+        end loop; end $$;
+        create index on parts (id); analyze parts";
+    session.rows(partition).map_err(text)?;
+    let count = server.hint_count().map_err(text)?;
+    let work = |session: &mut Session, sql: &str| {
+        // Once before, which fills the relation cache.
+        must(session, sql)?;
+        let before = count.work().map_err(text)?;
+        must(session, sql)?;
+        Ok::<_, String>(count.work().map_err(text)? - before)
+    };
+    let partitions =
+        |count: usize| format!("select count(*) from parts where id >= 0 and id < {count}");
+    let subplans = |count: usize| {
+        let one = |at| format!("(select max(id) from rows where key = hashint4({at}))");
+        format!("select {}", (0..count).map(one).collect::<Vec<_>>().join(", "))
+    };
+    for query in [&partitions as &dyn Fn(usize) -> String, &subplans] {
+        let [few, many] = [work(&mut session, &query(30))?, work(&mut session, &query(120))?];
+        if few == 0 || many > few * 5 {
+            return Err(format!("{}: {few} steps for 30, {many} for 120", query(1)));
+        }
+    }
+
+    let by_bitmap = "set enable_indexscan = off; set enable_bitmapscan = on";
+    let query = "select id from rows where key = hashint4(7)";
+    for (number, settings) in ["", by_bitmap].into_iter().enumerate() {
+        must(&mut session, &format!("begin; {settings}"))?;
+        let alone = work(&mut session, query)?;
+        // Every other cursor is begun.
+        let open = format!(
+            "do $$ begin for i in 1..500 loop
+                execute format('declare c{number}_%s cursor for select id from rows where key > %s', i, i);
+                if i % 2 = 0 then execute format('move 1 in c{number}_%s', i); end if;
+            end loop; end $$"
+        );
+        session.rows(&open).map_err(text)?;
+        let beside = work(&mut session, query)?;
+        // Less than a step for each. From 18 on, the server looks ahead in bitmap scans.
+        if beside > alone + 500 || (alone == 0 && settings.is_empty()) {
+            return Err(format!("{settings}: {alone} steps alone, {beside} beside 500 cursors"));
+        }
+        must(&mut session, "commit")?;
+    }
+    clean(&server)
 }

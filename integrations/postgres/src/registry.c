@@ -1,0 +1,71 @@
+/*
+ * What is known of objects of the server's: by kind and address, one of ours.
+ *
+ * Everything that a call of the server's leads to is found here, in constant time however many queries are open.
+ * What an object is attached for is detached before the object's memory goes, so an address that is used
+ * again finds nothing old.
+ *
+ * Failure: out of memory, in fb_attach alone.
+ */
+#include "forebay.h"
+
+#include "common/hashfn.h"
+#include "utils/memutils.h"
+
+typedef struct Entry
+{
+	uint64		key;
+	void	   *ours;
+	char		status;
+} Entry;
+
+#define SH_PREFIX entries
+#define SH_ELEMENT_TYPE Entry
+#define SH_KEY_TYPE uint64
+#define SH_KEY key
+/* All bits count: objects of one size lie at addresses whose low bits are the same. */
+#define SH_HASH_KEY(table, key) murmurhash32((uint32) (key) ^ (uint32) ((key) >> 32))
+#define SH_EQUAL(table, a, b) ((a) == (b))
+#define SH_SCOPE static inline
+#define SH_DECLARE
+#define SH_DEFINE
+#include "lib/simplehash.h"
+
+static entries_hash *entries = NULL;
+
+/* No address has its highest bits set. */
+static uint64
+key_of(FbKind kind, const void *object)
+{
+	return (uint64) (uintptr_t) object << 3 | kind;
+}
+
+void
+fb_attach(FbKind kind, const void *object, void *ours)
+{
+	bool		found;
+
+	if (entries == NULL)
+		entries = entries_create(TopMemoryContext, 64, NULL);
+	entries_insert(entries, key_of(kind, object), &found)->ours = ours;
+}
+
+/* What is attached to an object; NULL if nothing is. */
+void *
+fb_attached(FbKind kind, const void *object)
+{
+	Entry	   *entry;
+
+	if (entries == NULL || entries->members == 0)
+		return NULL;
+	entry = entries_lookup(entries, key_of(kind, object));
+	return entry != NULL ? entry->ours : NULL;
+}
+
+/* Nothing happens if nothing is attached. */
+void
+fb_detach(FbKind kind, const void *object)
+{
+	if (entries != NULL)
+		entries_delete(entries, key_of(kind, object));
+}
