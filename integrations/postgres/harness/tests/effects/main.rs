@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use forebay_postgres_harness::suite::{self, Case, Test, equal, must, text};
-use forebay_postgres_harness::{Disk, Server, Session, Settings};
+use forebay_postgres_harness::{Disk, Extension, Server, Session, Settings};
 
 const TESTS: &[Test] = &[
     ("serializable_queries_lock_and_conflict_as_without_it", serializable),
@@ -21,7 +21,7 @@ const TESTS: &[Test] = &[
     ("a_run_condition_ends_a_scan_as_a_limit_does", run_condition),
     ("catalogs_are_left_to_the_server", catalogs),
     ("other_extensions_see_every_call_of_a_node", wrappers),
-    ("a_damaged_link_behind_a_limit_is_not_followed", damage::behind_a_limit),
+    ("damage_behind_a_limit_is_not_met", damage::is_left),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];
 
@@ -45,8 +45,20 @@ fn main() -> ExitCode {
     suite::run("effects", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
 }
 
+/// The extension, built with variables for make, in a directory of that name.
+fn variant(case: &Case, name: &str, variables: &[&str]) -> Result<Extension, String> {
+    let extension = case.extension.clone().ok_or("the extension has no Makefile")?;
+    let build =
+        extension.build.with_file_name(format!("forebay-{name}-{}", case.installation.major));
+    let variables = variables.iter().map(ToString::to_string).collect();
+    Ok(Extension { build, variables, ..extension })
+}
+
 fn serve(case: &Case) -> Result<Server, String> {
-    let extension = case.extension.as_ref().ok_or("the extension has no Makefile")?;
+    serve_with(case, case.extension.as_ref().ok_or("the extension has no Makefile")?)
+}
+
+fn serve_with(case: &Case, extension: &Extension) -> Result<Server, String> {
     // Row locks are not to become locks of whole relations.
     let settings = [
         ("shared_buffers", "1MB"),
@@ -129,9 +141,11 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
     let function = "create function seen(int) returns text language plpgsql stable leakproof as
         $$ begin return current_setting('my.v'); end $$";
     session.rows(function).map_err(text)?;
-    session
-        .rows(&function.replace("seen", "fixed").replace("stable", "immutable"))
-        .map_err(text)?;
+    for (from, to, name) in
+        [("stable", "immutable", "fixed"), ("begin", "begin raise notice 'a row';", "noted")]
+    {
+        session.rows(&function.replace("seen", name).replace(from, to)).map_err(text)?;
+    }
     let rows = "select o.id, o.v from (select id, item, seen(id) as v from orders order by id offset 0) o \
                 join items i on i.id = o.item";
     session
@@ -143,7 +157,7 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
              for one in {rows} loop return next one.v; perform set_config('my.v', one.id::text, false); end loop; end $$"
         ))
         .map_err(text)?;
-    let fixed = format!("{} limit 700", rows.replace("seen", "fixed"));
+    let fixed = format!("set my.v = 'a'; {} limit 700", rows.replace("seen", "fixed"));
     for script in [
         format!(
             "begin; declare c cursor for {rows}; move 700 from c; set my.v = 'after'; fetch 30 from c"
@@ -154,7 +168,7 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
             .to_owned(),
         "begin; select by_loop()".to_owned(),
     ] {
-        let [stock, ours] = both(&server, &format!("set my.v = 'a'; {fixed}"), |session| {
+        let [stock, ours] = both(&server, &fixed, |session| {
             must(session, "set my.v = 'before'")?;
             let rows = must(session, &script)?;
             must(session, "rollback")?;
@@ -162,7 +176,17 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
         })?;
         equal(&script, ours, stock)?;
     }
-    Ok(())
+    let notices = |session: &mut Session| {
+        must(session, "set my.v = 'a'")?;
+        let outcome = session.run(&format!("{} limit 700", rows.replace("seen", "noted")));
+        if outcome.error.is_some() {
+            Err(format!("{outcome:?}"))
+        } else {
+            Ok(outcome.notices.len())
+        }
+    };
+    let noted = both(&server, &fixed, notices)?;
+    equal("notices", noted, [700, 700])
 }
 
 /// Hits and reads of all of a plan, as `explain (analyze, buffers)` shows them.
@@ -184,7 +208,7 @@ fn counters(case: &Case) -> Result<(), String> {
         (JOIN, 10),
         ("select o.id, i.id from orders o join items i on i.id = o.item order by o.id", 10),
         // A leaf that was read ahead is evicted before the scan comes to it.
-        ("select note from items where id > 0 order by id desc", 100),
+        ("select note from items where id > 12000 order by id desc", 50),
         (
             "select id from items where id = any (array(select hashint4(g) & 16383 from generate_series(1, 500) g))",
             10,
