@@ -32,8 +32,9 @@ LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;
 
 /* As pg_stat_reset(): for superusers, and for whom they grant it. */
 REVOKE ALL ON FUNCTION forebay_stat_reset() FROM PUBLIC;
--- The last reads of this session's scans (forebay.trace), of one relation or of all: S where a read follows the last
--- one of its scan, R where it does not.
+
+-- The last reads of this session's scans (forebay.trace), of one relation or of all that the caller may read: S where a
+-- read follows the last one of its scan, R where it does not.
 CREATE FUNCTION forebay_trace(
     rel regclass DEFAULT NULL,
     OUT n bigint,

@@ -8,6 +8,8 @@
  */
 #include "forebay.h"
 
+#include "miscadmin.h"
+#include "utils/guc.h"
 #include "utils/rel.h"
 
 /* One scan's numbers in one line; distance is the most blocks that it was ahead. */
@@ -105,6 +107,9 @@ fb_explain_log(FbScan *scan)
 
 	if ((scan->hints == NULL && (scan->ahead == NULL || scan->ahead->leaves == NULL)) ||
 		!message_level_is_interesting(DEBUG1))
+		return;
+	/* A client does not see what its functions read as another user. */
+	if (client_min_messages <= DEBUG1 && !fb_may_read(scan->index, GetOuterUserId()))
 		return;
 	counts = fb_scan_counts(scan);
 	ereport(DEBUG1,

@@ -12,6 +12,7 @@
  *	nodes.c		functions in the place of what carries out a node
  *	outer_safe.c	whether rows of a plan may be computed before they are asked for
  *	probe.c		where an index scan with other key values would go
+ *	privileges.c	who may see what is known of a relation
  *	registry.c	what is known of objects of the server's
  *	request.c	whether a block is in shared buffers, and asking the kernel for it
  *	segments.c	the open files that a relation lies in
@@ -369,7 +370,11 @@ extern void fb_watches_gone(slist_head *watches);
 extern bool fb_trace;
 extern void fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential,
 						  int64 spent_ns);
+extern void fb_trace_clear(void);
 extern void fb_trace_init(void);
+
+/* privileges.c */
+extern bool fb_may_read(Oid relation, Oid user);
 
 /* forebay.c */
 extern dlist_head fb_queries;

@@ -12,6 +12,7 @@
  */
 #include "forebay.h"
 
+#include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -19,6 +20,7 @@
 #include "storage/ipc.h"
 #include "storage/lwlock.h"
 #include "storage/shmem.h"
+#include "utils/acl.h"
 #include "utils/guc.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -255,6 +257,15 @@ copy_rows(int *count)
 
 PG_FUNCTION_INFO_V1(forebay_stat_indexes);
 
+/* Whether the caller may see a row; what belongs to no index is everybody's. */
+static bool
+may_see(Key key)
+{
+	return !OidIsValid(key.index) ||
+		(key.database == MyDatabaseId &&
+		 (has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) || fb_may_read(key.index, GetUserId())));
+}
+
 /* A row for each index of this database that was scanned, and one, of index NULL, for all that had no room. */
 Datum
 forebay_stat_indexes(PG_FUNCTION_ARGS)
@@ -288,7 +299,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		Datum		values[COLUMNS];
 		bool		nulls[COLUMNS] = {false};
 
-		if (row->values[FB_SCANS] == 0 || (OidIsValid(row->key.index) && row->key.database != MyDatabaseId))
+		if (row->values[FB_SCANS] == 0 || !may_see(row->key))
 		{
 			call->call_cntr++;
 			continue;

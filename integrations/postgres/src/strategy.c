@@ -412,6 +412,8 @@ utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUt
 {
 	MemoryContext vacuum;
 
+	if (IsA(statement->utilityStmt, DiscardStmt) && castNode(DiscardStmt, statement->utilityStmt)->target == DISCARD_ALL)
+		fb_trace_clear();
 	if (!fb_enabled || strategy == STRATEGY_OS || !IsA(statement->utilityStmt, VacuumStmt))
 	{
 		pass_on(statement, text, read_only_tree, where, params, environment, to, completion);

@@ -7,7 +7,8 @@
  * index under an index scan or bitmap, and of the heap under an index-only scan (they are among the blocks of an entry, or
  * in none), of parallel workers, of VACUUM and other commands.
  *
- * The last FB_TRACE_READS are kept, in memory of the session; setting forebay.trace on again starts over.
+ * The last FB_TRACE_READS are kept, in memory of the session, until forebay.trace is set off or on again, the session's
+ * user or role is another, or DISCARD ALL. Only relations that the caller may read are shown.
  *
  * Failure: out of memory, when the first read of a session is noted.
  */
@@ -15,6 +16,7 @@
 
 #include "fmgr.h"
 #include "funcapi.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -36,13 +38,33 @@ bool		fb_trace = false;
 static Read *ring = NULL;
 /* Reads noted since the trace was started. */
 static uint64 total = 0;
+/* By whose queries; what their functions do as other users counts as theirs. */
+static Oid	owner = InvalidOid;
 
 static const char *const access_names[FB_ACCESSES] = {"sequential", "index", "bitmap", "vacuum"};
+
+/* Another user, or role, does not see what this one has read. */
+static void
+see_owner(void)
+{
+	Oid			user = GetOuterUserId();
+
+	if (owner != user)
+		total = 0;
+	owner = user;
+}
+
+void
+fb_trace_clear(void)
+{
+	total = 0;
+}
 
 /* Notes a read of so many blocks, with what it took in nanoseconds. */
 void
 fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential, int64 spent_ns)
 {
+	see_owner();
 	if (ring == NULL)
 		ring = MemoryContextAlloc(TopMemoryContext, FB_TRACE_READS * sizeof(Read));
 	ring[total++ % FB_TRACE_READS] = (Read) {
@@ -79,6 +101,7 @@ forebay_trace(PG_FUNCTION_ARGS)
 	}
 	call = SRF_PERCALL_SETUP();
 	next = call->user_fctx;
+	see_owner();
 	if (total > FB_TRACE_READS)
 		*next = Max(*next, total - FB_TRACE_READS);
 	for (; *next < total; (*next)++)
@@ -87,7 +110,7 @@ forebay_trace(PG_FUNCTION_ARGS)
 		Datum		values[7];
 		bool		nulls[7] = {false};
 
-		if (!PG_ARGISNULL(0) && PG_GETARG_OID(0) != read->relation)
+		if ((!PG_ARGISNULL(0) && PG_GETARG_OID(0) != read->relation) || !fb_may_read(read->relation, GetUserId()))
 			continue;
 		values[0] = Int64GetDatum((int64) ++(*next));
 		values[1] = ObjectIdGetDatum(read->relation);
@@ -104,8 +127,8 @@ forebay_trace(PG_FUNCTION_ARGS)
 static void
 is_set(bool on, void *extra)
 {
-	if (on && !fb_trace)
-		total = 0;
+	if (!on || !fb_trace)
+		fb_trace_clear();
 }
 
 void

@@ -17,6 +17,8 @@ const TESTS: &[Test] = &[
     ("a_subplan_of_each_partition_is_watched_once", a_shared_subplan),
     ("more_files_than_descriptors_are_survived", more_files_than_descriptors),
     ("the_trace_tells_sequential_reads_from_random_ones", the_trace_tells),
+    ("the_trace_ends_with_its_setting_its_user_and_discard_all", the_trace_ends),
+    ("what_a_user_may_not_select_is_in_no_view_of_theirs", what_a_user_may_not_select),
 ];
 
 /// An index whose order is not the heap's; the heap is many times as large as shared buffers.
@@ -229,4 +231,95 @@ fn the_trace_tells(case: &Case) -> Result<(), String> {
         "select random > 100 and sequential < random / 10 and length(trace) = random + sequential
         from forebay_trace_summary where relation = 'rows'::regclass and access = 'index'";
     equal("an index scan", bench.must(random)?, vec!["t".to_owned()])
+}
+
+fn the_trace_ends(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("create role ordinary; grant select on rows to ordinary")?;
+    // The rows of the trace itself are a read of nothing.
+    let noted = "select count(*) > 0 from forebay_trace('rows')";
+    for (ends, back) in [
+        ("set forebay.trace = off", ""),
+        ("begin; set local forebay.trace = off; rollback", ""),
+        ("reset forebay.trace", ""),
+        ("discard all", ""),
+        ("set session authorization ordinary", "reset session authorization"),
+        ("set role ordinary", "reset role"),
+        ("begin; set local role ordinary", "rollback"),
+    ] {
+        bench.must("set forebay.trace = on")?;
+        bench.must(SEQUENTIAL)?;
+        equal("before", bench.must(noted)?, vec!["t".to_owned()])?;
+        bench.must(ends)?;
+        equal(ends, bench.must(noted)?, vec!["f".to_owned()])?;
+        bench.must(back)?;
+        equal(back, bench.must(noted)?, vec!["f".to_owned()])?;
+    }
+    // Where it is on by default, nothing is set by this.
+    bench.must("alter role postgres set forebay.trace = on")?;
+    bench.session = bench.server.connect("postgres", &[]).map_err(text)?;
+    bench.must(SEQUENTIAL)?;
+    equal("by default", bench.must(noted)?, vec!["t".to_owned()])?;
+    bench.must("discard all")?;
+    equal("discard all", bench.must(noted)?, vec!["f".to_owned()])
+}
+
+/// Of three tables that a function of their owner reads for a user, one is hers to read, and of one only some rows are.
+fn what_a_user_may_not_select(case: &Case) -> Result<(), String> {
+    let mut bench = Bench::new(case)?;
+    bench.must("create role ordinary; create role statistician in role pg_read_all_stats")?;
+    for table in ["hidden", "partial", "open"] {
+        bench.must(&format!(
+            "create table {table} as select * from rows where id <= 10000; create index {table}_key on {table} (key)"
+        ))?;
+    }
+    bench
+        .must("grant select on partial, open to ordinary; vacuum analyze hidden, partial, open")?;
+    bench.must("alter table partial enable row level security")?;
+    let scans = |of: &str| {
+        let scan =
+            |table| format!("select count({of}) into n from {table} where key > 1800000000; ");
+        ["hidden", "partial", "open"].map(scan).concat()
+    };
+    // The heap is read, and only the index.
+    let define = format!(
+        "create function of_owner() returns void language plpgsql security definer
+            set enable_seqscan = off set enable_bitmapscan = off
+            as $$ declare n int; begin {} {} end $$",
+        scans("note"),
+        scans("key"),
+    );
+    bench.session.rows(&define).map_err(text)?;
+    let views = [
+        "select distinct relation::regclass::text from forebay_trace() order by 1",
+        "select distinct relation::text from forebay_trace_summary order by 1",
+        "select distinct indexrelname::text from forebay_stat_indexes where indexrelname <> 'rows_key' order by 1",
+        "select distinct indexrelid::regclass::text from forebay_stat_indexes()
+            where indexrelid is distinct from 'rows_key'::regclass order by 1",
+    ];
+    let all = ["hidden", "hidden_key", "open", "open_key", "partial", "partial_key"];
+    let indexes = ["hidden_key", "open_key", "partial_key"];
+    let lines = "set client_min_messages = debug1";
+    bench.must("set forebay.trace = on")?;
+    for (role, traced, counted) in [
+        ("ordinary", &["open", "open_key"][..], &["open_key"][..]),
+        ("statistician", &[], &indexes),
+        ("postgres", &all, &indexes),
+    ] {
+        bench.must(&format!("set role {role}; {lines}"))?;
+        let outcome = bench.session.run("select of_owner()");
+        equal(role, outcome.code(), None)?;
+        bench.must("reset client_min_messages")?;
+        let told = indexes.map(|index| outcome.notices.iter().any(|line| line.contains(index)));
+        let may = all.map(|it| traced.contains(&it));
+        equal("debug lines", told, [may[1], may[3], may[5]])?;
+        for (view, expected) in views.iter().zip([traced, traced, counted, counted]) {
+            equal(
+                &format!("{role}: {view}"),
+                bench.must(view)?,
+                expected.to_vec().into_iter().map(str::to_owned).collect(),
+            )?;
+        }
+    }
+    Ok(())
 }
