@@ -310,14 +310,14 @@ fn what_a_user_may_not_select(case: &Case) -> Result<(), String> {
         let outcome = bench.session.run("select of_owner()");
         equal(role, outcome.code(), None)?;
         bench.must("reset client_min_messages")?;
-        let told = indexes.map(|index| outcome.notices.iter().any(|line| line.contains(index)));
+        let sent = indexes.map(|index| outcome.notices.iter().any(|line| line.contains(index)));
         let may = all.map(|it| traced.contains(&it));
-        equal("debug lines", told, [may[1], may[3], may[5]])?;
+        equal("debug lines", sent, [may[1], may[3], may[5]])?;
         for (view, expected) in views.iter().zip([traced, traced, counted, counted]) {
             equal(
                 &format!("{role}: {view}"),
                 bench.must(view)?,
-                expected.to_vec().into_iter().map(str::to_owned).collect(),
+                expected.iter().map(ToString::to_string).collect(),
             )?;
         }
     }
