@@ -340,7 +340,9 @@ mod tests {
         let mut found = 0;
         for at in 0..page.cells() + 2 {
             found += usize::from(page.child(at).is_some()) + usize::from(page.rowid(at).is_some());
-            found += page.key(at).map_or(0, |key| page.places(key).count());
+            // Each may be all that there are.
+            let key = page.key(at).filter(|_| at % 251 == 0);
+            found += key.map_or(0, |key| page.places(key).count());
             found += usize::from(page.overflow(at).is_some());
             if let Some(record) = page.record(at) {
                 found += record.columns().count() + usize::from(record.last_integer().is_some());
