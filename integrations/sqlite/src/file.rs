@@ -3,7 +3,7 @@
 //!
 //! Concurrency: SQLite calls a file's methods from one thread at a time.
 //! Failure:     the wrapped file's results are returned as they are. A panic of the reader's is caught, and ends it;
-//!              where memory is refused to it, look-ahead ends for the file, which `sqlite3_log` is given to know.
+//!              an allocation that fails ends look-ahead for the file, and is logged by `sqlite3_log`.
 
 #![expect(unsafe_code, reason = "SQLite calls a file through C pointers")]
 
@@ -149,8 +149,7 @@ unsafe fn log_no_memory(file: *const File) {
     // SAFETY: as above; the name is a string until the file is closed.
     unsafe {
         let Head { shim, name, .. } = &*file.cast::<Head>();
-        let format =
-            c"forebay: there is no memory to look ahead in %s: it is read as without forebay";
+        let format = c"forebay: out of memory: look-ahead ends for %s";
         (shim.functions.log)(NOMEM, format.as_ptr(), *name);
     }
 }
@@ -230,7 +229,7 @@ unsafe fn with_reader<T>(
     }
 }
 
-/// Tells the reader of what goes on whether it can follow or not.
+/// Calls the reader, whether that succeeds or not.
 ///
 /// # Safety
 /// As for `with_reader`.
@@ -438,12 +437,12 @@ const fn methods(version: c_int, shares: bool) -> IoMethods {
     }
 }
 
-/// Has a file's reads count as ones that wait, if it has a reader.
+/// Counts each read of a file as one that waits, if it has a reader.
 ///
 /// # Safety
-/// It is a file of ours that is open.
+/// The file is open and was opened through our VFS.
 #[cfg(test)]
-pub(crate) unsafe fn has_reads_wait(file: *mut File) {
+pub(crate) unsafe fn plant_waits(file: *mut File) {
     // SAFETY: as above.
     unsafe {
         tell(file, |reader| {

@@ -26,7 +26,7 @@ use forebay_lookahead::{HintCounts, Hints, Limits, Takes};
 use crate::memory::{Grow, NoMemory, boxed, list, refill};
 use crate::page::{Kind, Overflow, Page, Record, Value, link_of};
 use crate::tally::Tally;
-use crate::trees::{Link, Pages, Path, Tree, Trees, now, overflow_of};
+use crate::trees::{Link, Pages, Path, Tree, Trees, available, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
 const CURSORS_MAX: usize = 8;
@@ -172,7 +172,7 @@ impl Foresight {
             match kind.filter(|_| overflow.is_none()) {
                 Some(Kind::TableInterior | Kind::IndexInterior) => {
                     if let Some(page) = page() {
-                        now(self.trees.learn(number, &page))?;
+                        available(self.trees.learn(number, &page))?;
                     }
                 }
                 Some(Kind::TableLeaf | Kind::IndexLeaf) => {
@@ -199,7 +199,7 @@ impl Foresight {
         let Some(page) = page() else { return Ok(false) };
         match page.kind() {
             Kind::TableInterior | Kind::IndexInterior => {
-                now(self.trees.learn(number, &page))?;
+                available(self.trees.learn(number, &page))?;
                 Ok(false)
             }
             Kind::IndexLeaf => self.index_leaf(number, &page, bytes, read, pages),
@@ -527,7 +527,7 @@ impl Foresight {
                 }
                 let mut path = cursor.path;
                 for _ in 0..PASSED_OVER_MAX {
-                    let next = now(self.trees.step(&mut path, forward, pages))?;
+                    let next = available(self.trees.step(&mut path, forward, pages))?;
                     let Some((next, _)) = next else { break };
                     if next == leaf {
                         cursor.found_at(leaf, path, forward)?;

@@ -35,7 +35,7 @@ struct UnixFile {
 }
 
 unsafe extern "C" {
-    /// Which pages of a mapping are in memory, a byte for each. Any mapping may be asked about.
+    /// Which pages of a mapping are in memory, a byte for each.
     fn mincore(mapping: *mut c_void, size: usize, into: *mut u8) -> c_int;
 }
 
@@ -96,8 +96,8 @@ impl Descriptor {
         }
     }
 
-    /// Whether the kernel has so many bytes in memory, by its own account: who may not write the file is given to
-    /// understand that it has all.
+    /// Whether `size` bytes from `offset` on are in the page cache, as mincore reports. To a process that may not write the
+    /// file it reports that all are.
     pub(crate) fn is_resident(&self, offset: u64, size: usize) -> bool {
         let page = rustix::param::page_size();
         let start = offset - offset % page as u64;
@@ -106,7 +106,7 @@ impl Descriptor {
         let Some(there) = there.get_mut(..size.div_ceil(page)) else { return false };
         let Some(descriptor) = self.borrow() else { return false };
         let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
-        // SAFETY: it is mapped where the kernel likes, never read, and unmapped below. The list has a byte for each page.
+        // SAFETY: it is mapped at an address that the kernel chooses, never read, and unmapped below. The list has a byte for each page.
         unsafe {
             let Ok(mapping) = mmap(ptr::null_mut(), size, read, shared, descriptor, start) else {
                 return false;

@@ -16,7 +16,7 @@
 //! | `page` | one page's bytes |
 //! | `tally` | what became of each b-tree's pages |
 //! | `wal` | which pages a write-ahead log holds |
-//! | `memory` | memory that may be refused |
+//! | `memory` | fallible allocation |
 //! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
 //!
 //! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
@@ -40,8 +40,8 @@
 //! Invariants:  no read that SQLite gets, no write, lock or sync is ours: what it asks for is passed on, and the answer
 //!              returned.
 //! Concurrency: SQLite uses a file from one thread at a time; nothing is shared between files.
-//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours, and memory that is refused, end
-//!              look-ahead for a file.
+//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours and an allocation that fails
+//!              end look-ahead for a file.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -81,7 +81,7 @@ pub enum RegisterError {
     OtherCopy,
     /// SQLite is older than 3.35: this is its version, as `sqlite3_libversion_number` has it.
     OldSqlite(c_int),
-    /// There is no memory for it: try again later.
+    /// An allocation failed: try again later.
     NoMemory,
     /// SQLite refused it, by this result code.
     Refused(c_int),
@@ -111,9 +111,9 @@ impl std::fmt::Display for RegisterError {
             RegisterError::OldSqlite(version) => {
                 let (major, minor) = (version / 1_000_000, version / 1000 % 1000);
                 let patch = version % 1000;
-                write!(f, "it needs SQLite 3.35 or later, and this is {major}.{minor}.{patch}")
+                write!(f, "SQLite {major}.{minor}.{patch} is too old: use 3.35 or later")
             }
-            RegisterError::NoMemory => f.write_str("there is no memory for it: try again later"),
+            RegisterError::NoMemory => f.write_str("out of memory: try again later"),
             RegisterError::Refused(code) => write!(f, "SQLite refused the VFS: result code {code}"),
         }
     }
@@ -264,7 +264,6 @@ unsafe fn load(
         }
     };
     match registered {
-        // Only then does the library stay: what SQLite keeps of it before would lead nowhere.
         // SAFETY: as above; what SQLite is to call for each connection takes what extensions take, whatever it is
         // declared to.
         Ok(Registered::Ours) => unsafe {
@@ -274,7 +273,7 @@ unsafe fn load(
             abi::OK_LOAD_PERMANENTLY
         },
         // Its table has the counts.
-        Ok(Registered::AnotherCopys) => abi::OK,
+        Ok(Registered::OtherCopy) => abi::OK,
         Err(error) => {
             let line = Line::of(format_args!("forebay: {error}"));
             let (text, size) = (line.as_str().as_ptr(), line.as_str().len() as c_int);

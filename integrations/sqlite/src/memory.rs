@@ -1,11 +1,11 @@
-//! Memory that may be refused.
+//! Fallible allocation.
 //!
-//! SQLite goes on where memory ends: it answers from what it has, or returns SQLITE_NOMEM. `Vec::push`, `Box::new` and
-//! their like end the process instead. So what SQLite calls allocates by these functions alone; clippy.toml denies
-//! the others, and a test refuses each allocation of a query in turn. Maps do not use the standard library's
-//! hasher: its keys are kept for each thread, in memory that the loader allocates at first use, or ends the process.
+//! When memory is exhausted, SQLite continues with what it has, or returns SQLITE_NOMEM. `Vec::push`, `Box::new` and
+//! similar functions abort the process instead. So code that SQLite calls allocates by the functions below only; clippy.toml
+//! denies the others, and a test lets each allocation of a query fail in turn. Maps do not use the standard library's
+//! default hasher: its keys are thread-local, in memory that the dynamic loader allocates at first use, and aborts if it cannot.
 //!
-//! Invariants:  [MEM-1] what cannot be added leaves a list, a map or a text as it was
+//! Invariants:  [MEM-1] an allocation that fails leaves the list, map or text unchanged
 //! Concurrency: none; functions of their arguments.
 //! Failure:     `NoMemory`, which ends look-ahead for a file.
 
@@ -32,7 +32,7 @@ impl From<TryReserveError> for NoMemory {
 
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
 
-/// A list that grows by one, or not.
+/// Fallible `push`, `insert` and `extend`.
 pub(crate) trait Grow<T> {
     /// Adds a value at the end.
     fn grow(&mut self, value: T) -> Result<(), NoMemory>;
@@ -73,7 +73,11 @@ impl<T> Grow<T> for VecDeque<T> {
 }
 
 /// Sets a key's value.
-pub(crate) fn keep<K: Eq + Hash, V>(map: &mut Map<K, V>, key: K, value: V) -> Result<(), NoMemory> {
+pub(crate) fn insert<K: Eq + Hash, V>(
+    map: &mut Map<K, V>,
+    key: K,
+    value: V,
+) -> Result<(), NoMemory> {
     map.try_reserve(1)?;
     map.insert(key, value);
     Ok(())
@@ -86,7 +90,7 @@ pub(crate) fn list<T>(values: impl IntoIterator<Item = T>) -> Result<Vec<T>, NoM
     Ok(all)
 }
 
-/// Puts bytes in the place of those that were there.
+/// Replaces the contents of a list by these bytes.
 pub(crate) fn refill(all: &mut Vec<u8>, bytes: &[u8]) -> Result<(), NoMemory> {
     all.clear();
     all.try_reserve(bytes.len())?;
@@ -102,7 +106,7 @@ pub(crate) fn filled<T: Copy>(value: T, count: usize) -> Result<Vec<T>, NoMemory
     Ok(all)
 }
 
-/// A text of its own.
+/// Copies a text.
 pub(crate) fn text(of: &str) -> Result<String, NoMemory> {
     let mut text = String::new();
     add_text(&mut text, of)?;
@@ -116,7 +120,7 @@ pub(crate) fn add_text(text: &mut String, more: &str) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// A value in memory of its own.
+/// Moves a value to the heap.
 pub(crate) fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     const { assert!(size_of::<T>() > 0, "what has no bytes is not allocated") };
     // SAFETY: the layout has a size above 0. The memory, if it is given, is written before it is a box, which frees it by
@@ -131,7 +135,7 @@ pub(crate) fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     }
 }
 
-/// A line of text that lies in no memory of its own. What is too long is cut.
+/// A short text in a fixed buffer. What does not fit is cut.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     bytes: [u8; Line::MAX],

@@ -9,7 +9,7 @@
 //! Invariants:  [RDR-1] asleep, no page is looked at except for its first byte  [RDR-2] a file whose header is not
 //!              SQLite's is left alone for good
 //! Concurrency: one owner.
-//! Failure:     where memory is refused, look-ahead ends for the file, until a setting is made.
+//! Failure:     an allocation that fails ends look-ahead for the file, until a pragma changes a setting.
 
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -95,7 +95,7 @@ enum State {
     Alert(u32),
     /// Reads in a row without use.
     Awake(u32, Box<Foresight>),
-    /// The file is not SQLite's, or nothing is to be looked ahead of, or memory was refused.
+    /// The file is not SQLite's, or look-ahead is off, or an allocation failed.
     LeftAlone,
 }
 
@@ -114,7 +114,7 @@ pub(crate) struct Reader {
     stamp: [u8; 16],
     pub(crate) wal: WalIndex,
     /// The kernel does not say in any way what it has of this file: ZFS, FUSE with `direct_io`.
-    unknowable: bool,
+    residency_unknown: bool,
     /// Of the log from which what is known was learnt.
     salts: [u32; 2],
     /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
@@ -161,7 +161,7 @@ struct Disk<'a> {
     wal: &'a WalIndex,
     page_size: u64,
     /// The kernel does not say in any way what it has of this file.
-    unknowable: bool,
+    residency_unknown: bool,
     /// One of our reads waited: SQLite, which holds a lock meanwhile, is not to wait for another.
     waited: bool,
 }
@@ -179,7 +179,7 @@ impl Pages for Disk<'_> {
         if let Some(read) = self.descriptor.at_hand(offset, into) {
             return read;
         }
-        let may_wait = self.unknowable || self.descriptor.is_resident(offset, into.len());
+        let may_wait = self.residency_unknown || self.descriptor.is_resident(offset, into.len());
         if self.waited || !may_wait {
             return false;
         }
@@ -221,7 +221,7 @@ impl Reader {
             recent_leaves: [0; RECENT_LEAVES],
             stamp: [0; 16],
             wal: WalIndex::default(),
-            unknowable: false,
+            residency_unknown: false,
             salts: [0; 2],
             wakes: 0,
             counts: HintCounts::default(),
@@ -377,7 +377,7 @@ impl Reader {
                     descriptor: &self.descriptor,
                     wal: &self.wal,
                     page_size: page_size.into(),
-                    unknowable: self.unknowable,
+                    residency_unknown: self.residency_unknown,
                     waited: false,
                 };
                 let foreseen = foresight.came(number, bytes, read, disk)?;
@@ -419,11 +419,11 @@ impl Reader {
         let mut header = [0; HEADER];
         // What was read just now is in the page cache, if there is one for this file.
         let offset = u64::from(number.saturating_sub(1)) * size as u64;
-        self.unknowable = self.descriptor.at_hand(offset, &mut header).is_none()
+        self.residency_unknown = self.descriptor.at_hand(offset, &mut header).is_none()
             && !self.descriptor.is_resident(offset, HEADER);
         let (descriptor, wal) = (&self.descriptor, &self.wal);
-        let (page_size, unknowable) = (size as u64, self.unknowable);
-        let mut disk = Disk { descriptor, wal, page_size, unknowable, waited: false };
+        let (page_size, residency_unknown) = (size as u64, self.residency_unknown);
+        let mut disk = Disk { descriptor, wal, page_size, residency_unknown, waited: false };
         if !disk.at_hand(1, &mut header) {
             disk.ask(1, 1); // SQLite has had it for long
             self.sleep();
@@ -444,7 +444,7 @@ impl Reader {
         let State::Awake(_, foresight) = &mut self.state else { return Ok(()) };
         disk.page_size = geometry.page_size.into();
         for page in self.recent.into_iter().filter(|page| *page > 0) {
-            crate::trees::now(foresight.trees.load(page, &mut disk))?;
+            crate::trees::available(foresight.trees.load(page, &mut disk))?;
         }
         for leaf in self.recent_leaves.into_iter().rev().filter(|leaf| *leaf > 0) {
             if disk.at_hand(leaf, &mut bytes) {
@@ -454,7 +454,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Memory was refused: looks ahead no more.
+    /// An allocation failed: ends look-ahead.
     pub(crate) fn give_up(&mut self) {
         self.sleep();
         self.state = State::LeftAlone;
@@ -612,18 +612,18 @@ mod tests {
         }
         assert!(matches!(reader.state, State::Awake(..)));
         let says = reader.descriptor.at_hand(0, &mut [0]).is_some();
-        assert_eq!(reader.unknowable, !says, "page 50 was read just now");
+        assert_eq!(reader.residency_unknown, !says, "page 50 was read just now");
         let mut disk = Disk {
             descriptor: &reader.descriptor,
             wal: &reader.wal,
             page_size: 4096,
-            unknowable: false,
+            residency_unknown: false,
             waited: false,
         };
         let into = &mut [0; 4096];
         assert!(disk.at_hand(1, into));
         assert_eq!(disk.at_hand(50, into), says, "it is not known to be there");
-        disk.unknowable = true;
+        disk.residency_unknown = true;
         assert!(disk.at_hand(50, into));
         disk.waited = true;
         assert_eq!((disk.at_hand(50, into), disk.at_hand(1, into)), (says, says));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use forebay_lookahead::read_waited;
 
-use crate::memory::{Grow, Map, NoMemory, filled, keep, text};
+use crate::memory::{Grow, Map, NoMemory, filled, insert, text};
 
 const TREES_MAX: usize = 1024;
 /// Pages whose tree is remembered; more than may be ahead of a cursor.
@@ -107,7 +107,7 @@ impl Tally {
             if self.by_root.len() >= TREES_MAX {
                 return Ok(&mut self.unknown);
             }
-            keep(&mut self.by_root, root, Counts::default())?;
+            insert(&mut self.by_root, root, Counts::default())?;
         }
         Ok(self.by_root.get_mut(&root).unwrap_or(&mut self.unknown))
     }

@@ -12,7 +12,7 @@
 //! Concurrency: one owner.
 //! Failure:     `Lack`: a page that is not at hand, no answer, or no memory.
 
-use crate::memory::{Grow, Map, NoMemory, add_text, filled, keep, list, text};
+use crate::memory::{Grow, Map, NoMemory, add_text, filled, insert, list, text};
 use crate::page::{Geometry, Kind, Overflow, Page, Record, Value};
 
 /// SQLite goes no deeper itself.
@@ -79,8 +79,8 @@ impl Lack {
     }
 }
 
-/// The answer, if there is one now.
-pub(crate) fn now<T>(answer: Result<T, Lack>) -> Result<Option<T>, NoMemory> {
+/// The answer, if it is available.
+pub(crate) fn available<T>(answer: Result<T, Lack>) -> Result<Option<T>, NoMemory> {
     answer.map(Some).or_else(|lack| lack.page().map(|_| None))
 }
 
@@ -263,10 +263,10 @@ impl Trees {
         }
         if kind == Kind::IndexInterior {
             for child in &children {
-                keep(&mut self.parents, *child, number)?;
+                insert(&mut self.parents, *child, number)?;
             }
         }
-        keep(&mut self.interiors, number, Interior { kind, children, keys, between, bytes })?;
+        insert(&mut self.interiors, number, Interior { kind, children, keys, between, bytes })?;
         self.bytes += bytes; // [TRE-1]
         Ok(())
     }
@@ -378,7 +378,7 @@ impl Trees {
                     self.ask(lack, self.heights.contains_key(&root), pages);
                     // A small table is all root: not to be looked into for each leaf of others.
                     if needed.is_none() && page == root {
-                        keep(&mut self.heights, root, 0)?;
+                        insert(&mut self.heights, root, 0)?;
                     }
                     return Ok(None);
                 }
@@ -389,7 +389,7 @@ impl Trees {
         if page != leaf {
             return Ok(None);
         }
-        keep(&mut self.heights, root, path.len())?;
+        insert(&mut self.heights, root, path.len())?;
         Ok(Some(path))
     }
 
@@ -440,7 +440,7 @@ impl Trees {
                 return Ok(Some((path, *tree)));
             }
             let Some(&parent) = self.parents.get(&page) else { return Ok(None) };
-            let Some(interior) = now(self.interior(parent, pages))? else { return Ok(None) };
+            let Some(interior) = available(self.interior(parent, pages))? else { return Ok(None) };
             let slot = interior.children.iter().position(|child| *child == page);
             let Some(slot) = slot else { return Ok(None) };
             path.push(parent, slot);
@@ -592,7 +592,7 @@ impl Trees {
         }
         let mut tables = Map::<&str, u32>::default();
         for named in reading.found.iter().filter(|named| !named.index) {
-            keep(&mut tables, &named.table, named.root)?;
+            insert(&mut tables, &named.table, named.root)?;
         }
         let mut trees = Vec::new();
         for Named { index, table, root, .. } in &reading.found {
@@ -603,9 +603,9 @@ impl Trees {
         drop(tables);
         self.names = Map::default();
         for named in reading.found {
-            keep(&mut self.names, named.root, named.name)?;
+            insert(&mut self.names, named.root, named.name)?;
         }
-        keep(&mut self.names, 1, text("sqlite_schema")?)?;
+        insert(&mut self.names, 1, text("sqlite_schema")?)?;
         Ok(Some(trees))
     }
 }

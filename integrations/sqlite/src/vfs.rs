@@ -38,7 +38,7 @@ static REGISTERING: Mutex<()> = Mutex::new(());
 pub(crate) enum Registered {
     Ours,
     /// Another copy of this library has registered its own in this process.
-    AnotherCopys,
+    OtherCopy,
 }
 
 /// Registers the VFS, or makes the one that is registered the default.
@@ -62,7 +62,7 @@ pub(crate) unsafe fn register(
             let is_ours = (*there).open.is_some_and(|of| ptr::fn_addr_eq(of, open as Open));
             match (is_ours, as_default && base != there) {
                 (true, false) => Ok(Registered::Ours),
-                (false, false) => Ok(Registered::AnotherCopys),
+                (false, false) => Ok(Registered::OtherCopy),
                 (false, true) => Err(RegisterError::OtherCopy),
                 // What is the default now may be there to encrypt: it is not to be passed by.
                 (true, true) if shim(there).base != base => Err(RegisterError::OtherDefault),
@@ -228,7 +228,7 @@ mod tests {
         for granted in 0..2 {
             // SAFETY: they belong together.
             let register = || unsafe { super::register(functions(), false) };
-            let (refused, _) = crate::memory::tests::with_granted(granted, register);
+            let (refused, _) = crate::memory::tests::with_allocations(granted, register);
             assert_eq!(refused, Err(RegisterError::NoMemory));
             assert_eq!(LIST.lock().unwrap().len(), 1);
         }

@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Refusing {
 }
 
 /// Runs something that may allocate so often. Returns its result, and how often it did or wanted to.
-pub(crate) fn with_granted<T>(granted: u64, run: impl FnOnce() -> T) -> (T, u64) {
+pub(crate) fn with_allocations<T>(granted: u64, run: impl FnOnce() -> T) -> (T, u64) {
     GRANTED.set(granted);
     let result = run();
     let left = GRANTED.replace(u64::MAX);
@@ -121,7 +121,7 @@ fn answers(name: &CStr, statement: &CStr) -> [(c_int, i64); 2 + QUESTIONS.len()]
         ffi::sqlite3_file_control(db, c"main".as_ptr(), operation, (&raw mut file).cast());
         let is_ours = answers[0].0 == ffi::SQLITE_OK && name.to_bytes().ends_with(b"vfs=forebay");
         if is_ours {
-            file::has_reads_wait(file.cast());
+            file::plant_waits(file.cast());
         }
         let begin = c"pragma cache_size=10; begin";
         ffi::sqlite3_exec(db, begin.as_ptr(), None, ptr::null_mut(), ptr::null_mut());
@@ -163,13 +163,13 @@ fn whichever_allocation_fails_queries_are_answered_as_without_forebay() {
     for statement in STATEMENTS {
         let expected = answers(&stock, statement);
         assert_eq!((expected[0].0, expected[1].0), (ffi::SQLITE_OK, ffi::SQLITE_OK));
-        let (all, wanted) = with_granted(MANY, || answers(&ours, statement));
+        let (all, wanted) = with_allocations(MANY, || answers(&ours, statement));
         assert_eq!(all[..2], expected[..2], "{statement:?}");
         assert_eq!(all[2], (ffi::SQLITE_OK, 1), "{statement:?}: trees are known by name");
         println!("{statement:?}: {wanted} allocations");
         assert!(wanted > 50, "{statement:?}: {wanted}");
         for granted in 0..wanted {
-            let (answers, _) = with_granted(granted, || answers(&ours, statement));
+            let (answers, _) = with_allocations(granted, || answers(&ours, statement));
             assert_eq!(answers[..2], expected[..2], "{statement:?} of {granted} [MEM-1]");
             for (code, _) in &answers[2..] {
                 assert!([ffi::SQLITE_OK, ffi::SQLITE_NOMEM].contains(code), "{granted}: {code}");

@@ -80,7 +80,7 @@ for entry in ours.sqlite3_forebaysqlite_init, ours.sqlite3_extension_init, ours.
     print(entry(None, ctypes.byref(message), routines), message.value.decode())
 ",
     );
-    let line = "1 forebay: it needs SQLite 3.35 or later, and this is 3.34.1\n";
+    let line = "1 forebay: SQLite 3.34.1 is too old: use 3.35 or later\n";
     assert!(says.as_deref().is_none_or(|says| says == line.repeat(3)), "{says:?}");
 }
 
