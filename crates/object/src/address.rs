@@ -1,20 +1,26 @@
 //! Stores by their addresses: `s3://bucket/prefix`, `gs://…`, `az://…`, `http://…`, `file:///directory`.
 //!
 //! Credentials, endpoints and regions come under the names that the stores' own tools give their environment variables.
-//! The stores' own retries are off, since [`Options`](crate::Options) say how often and for how long.
+//! The stores' own retries are off, since [`Options`](crate::Options) say how often and for how long. Objects are deleted one
+//! in a request: the answer for many has status 200 whatever became of each, so that a refusal would be none.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use object_store::aws::AmazonS3Builder;
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
-use object_store::{ObjectStore, ObjectStoreScheme, RetryConfig};
+use object_store::{
+    CredentialProvider, Error as StoreError, ObjectStore, ObjectStoreScheme, RetryConfig,
+};
 use url::{Position, Url};
 
 use crate::error::{Error, Result};
+use crate::failure::in_short;
 
 /// What these variables are called by users who set them.
 const NAMES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
@@ -39,6 +45,19 @@ pub fn open(
         let what = "a password is not taken from an address, which is told and kept: set the store's variables";
         return Err(Error::Address { address: address.into(), what: what.to_owned() });
     }
+    if url.query().is_some() || url.fragment().is_some() {
+        // It may be a signature, which is a secret.
+        let address = url[..Position::AfterPath].to_owned();
+        let what = "an address ends with its path: what is set after ? or # belongs into the store's variables, and in \
+                    a name these are written %3F and %23";
+        return Err(Error::Address { address, what: what.to_owned() });
+    }
+    if ["s3", "s3a", "gs"].contains(&url.scheme())
+        && (!url.username().is_empty() || url.port().is_some())
+    {
+        let what = "a bucket has neither a user nor a port: set the store's variables, such as AWS_ENDPOINT_URL";
+        return Err(refuse(what.to_owned()));
+    }
     let parsed = ObjectStoreScheme::parse(&url).map_err(|_| refuse(known.to_owned()))?;
     let (scheme, prefix) = parsed;
     // Only the first one counts, and another part of the program may have its own.
@@ -52,6 +71,7 @@ pub fn open(
     if variables.iter().any(|(name, to)| name.contains("endpoint") && to.starts_with("http:")) {
         variables.push(("aws_allow_http".to_owned(), "true".to_owned()));
     }
+    variables.push(("aws_disable_bulk_delete".to_owned(), "true".to_owned()));
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     macro_rules! built {
         ($builder:ty, $url:expr) => {{
@@ -67,7 +87,11 @@ pub fn open(
                     Err(_) => builder,
                 }
             });
-            set.build().map(|store| Arc::new(store) as Arc<dyn ObjectStore>)
+            set.clone().build().and_then(|store| {
+                let from = Credentials(Arc::clone(store.credentials()));
+                let store = set.with_credentials(Arc::new(from)).build()?;
+                Ok(Arc::new(store) as Arc<dyn ObjectStore>)
+            })
         }};
     }
     let store = match scheme {
@@ -87,6 +111,26 @@ pub fn open(
     };
     Ok((store.map_err(|error| refuse(error.to_string()))?, prefix.to_string()))
 }
+
+/// Credentials whose source fails with the variant for it, and not as if the store had.
+#[derive(Debug)]
+struct Credentials<C>(Arc<dyn CredentialProvider<Credential = C>>);
+
+#[async_trait]
+impl<C: Debug + Send + Sync + 'static> CredentialProvider for Credentials<C> {
+    type Credential = C;
+
+    async fn get_credential(&self) -> object_store::Result<Arc<C>> {
+        self.0.get_credential().await.map_err(|error| StoreError::Unauthenticated {
+            path: "the credentials".to_owned(),
+            source: NoCredentials(in_short(&error)).into(),
+        })
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("there are no credentials in the store's variables, and elsewhere none are to be had: {0}")]
+struct NoCredentials(String);
 
 #[cfg(test)]
 mod tests {
@@ -123,6 +167,22 @@ mod tests {
         assert!(!error.contains("hunter2"), "{error}");
         // What stands there in an address of Azure's is no user.
         assert!(open("abfss://files@account.dfs.core.windows.net/a", []).is_ok());
+    }
+
+    #[test]
+    fn what_an_address_cannot_say_is_refused_and_a_signature_not_repeated() {
+        for (address, shown) in [
+            ("s3://b/q?x=1", "s3://b/q:"),
+            ("s3://b/q#x", "s3://b/q:"),
+            ("file:///tmp/a?", "file:///tmp/a:"),
+            ("az://c/a?sig=hunter2", "az://c/a:"),
+            ("s3://me@b/q", "s3://me@b/q:"),
+            ("gs://b:9000/q", "gs://b:9000/q:"),
+        ] {
+            let error = open(address, []).unwrap_err().to_string();
+            assert!(error.starts_with(shown) && error.contains("variables"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

@@ -54,10 +54,11 @@ impl Bucket {
     /// Makes an empty tablespace of pages of `page_bytes`, a power of two from 512 to 65,536.
     ///
     /// # Errors
-    /// [`Error::Exists`], [`Error::NotConditional`], [`Error::Setting`], [`Error::Unreachable`], [`Error::Refused`].
+    /// [`Error::Exists`], [`Error::NotConditional`], [`Error::Setting`]; [`Error::Unreachable`] after one
+    /// [`Options::deadline`]; [`Error::Unconnected`], [`Error::Refused`] at once.
     pub fn create(&self, page_bytes: u32) -> Result<()> {
         check_page_bytes(page_bytes, self.client.options.object_bytes)?;
-        self.runtime.block_on(self.create_empty(page_bytes))
+        self.runtime.block_on(self.client.in_one_deadline(self.create_empty(page_bytes)))
     }
 
     async fn create_empty(&self, page_bytes: u32) -> Result<()> {
@@ -67,9 +68,10 @@ impl Bucket {
         let stamp = client.draw();
         let manifest = Snapshot::empty(page_bytes).manifest(1, stamp, 0, false).encode();
         for attempt in 1.. {
-            match client.swap(&path, manifest.clone().into(), PutMode::Create).await? {
-                Swap::Done(_) => return Ok(()),
-                Swap::Lost | Swap::Unknown(_) => {}
+            let swapped =
+                client.swap_known(&path, manifest.clone().into(), PutMode::Create).await?;
+            if let Swap::Done(_) = swapped {
+                return Ok(());
             }
             match read_manifest(client).await {
                 Ok((found, _)) if found.stamp == stamp => return Ok(()),
@@ -85,7 +87,8 @@ impl Bucket {
     ///
     /// # Errors
     /// [`Error::Absent`]; [`Error::Held`] if another writer has not closed it and `takeover` does not fence that off;
-    /// [`Error::NotConditional`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
+    /// [`Error::NotConditional`], [`Error::Corrupt`], [`Error::Format`]; [`Error::Unreachable`] after one
+    /// [`Options::deadline`]; [`Error::Unconnected`], [`Error::Refused`] at once.
     pub fn writer(&self, takeover: Takeover) -> Result<Writer> {
         Writer::open(Arc::clone(&self.client), self.runtime.clone(), takeover)
     }
@@ -94,7 +97,9 @@ impl Bucket {
     /// is there, and waits for it never.
     ///
     /// # Errors
-    /// [`Error::Absent`], [`Error::Corrupt`], [`Error::Format`], [`Error::Unreachable`], [`Error::Refused`].
+    /// [`Error::Absent`], [`Error::Corrupt`], [`Error::Format`]; [`Error::Unreachable`] after one
+    /// [`Options::deadline`]; [`Error::Unconnected`], [`Error::Refused`] at once, also where a reader may not put its
+    /// lease.
     pub fn reader(&self) -> Result<Reader> {
         Reader::open(Arc::clone(&self.client), self.runtime.clone())
     }
@@ -138,6 +143,14 @@ pub(crate) async fn read_manifest(client: &Client) -> Result<(Manifest, UpdateVe
     }
 }
 
+/// The same of a tablespace that is open, which has one.
+pub(crate) async fn reread_manifest(client: &Client) -> Result<(Manifest, UpdateVersion)> {
+    read_manifest(client).await.map_err(|error| match error {
+        Error::Absent { path } => Error::Missing { path },
+        error => error,
+    })
+}
+
 /// The indexes of those objects of `manifest` that `snapshot` does not have.
 pub(crate) async fn read_indexes(
     client: &Client,
@@ -162,11 +175,15 @@ pub(crate) async fn read_indexes(
 pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
     let path = client.path(&["probes", &format!("{:016x}", client.draw())]);
     let proved = try_conditions(client, &path).await;
-    if proved.is_ok() {
-        sweep_probes(client, &path).await?;
+    let swept = match proved {
+        Ok(()) => sweep_probes(client, &path).await,
+        Err(error) => Err(error),
+    };
+    match swept {
+        // A store that does not answer does not answer this either; a later client deletes it.
+        Err(error) if error.is_silence() => Err(error),
+        swept => swept.and(client.delete(&path).await),
     }
-    let deleted = client.delete(&path).await;
-    proved.and(deleted)
 }
 
 /// Deletes what clients that were killed have tried the store with; `own` has just been put, which tells the store's time.
@@ -184,16 +201,6 @@ async fn sweep_probes(client: &Client, own: &Path) -> Result<()> {
 
 async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
     let refuse = |why: &str| Err(Error::NotConditional { why: why.to_owned() });
-    let put = async |bytes: &'static str, mode: PutMode| {
-        for attempt in 1..10 {
-            match client.swap(path, bytes.into(), mode.clone()).await? {
-                Swap::Unknown(_) => client.pause(attempt).await,
-                known => return Ok(known),
-            }
-        }
-        let why = "it did not answer conditional requests often enough to tell".to_owned();
-        Err(Error::NotConditional { why })
-    };
     // Each step in a state that repeating it does not change: an answer that was lost proves nothing.
     client.put(path, "first".into()).await?;
     let Some((_, old)) = client.get(path).await? else {
@@ -202,11 +209,11 @@ async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
     if old.e_tag.is_none() && old.version.is_none() {
         return refuse("its objects have neither an ETag nor a version");
     }
-    if let Swap::Done(_) = put("created", PutMode::Create).await? {
+    if let Swap::Done(_) = client.swap_known(path, "created".into(), PutMode::Create).await? {
         return refuse("it creates an object that is there (If-None-Match is ignored)");
     }
     client.put(path, "second".into()).await?;
-    if let Swap::Done(_) = put("updated", PutMode::Update(old)).await? {
+    if let Swap::Done(_) = client.swap_known(path, "updated".into(), PutMode::Update(old)).await? {
         return refuse("it replaces an object that has changed (If-Match is ignored)");
     }
     // A put of before whose answer was lost may still come and change it: that is no refusal.
@@ -214,7 +221,9 @@ async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
         let Some((_, new)) = client.get(path).await? else {
             return refuse("an object that was put is not there");
         };
-        if let Swap::Done(_) = put("updated", PutMode::Update(new)).await? {
+        if let Swap::Done(_) =
+            client.swap_known(path, "updated".into(), PutMode::Update(new)).await?
+        {
             return Ok(());
         }
         // The condition does not hold any more after an update whose answer was lost.

@@ -1,7 +1,11 @@
 //! The client of a store: requests that are tried again, in time, and counted.
 //!
 //! An attempt has a time limit; one that failed in a way that may pass is made again after a pause that doubles,
-//! with jitter, until the deadline. A data object has a name that is used once, so that putting it twice puts the
+//! with jitter, until the deadline. A failure that will not pass is an error at once. Two kinds depend on what was before:
+//! a refused connection and refused credentials are errors at once for a client that was never answered or never
+//! allowed that operation, and pass for another one, whose server is restarted or whose credentials are being renewed.
+//!
+//! A data object has a name that is used once, so that putting it twice puts the
 //! same bytes. The one request that must not be repeated blindly is the conditional PUT of the manifest: its
 //! outcome may be unknown, and it is the writer who finds out (`writer/publish`).
 //!
@@ -16,6 +20,7 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,9 +35,10 @@ use object_store::{
     PutOptions, PutPayload, UpdateVersion,
 };
 use tokio::sync::{Semaphore, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::error::{Error, Result};
+use crate::failure::{Failure, in_short};
 use crate::latency::Latencies;
 use crate::options::{COSTS_USUAL, Options};
 use crate::probe::probe;
@@ -41,6 +47,8 @@ use crate::tier::LocalTier;
 
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
+/// An attempt has at least so long, also at the deadline.
+const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
 /// What is asked of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,15 +96,23 @@ pub(crate) struct Client {
     costs: OnceLock<DeviceCosts>,
     rng: Mutex<Rng>,
     cancelled: watch::Sender<bool>,
+    /// A bit for each [`Op`] that the store has carried out.
+    allowed: AtomicU8,
 }
 
-/// How an attempt failed.
-enum Failure {
-    /// Not for good.
-    Passing(Arc<StoreError>),
+/// What an attempt ended with.
+enum Ended<T> {
+    Done(T),
     /// The object is not there.
-    NotFound,
+    Absent(Arc<StoreError>),
+    /// To be made again.
+    Passing(Arc<StoreError>),
     Final(Error),
+}
+
+tokio::task_local! {
+    /// Until when requests are made again, for all requests of [`Client::in_one_deadline`].
+    static UNTIL: Instant;
 }
 
 impl Client {
@@ -124,6 +140,7 @@ impl Client {
             latencies: Mutex::default(),
             rng: Mutex::new(rng),
             cancelled: watch::Sender::new(false),
+            allowed: AtomicU8::new(0),
         })
     }
 
@@ -191,45 +208,45 @@ impl Client {
     /// The bytes `range` of an object ([CLI-1]); `None` if it is not there.
     pub(crate) async fn get_range(&self, path: &Path, range: Range<u64>) -> Result<Option<Bytes>> {
         let once = || self.get_hedged(path, range.clone()).boxed();
-        self.repeat(Op::Get, path, once).await
+        let Some((bytes, meta)) = self.repeat(Op::Get, path, once).await? else { return Ok(None) };
+        if (bytes.len() as u64) < range.end - range.start {
+            let (size, end) = (meta.size, range.end);
+            let what = format!("it has {size} bytes, and the manifest names bytes up to {end}");
+            return Err(Error::Corrupt { path: path.clone(), what });
+        }
+        Ok(Some(bytes))
     }
 
     /// Puts a data object, whose name is used once.
     pub(crate) async fn put(&self, path: &Path, bytes: Bytes) -> Result<()> {
         let once = || {
             let payload = PutPayload::from_bytes(bytes.clone());
-            self.put_once(path, payload, PutMode::Overwrite).map(|it| it.map(drop)).boxed()
+            self.put_once(path, payload, PutMode::Overwrite).boxed()
         };
-        self.repeat(Op::Put, path, once).await?.ok_or_else(|| Error::Refused {
-            op: Op::Put,
-            path: path.clone(),
-            source: Arc::new(StoreError::Generic {
-                store: "forebay-object",
-                source: "there is no such bucket".into(),
-            }),
-        })
+        self.repeat(Op::Put, path, once).await.map(drop)
     }
 
     /// One attempt to put an object if `mode` allows it.
     pub(crate) async fn swap(&self, path: &Path, bytes: Bytes, mode: PutMode) -> Result<Swap> {
-        let attempt = self.attempt(self.put_once(path, PutPayload::from_bytes(bytes), mode));
-        match attempt.await {
-            Err(Failure::Passing(source)) => Ok(Swap::Unknown(source)),
-            Err(Failure::NotFound) => Ok(Swap::Lost),
-            Err(Failure::Final(error)) => Err(error),
-            Ok(Ok(tag)) => Ok(Swap::Done(tag)),
-            Ok(Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. })) => {
-                Ok(Swap::Lost)
-            }
-            Ok(Err(
-                error @ (StoreError::NotImplemented { .. } | StoreError::NotSupported { .. }),
-            )) => Err(Error::NotConditional { why: error.to_string() }),
-            Ok(Err(source)) => match self.judge(Op::Put, path, source) {
-                Failure::Passing(source) => Ok(Swap::Unknown(source)),
-                Failure::NotFound => Ok(Swap::Lost),
-                Failure::Final(error) => Err(error),
-            },
+        let limit = self.limit(self.until());
+        match self.attempt(Op::Put, path, limit, self.put_if(path, bytes, mode)).await {
+            Ended::Done(swap) => Ok(swap),
+            Ended::Absent(_) => Ok(Swap::Lost),
+            Ended::Passing(source) => Ok(Swap::Unknown(source)),
+            Ended::Final(error) => Err(not_conditional(error)),
         }
+    }
+
+    /// The same until the outcome is known, where doing it twice is no harm.
+    pub(crate) async fn swap_known(
+        &self,
+        path: &Path,
+        bytes: Bytes,
+        mode: PutMode,
+    ) -> Result<Swap> {
+        let once = || self.put_if(path, bytes.clone(), mode.clone()).boxed();
+        let swapped = self.repeat(Op::Put, path, once).await.map_err(not_conditional)?;
+        Ok(swapped.unwrap_or(Swap::Lost))
     }
 
     /// Deletes an object; that it is not there is fine.
@@ -260,6 +277,35 @@ impl Client {
         sleep(most.mul_f64(part)).await;
     }
 
+    /// Requests of `work` are made again until one deadline of them all, and not each until its own.
+    pub(crate) async fn in_one_deadline<T>(&self, work: impl Future<Output = T>) -> T {
+        UNTIL.scope(Instant::now() + self.options.deadline, work).await
+    }
+
+    /// Until when a request is made again that begins now.
+    fn until(&self) -> Instant {
+        UNTIL.try_with(|it| *it).unwrap_or_else(|_| Instant::now() + self.options.deadline)
+    }
+
+    /// How long an attempt may take.
+    fn limit(&self, until: Instant) -> Duration {
+        (until - Instant::now()).max(LAST_ATTEMPT).min(self.options.attempt_timeout)
+    }
+
+    /// The error of a request that failed until its deadline.
+    pub(crate) fn gave_up(
+        op: Op,
+        path: Path,
+        attempts: u32,
+        spent: Duration,
+        source: Arc<StoreError>,
+    ) -> Error {
+        match Failure::of(&source) {
+            Failure::Denied => Error::Refused { op, path, source },
+            _ => Error::Unreachable { op, path, attempts, spent, source },
+        }
+    }
+
     async fn repeat<'a, T>(
         &'a self,
         op: Op,
@@ -270,63 +316,90 @@ impl Client {
         T: 'a,
     {
         let begun = Instant::now();
+        let until = self.until();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            let failure = match self.attempt(once()).await {
-                Ok(Ok(done)) => return Ok(Some(done)),
-                Ok(Err(source)) => self.judge(op, path, source),
-                Err(failure) => failure,
+            let source = match self.attempt(op, path, self.limit(until), once()).await {
+                Ended::Done(done) => return Ok(Some(done)),
+                // What is put has no other reason not to be found than its bucket.
+                Ended::Absent(source) if op == Op::Put => {
+                    return Err(Error::Refused { op, path: path.clone(), source });
+                }
+                Ended::Absent(_) => return Ok(None),
+                Ended::Final(error) => return Err(error),
+                Ended::Passing(source) => source,
             };
-            let source = match failure {
-                Failure::NotFound => return Ok(None),
-                Failure::Final(error) => return Err(error),
-                Failure::Passing(source) => source,
-            };
-            let spent = begun.elapsed();
-            if spent >= self.options.deadline {
-                return Err(Error::Unreachable { op, path: path.clone(), attempts, spent, source });
+            if Instant::now() >= until {
+                let spent = begun.elapsed();
+                return Err(Client::gave_up(op, path.clone(), attempts, spent, source));
             }
             count(&self.counters.retries, 1);
             tracing::debug!(%path, attempts, error = %source, "{op} failed");
-            self.pause(attempts).await;
+            let _ = timeout_at(until, self.pause(attempts)).await;
         }
     }
 
-    /// One attempt, in time and within the requests that may be in flight.
+    /// One attempt, within `limit` and within the requests that may be in flight.
     async fn attempt<T>(
         &self,
+        op: Op,
+        path: &Path,
+        limit: Duration,
         request: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<Result<T, StoreError>, Failure> {
+    ) -> Ended<T> {
         let mut cancelled = self.cancelled.subscribe();
         let cancelled = pin!(cancelled.wait_for(|it| *it));
-        let limit = self.options.attempt_timeout;
         let work = pin!(async {
             let _permit = self.permits.acquire().await;
             timeout(limit, request).await
         });
         match select(cancelled, work).await {
-            Either::Left(_) => Err(Failure::Final(Error::Closed)),
-            Either::Right((Ok(result), _)) => Ok(result),
+            Either::Left(_) => Ended::Final(Error::Closed),
+            Either::Right((Ok(Ok(done)), _)) => {
+                self.allowed.fetch_or(1 << op as u8, Ordering::Relaxed);
+                Ended::Done(done)
+            }
+            Either::Right((Ok(Err(error)), _)) => self.judge(op, path, error),
             Either::Right((Err(_), _)) => {
                 let why = format!("no answer within {limit:?}");
-                Err(Failure::Passing(Arc::new(StoreError::Generic {
+                Ended::Passing(Arc::new(StoreError::Generic {
                     store: "forebay-object",
                     source: why.into(),
-                })))
+                }))
             }
         }
     }
 
-    fn judge(&self, op: Op, path: &Path, error: StoreError) -> Failure {
-        match error {
-            StoreError::NotFound { .. } => Failure::NotFound,
-            // A store that says 503 or drops the connection has no other word for it.
-            StoreError::Generic { .. } => Failure::Passing(Arc::new(error)),
-            error => {
-                let source = Arc::new(error);
-                Failure::Final(Error::Refused { op, path: path.clone(), source })
+    fn judge<T>(&self, op: Op, path: &Path, error: StoreError) -> Ended<T> {
+        let allowed = self.allowed.load(Ordering::Relaxed);
+        let (source, path) = (Arc::new(error), path.clone());
+        match Failure::of(&source) {
+            Failure::Transient => Ended::Passing(source),
+            Failure::Denied if allowed & 1 << op as u8 != 0 => Ended::Passing(source),
+            Failure::Unconnected if allowed != 0 => Ended::Passing(source),
+            Failure::Unconnected => Ended::Final(Error::Unconnected { op, path, source }),
+            Failure::Absent => {
+                self.allowed.fetch_or(1 << op as u8, Ordering::Relaxed);
+                Ended::Absent(source)
             }
+            Failure::PastEnd => {
+                let what = "it ends before the bytes that the manifest names".to_owned();
+                Ended::Final(Error::Corrupt { path, what })
+            }
+            Failure::Denied | Failure::Unsupported | Failure::Permanent => {
+                Ended::Final(Error::Refused { op, path, source })
+            }
+        }
+    }
+
+    async fn put_if(&self, path: &Path, bytes: Bytes, mode: PutMode) -> Result<Swap, StoreError> {
+        match self.put_once(path, PutPayload::from_bytes(bytes), mode).await {
+            Ok(tag) => Ok(Swap::Done(tag)),
+            Err(StoreError::AlreadyExists { .. } | StoreError::Precondition { .. }) => {
+                Ok(Swap::Lost)
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -364,7 +437,8 @@ impl Client {
         range: Option<Range<u64>>,
     ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let meta = answer.meta.clone();
-        let expected = range.map_or(meta.size, |range| range.end - range.start);
+        // Of an object that ends within the range there is no more to come.
+        let expected = range.map_or(meta.size, |it| it.end.min(meta.size).saturating_sub(it.start));
         let bytes = answer.bytes().await?;
         count(&self.counters.bytes_read, bytes.len() as u64);
         if bytes.len() as u64 != expected {
@@ -374,7 +448,11 @@ impl Client {
         Ok((bytes, meta))
     }
 
-    async fn get_hedged(&self, path: &Path, range: Range<u64>) -> Result<Bytes, StoreError> {
+    async fn get_hedged(
+        &self,
+        path: &Path,
+        range: Range<u64>,
+    ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let begun = Instant::now();
         let first = pin!(self.ask(path, Some(range.clone())));
         let late = self.latencies().late().filter(|_| self.options.hedge);
@@ -398,7 +476,17 @@ impl Client {
             },
         }?;
         self.latencies().add(begun.elapsed());
-        Ok(self.body(answer, Some(range)).await?.0)
+        self.body(answer, Some(range)).await
+    }
+}
+
+/// Of a request that has a condition: it may be the condition that the store does not have.
+fn not_conditional(error: Error) -> Error {
+    match error {
+        Error::Refused { source, .. } if Failure::of(&source) == Failure::Unsupported => {
+            Error::NotConditional { why: in_short(&source) }
+        }
+        error => error,
     }
 }
 

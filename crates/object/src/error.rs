@@ -10,6 +10,7 @@ use std::time::Duration;
 use object_store::path::Path;
 
 use crate::client::Op;
+use crate::failure::in_short;
 
 /// The result of everything here that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,6 +54,19 @@ pub enum Error {
         /// The last failure.
         source: Arc<object_store::Error>,
     },
+    /// No server accepts a connection, and none has before.
+    #[error(
+        "{op} {path} failed for want of a connection: {}; check the address, the network, and that the server runs",
+        in_short(source)
+    )]
+    Unconnected {
+        /// What was requested.
+        op: Op,
+        /// Of which object.
+        path: Path,
+        /// How the connection failed.
+        source: Arc<object_store::Error>,
+    },
     /// The store refuses the request for good: credentials, permissions, a name that it does not take.
     #[error(
         "{op} {path} is refused: {}; mend the credentials or the store's settings",
@@ -82,14 +96,17 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// An object that the manifest names is not there.
-    #[error("{path} is named by the manifest and is not in the store; restore it from a copy")]
+    /// An object that the manifest names is not there, or the manifest of an open tablespace.
+    #[error("{path} belongs to the tablespace and is not in the store; restore it from a copy")]
     Missing {
         /// The object.
         path: Path,
     },
     /// A reader's snapshot is older than its lease, and what it needs has been deleted.
-    #[error("the snapshot of version {version} has expired: refresh, and renew the lease in time")]
+    #[error(
+        "the snapshot of version {version} has expired, and the writer has deleted what it needs: refresh, or open \
+         the mount again; if leases are not renewed in time, make Options::lease longer"
+    )]
     Expired {
         /// The snapshot's version.
         version: u64,
@@ -165,24 +182,11 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Unreachable { .. })
     }
-}
 
-/// What went wrong at a store, in one line: of an answer in XML the code and the message.
-#[must_use]
-pub fn in_short(error: &object_store::Error) -> String {
-    const LETTERS_MOST: usize = 300;
-    let text = error.to_string();
-    let element = |name: &str| {
-        let (_, rest) = text.split_once(&format!("<{name}>"))?;
-        rest.split_once("</").map(|it| it.0)
-    };
-    let told = match (element("Code"), element("Message")) {
-        (Some(code), Some(message)) => format!("{code}: {message}"),
-        (Some(only), None) | (None, Some(only)) => only.to_owned(),
-        (None, None) => text,
-    };
-    let words: Vec<&str> = told.split_whitespace().collect();
-    words.join(" ").trim_end_matches('.').chars().take(LETTERS_MOST).collect()
+    /// Whether the store has not answered, so that further requests are in vain.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Error::Unreachable { .. } | Error::Unconnected { .. })
+    }
 }
 
 #[cfg(test)]

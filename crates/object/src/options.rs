@@ -21,7 +21,8 @@ pub struct Options {
     pub in_flight: usize,
     /// Longest time of one attempt at a request. Default: 15 s.
     pub attempt_timeout: Duration,
-    /// How long a request is tried again before it fails. Default: 2 min.
+    /// How long a request is tried again before it fails; of an opening and of a publishing, all requests together.
+    /// Default: 2 min.
     pub deadline: Duration,
     /// Whether a read whose answer begins later than 95 of 100 do is asked for once more beside. Default: yes.
     pub hedge: bool,

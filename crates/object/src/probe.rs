@@ -14,7 +14,7 @@ use forebay_lookahead::DeviceCosts;
 use tokio::time::Instant;
 
 use crate::client::Client;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const MEBIBYTES: u32 = 4;
 const BYTES: u64 = (MEBIBYTES as u64) << 20;
@@ -53,7 +53,9 @@ pub(crate) async fn probe(client: &Client) -> Result<DeviceCosts> {
         Ok(DeviceCosts { request, mebibyte, useful_depth })
     };
     let measured = measured.await;
-    client.delete(&path).await?;
+    if !measured.as_ref().is_err_and(Error::is_silence) {
+        client.delete(&path).await?;
+    }
     measured
 }
 

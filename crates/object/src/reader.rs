@@ -8,9 +8,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::bucket::{read_indexes, read_manifest};
+use crate::bucket::{read_indexes, read_manifest, reread_manifest};
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::format::manifest::Manifest;
 use crate::leases::Leases;
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
@@ -25,7 +26,7 @@ pub struct Reader {
     current: RwLock<View>,
     /// The right to refresh.
     refreshing: AsyncMutex<()>,
-    renewal: JoinHandle<()>,
+    _renewal: Renewal,
 }
 
 impl Reader {
@@ -34,20 +35,23 @@ impl Reader {
         // Whatever version there is when the manifest is read ([LEA-1]).
         let any = leases.hold(0);
         let opened = runtime.block_on(async {
-            leases.renew().await?;
-            let renewal = tokio::spawn(renew(Arc::clone(&client), Arc::clone(&leases)));
-            let loaded = load(&client, None).await;
-            if loaded.is_err() {
-                renewal.abort();
-            }
-            loaded.map(|loaded| (loaded, renewal))
+            let begun = client.in_one_deadline(async {
+                leases.renew().await?;
+                let renewal = tokio::spawn(renew(Arc::clone(&client), Arc::clone(&leases)));
+                Ok((Renewal(renewal), read_manifest(&client).await?.0))
+            });
+            let (renewal, manifest) = begun.await?;
+            let empty = Snapshot::empty(manifest.page_bytes);
+            Ok((advanced(&client, empty, &manifest).await?, manifest.version, renewal))
         });
-        let ((snapshot, version), renewal) = match opened {
+        let (snapshot, version, renewal) = match opened {
             Ok(opened) => opened,
             Err(error) => {
                 drop(any);
-                // It would expire by itself.
-                let _ = runtime.block_on(leases.renew());
+                // It would expire by itself, and does where the store does not answer.
+                if !Error::is_silence(&error) {
+                    let _ = runtime.block_on(leases.renew());
+                }
                 return Err(error);
             }
         };
@@ -61,7 +65,7 @@ impl Reader {
         };
         let current = RwLock::new(view);
         let refreshing = AsyncMutex::default();
-        let reader = Reader { client, runtime, leases, current, refreshing, renewal };
+        let reader = Reader { client, runtime, leases, current, refreshing, _renewal: renewal };
         reader.runtime.block_on(reader.leases.renew())?;
         Ok(reader)
     }
@@ -89,7 +93,10 @@ impl Reader {
         self.runtime.block_on(async {
             let _alone = self.refreshing.lock().await;
             let before = self.view();
-            let (snapshot, version) = load(&self.client, Some(&before.snapshot)).await?;
+            let (manifest, _) = reread_manifest(&self.client).await?;
+            let version = manifest.version;
+            let snapshot = Snapshot::clone(&before.snapshot);
+            let snapshot = advanced(&self.client, snapshot, &manifest).await?;
             if version < before.snapshot.next_version {
                 return Ok(false);
             }
@@ -106,7 +113,6 @@ impl Reader {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`].
     pub fn close(self) -> Result<()> {
-        self.renewal.abort();
         let leases = Arc::clone(&self.leases);
         let runtime = self.runtime.clone();
         drop(self);
@@ -114,9 +120,13 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+/// The task that renews the lease, for as long as this is there.
+#[derive(Debug)]
+struct Renewal(JoinHandle<()>);
+
+impl Drop for Renewal {
     fn drop(&mut self) {
-        self.renewal.abort();
+        self.0.abort();
     }
 }
 
@@ -132,11 +142,13 @@ async fn renew(client: Arc<Client>, leases: Arc<Leases>) {
     }
 }
 
-/// The newest manifest's snapshot, made from an earlier one if there is one, and its version.
-pub(crate) async fn load(client: &Client, before: Option<&Snapshot>) -> Result<(Snapshot, u64)> {
-    let (manifest, _) = read_manifest(client).await?;
-    let mut snapshot = before.cloned().unwrap_or_else(|| Snapshot::empty(manifest.page_bytes));
-    let new = read_indexes(client, &manifest, &snapshot).await?;
-    snapshot.advance(&manifest, &new);
-    Ok((snapshot, manifest.version))
+/// `snapshot` at the version of `manifest`.
+async fn advanced(
+    client: &Client,
+    mut snapshot: Snapshot,
+    manifest: &Manifest,
+) -> Result<Snapshot> {
+    let new = read_indexes(client, manifest, &snapshot).await?;
+    snapshot.advance(manifest, &new);
+    Ok(snapshot)
 }

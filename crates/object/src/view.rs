@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::bucket::read_manifest;
+use object_store::path::Path;
+
+use crate::bucket::reread_manifest;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::fetch::fetch;
+use crate::fetch::{data_path, fetch};
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::{FileId, PageId};
@@ -107,21 +109,27 @@ impl View {
 
     pub(crate) async fn fetched(&self, wanted: &[PageId]) -> Result<Vec<Option<bytes::Bytes>>> {
         match fetch(&self.client, &self.snapshot, wanted).await {
-            Err(Error::Missing { path }) => Err(self.missing(Error::Missing { path }).await),
+            Err(Error::Missing { path }) => Err(self.missing(path).await),
             done => done,
         }
     }
 
-    /// Why an object is not there.
-    pub(crate) async fn missing(&self, error: Error) -> Error {
+    /// Why an object is not there: the newest manifest tells whether it should be.
+    pub(crate) async fn missing(&self, path: Path) -> Error {
+        let manifest = match reread_manifest(&self.client).await {
+            Ok((manifest, _)) => manifest,
+            Err(error) => return error,
+        };
         match self.whose {
-            Whose::Reader { version, .. } => Error::Expired { version },
-            Whose::Writer(epoch) => match read_manifest(&self.client).await {
-                Ok((manifest, _)) if manifest.epoch != epoch => {
-                    Error::Fenced { epoch, by: manifest.epoch }
-                }
-                _ => error,
-            },
+            Whose::Writer(epoch) if manifest.epoch != epoch => {
+                Error::Fenced { epoch, by: manifest.epoch }
+            }
+            Whose::Reader { version, .. }
+                if manifest.objects.iter().all(|it| data_path(&self.client, it.id) != path) =>
+            {
+                Error::Expired { version }
+            }
+            _ => Error::Missing { path },
         }
     }
 }

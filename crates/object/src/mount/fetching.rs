@@ -103,7 +103,7 @@ impl UnderWay {
             Ok(pages) => self.arrived(pages),
             Err(error) => {
                 let error = match error {
-                    error @ Error::Missing { .. } => view.missing(error).await,
+                    Error::Missing { path } => view.missing(path).await,
                     error => error,
                 };
                 self.fail(fetch.indexes(), &error);

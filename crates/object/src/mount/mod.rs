@@ -127,7 +127,7 @@ impl Mount {
             });
         }
         let (lock, root) = prepare(directory)?;
-        view.runtime.block_on(view.client.know_costs())?;
+        view.runtime.block_on(view.client.in_one_deadline(view.client.know_costs()))?;
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);

@@ -213,7 +213,7 @@ impl Writer {
             Ok(live)
         };
         match get_verified(&self.client, &path, 0..victim.bytes, live).await {
-            Err(error @ Error::Missing { .. }) => Err(self.view().missing(error).await),
+            Err(Error::Missing { path }) => Err(self.view().missing(path).await),
             done => done,
         }
     }

@@ -27,10 +27,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use crate::bucket::{Takeover, manifest_path, prove_conditions, read_indexes, read_manifest};
-use crate::client::{Client, Swap};
+use crate::client::{Client, Op, Swap};
 use crate::error::{Error, Result};
 use crate::fetch::data_path;
-use crate::format::manifest::ObjectEntry;
+use crate::format::manifest::{Manifest, ObjectEntry};
 use crate::format::object::{Builder, Built, Index, ObjectId, slots_max};
 use crate::options::{Options, check_page_bytes};
 use crate::runtime::Executor;
@@ -109,7 +109,12 @@ impl Writer {
     ) -> Result<Writer> {
         let opened = runtime.clone();
         opened.block_on(async {
-            let (epoch, base, snapshot) = take_over(&client, takeover).await?;
+            let taken = client.in_one_deadline(take_over(&client, takeover)).await?;
+            let (manifest, base) = taken;
+            let epoch = manifest.epoch;
+            let mut snapshot = Snapshot::empty(manifest.page_bytes);
+            let indexes = read_indexes(&client, &manifest, &snapshot).await?;
+            snapshot.advance(&manifest, &indexes);
             let credit = client.options.object_bytes;
             let published = snapshot.changes;
             let writer = Writer {
@@ -393,20 +398,19 @@ impl Writer {
     }
 }
 
-/// The epoch, the manifest and the pages of a tablespace that was just taken over.
-async fn take_over(client: &Client, takeover: Takeover) -> Result<(u32, Base, Snapshot)> {
+/// The manifest of a tablespace that was just taken over.
+async fn take_over(client: &Client, takeover: Takeover) -> Result<(Manifest, Base)> {
     prove_conditions(client).await?;
+    let begun = Instant::now();
+    let mut lost = None;
     let path = manifest_path(client);
     let mut mine = Vec::new();
     for attempt in 1..=TAKEOVERS_MAX {
         let (found, tag) = read_manifest(client).await?;
         if mine.contains(&found.stamp) {
             // An answer was lost, and this is what it would have said.
-            let new = read_indexes(client, &found, &Snapshot::empty(found.page_bytes)).await?;
-            let mut snapshot = Snapshot::empty(found.page_bytes);
-            snapshot.advance(&found, &new);
             let base = Base { version: found.version, stamp: found.stamp, tag };
-            return Ok((found.epoch, base, snapshot));
+            return Ok((found, base));
         }
         if found.held && takeover == Takeover::Refuse {
             return Err(Error::Held { epoch: found.epoch });
@@ -423,14 +427,16 @@ async fn take_over(client: &Client, takeover: Takeover) -> Result<(u32, Base, Sn
         let bytes = manifest.encode();
         match client.swap(&path, bytes.into(), PutMode::Update(tag)).await? {
             Swap::Done(tag) => {
-                let mut snapshot = Snapshot::empty(manifest.page_bytes);
-                let new = read_indexes(client, &manifest, &snapshot).await?;
-                snapshot.advance(&manifest, &new);
                 let base = Base { version: manifest.version, stamp, tag };
-                return Ok((manifest.epoch, base, snapshot));
+                return Ok((manifest, base));
             }
-            Swap::Lost | Swap::Unknown(_) => client.pause(attempt).await,
+            Swap::Lost => lost = None,
+            Swap::Unknown(source) => lost = Some(source),
         }
+        client.pause(attempt).await;
+    }
+    if let Some(source) = lost {
+        return Err(Client::gave_up(Op::Put, path, TAKEOVERS_MAX, begun.elapsed(), source));
     }
     let (found, _) = read_manifest(client).await?;
     Err(Error::Held { epoch: found.epoch })

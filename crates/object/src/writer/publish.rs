@@ -10,8 +10,8 @@ use object_store::PutMode;
 use tokio::time::Instant;
 
 use super::{Base, State, Writer};
-use crate::bucket::{manifest_path, read_manifest};
-use crate::client::{Op, Swap};
+use crate::bucket::{manifest_path, reread_manifest};
+use crate::client::{Client, Op, Swap};
 use crate::error::{Error, Result};
 
 /// What is to be published.
@@ -34,7 +34,11 @@ impl Writer {
     }
 
     /// Gives the version that is published then.
-    pub(super) async fn replace_manifest(
+    pub(super) async fn replace_manifest(&self, state: &mut State, what: Publish) -> Result<u64> {
+        self.client.in_one_deadline(self.replace_in_time(state, what)).await
+    }
+
+    async fn replace_in_time(
         &self,
         state: &mut State,
         Publish { all, held }: Publish,
@@ -67,7 +71,7 @@ impl Writer {
                 Swap::Lost => None,
                 Swap::Unknown(source) => Some(source),
             };
-            let (found, tag) = read_manifest(&self.client).await?;
+            let (found, tag) = reread_manifest(&self.client).await?;
             let base = Base { version: found.version, stamp: found.stamp, tag };
             if let Some((_, told)) = state.attempts.iter().copied().find(|it| it.0 == base.stamp) {
                 self.has_published(state, base, told);
@@ -81,9 +85,7 @@ impl Writer {
             let spent = begun.elapsed();
             if spent >= self.client.options.deadline {
                 return Err(match source {
-                    Some(source) => {
-                        Error::Unreachable { op: Op::Put, path, attempts: attempt, spent, source }
-                    }
+                    Some(source) => Client::gave_up(Op::Put, path, attempt, spent, source),
                     None => Error::NotConditional {
                         why: "it refuses to replace a manifest that has not changed".to_owned(),
                     },

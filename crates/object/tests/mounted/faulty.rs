@@ -203,6 +203,32 @@ fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
     assert!(gets * 2 <= 1000, "a scan reads neighbours together: {gets} requests, {pages} pages");
 }
 
+/// As where they are renewed: the pool's file would fail for good.
+#[test]
+fn a_sync_waits_for_credentials_that_are_refused_for_a_while() {
+    let site = Site::new();
+    let Small { file, handle, .. } = &small(&site, Duration::from_secs(60));
+    let commit = || {
+        file.flush_file().unwrap();
+        file.sync().unwrap();
+    };
+    write(file, 1, 1);
+    commit();
+    handle.set_faults(Faults { denied: true, ..Faults::default() });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while handle.denied() < 5 {
+                thread::sleep(Duration::from_millis(1));
+            }
+            handle.set_faults(Faults::default());
+        });
+        write(file, 1, 2);
+        commit();
+    });
+    write(file, 1, 3);
+    commit();
+}
+
 #[test]
 fn a_mount_measures_what_a_request_takes_unless_it_is_told() {
     let site = Site::new();

@@ -76,6 +76,95 @@ fn a_store_that_is_gone_is_an_error_after_the_deadline_and_not_before() {
 }
 
 #[test]
+fn opening_a_store_that_is_gone_takes_one_deadline() {
+    for latency in [Duration::ZERO, Duration::from_secs(3600)] {
+        let site = Site::new();
+        let (bucket, handle) = site.created(1);
+        let latency = (latency, Duration::ZERO);
+        handle.set_faults(Faults { unavailable: 1000, latency, ..Faults::default() });
+        let takes = |open: &dyn Fn() -> Option<Error>| {
+            let begun = site.runtime.block_on(async { Instant::now() });
+            let error = open().unwrap();
+            assert!(matches!(error, Error::Unreachable { .. }), "{error}");
+            let spent = site.runtime.block_on(async { begun.elapsed() });
+            assert!((10..=11).contains(&spent.as_secs()), "{spent:?}: {error}");
+        };
+        takes(&|| bucket.create(PAGE as u32).err());
+        takes(&|| bucket.writer(Takeover::Refuse).err());
+        takes(&|| bucket.reader().err());
+    }
+}
+
+/// As where they are renewed by hand.
+#[test]
+fn credentials_that_are_refused_for_a_minute_do_not_end_a_commit() {
+    let site = Site::new();
+    let options = Options { deadline: Duration::from_secs(120), ..site.options(1) };
+    let (bucket, handle) = site.bucket_with(Faults::default(), options);
+    let denied = Faults { denied: true, ..Faults::default() };
+    let begun = site.runtime.block_on(async { Instant::now() });
+    handle.set_faults(denied.clone());
+    let refused = bucket.create(PAGE as u32).unwrap_err();
+    assert!(matches!(&refused, Error::Refused { .. }), "{refused}");
+    assert!(refused.to_string().contains("AccessDenied"), "{refused}");
+    let spent = site.runtime.block_on(async { begun.elapsed() });
+    assert_eq!(spent, Duration::ZERO, "credentials that were never good are an error at once");
+
+    handle.set_faults(Faults::default());
+    bucket.create(PAGE as u32).unwrap();
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..10), 1).unwrap();
+    handle.set_faults(denied.clone());
+    let later = std::sync::Arc::clone(&handle);
+    let renewed = site.runtime.spawn(async move {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        later.set_faults(Faults::default());
+    });
+    commit(&writer, &pages(file, 0..10), 2).unwrap();
+    site.runtime.block_on(renewed).unwrap();
+
+    handle.set_faults(denied);
+    let refused = commit(&writer, &pages(file, 0..10), 3).unwrap_err();
+    assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    handle.set_faults(Faults::default());
+    commit(&writer, &pages(file, 0..10), 4).unwrap();
+    assert_eq!(states(&bucket.reader().unwrap().view(), file, 10).unwrap(), [4; 10]);
+}
+
+#[test]
+fn an_object_that_was_cut_or_deleted_is_told_as_that_and_not_as_a_store_or_a_lease_that_is_late() {
+    let site = Site::new();
+    let (bucket, _) = site.created(1);
+    let writer = bucket.writer(Takeover::Refuse).unwrap();
+    let file = writer.create_file("table").unwrap();
+    commit(&writer, &pages(file, 0..10), 1).unwrap();
+    let (elsewhere, _) = site.bucket(Faults::default(), 2);
+    let reader = elsewhere.reader().unwrap();
+    let object = site.paths("space/data").remove(0);
+    let fails = |expected: &dyn Fn(&Error) -> bool| {
+        for view in [writer.view(), reader.view()] {
+            let before = elsewhere.stats().retries;
+            let error = states(&view, file, 10).unwrap_err();
+            assert!(expected(&error) && error.to_string().contains(&object), "{error}");
+            assert_eq!(elsewhere.stats().retries, before, "{error}");
+        }
+    };
+    site.world.cut(&object, 1000);
+    fails(&|error| matches!(error, Error::Corrupt { what, .. } if what.contains("1000 bytes")));
+    site.world.remove(&object);
+    fails(&|error| matches!(error, Error::Missing { .. }));
+    assert!(!reader.refresh().unwrap());
+    fails(&|error| matches!(error, Error::Missing { .. }));
+
+    site.world.remove("space/manifest");
+    for error in [reader.refresh().unwrap_err(), writer.close().unwrap_err()] {
+        let told = error.to_string();
+        assert!(matches!(error, Error::Missing { .. }) && !told.contains("create"), "{told}");
+    }
+}
+
+#[test]
 fn an_answer_that_never_comes_ends_with_the_attempt() {
     let site = Site::new();
     let (bucket, handle) = site.created(1);

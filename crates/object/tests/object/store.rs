@@ -71,6 +71,8 @@ pub(crate) struct Faults {
     pub(crate) no_if_match: bool,
     /// There is no conditional PUT.
     pub(crate) no_updates: bool,
+    /// 403, and nothing is done.
+    pub(crate) denied: bool,
     /// Time of a request: this, and in one of a hundred the second.
     pub(crate) latency: (Duration, Duration),
 }
@@ -102,6 +104,7 @@ impl World {
             faults,
             dies_after: None,
             requests: 0,
+            denied: 0,
             in_flight: 0,
             in_flight_most: 0,
             at_next_get: None,
@@ -136,6 +139,11 @@ impl World {
         let mut bytes = object.bytes.to_vec();
         bytes[at] ^= 0x40;
         object.bytes = bytes.into();
+    }
+
+    /// Cuts an object to `len` bytes, as a copy that was begun is.
+    pub(crate) fn cut(&self, path: &str, len: usize) {
+        self.inner().objects.get_mut(&Path::from(path)).unwrap().bytes.truncate(len);
     }
 
     pub(crate) fn remove(&self, path: &str) {
@@ -197,6 +205,7 @@ struct HandleState {
     /// After so many requests nothing comes through any more; the one before takes effect, or not.
     dies_after: Option<(u64, bool)>,
     requests: u64,
+    denied: u64,
     in_flight: usize,
     in_flight_most: usize,
     at_next_get: Option<Box<dyn FnOnce() + Send>>,
@@ -206,6 +215,7 @@ impl HandleState {
     /// What becomes of one more request.
     fn fate(&mut self) -> Fate {
         self.requests += 1;
+        self.denied += u64::from(self.faults.denied);
         let HandleState { rng, faults, dies_after, requests, .. } = self;
         let mut dice = |of_thousand: u32| rng.u32(0..1000) < of_thousand;
         match dies_after {
@@ -217,6 +227,7 @@ impl HandleState {
                     Fate::Unavailable
                 }
             }
+            _ if faults.denied => Fate::Denied,
             _ if dice(faults.unavailable) => Fate::Unavailable,
             _ if dice(faults.answer_lost) => Fate::AnswerLost,
             _ if dice(faults.late) => Fate::Late(Duration::from_millis(rng.u64(1..3000))),
@@ -235,6 +246,7 @@ pub(crate) struct Handle {
 enum Fate {
     Done,
     Unavailable,
+    Denied,
     AnswerLost,
     Late(Duration),
 }
@@ -242,6 +254,11 @@ enum Fate {
 impl Handle {
     pub(crate) fn set_faults(&self, faults: Faults) {
         self.state.lock().unwrap().faults = faults;
+    }
+
+    /// Requests that were denied.
+    pub(crate) fn denied(&self) -> u64 {
+        self.state.lock().unwrap().denied
     }
 
     pub(crate) fn in_flight_most(&self) -> usize {
@@ -305,6 +322,10 @@ impl Drop for InFlight<'_> {
     }
 }
 
+fn denied() -> Error {
+    Error::PermissionDenied { path: "a".to_owned(), source: "<Code>AccessDenied</Code>".into() }
+}
+
 fn unavailable() -> Error {
     Error::Generic { store: "simulated", source: "503 Slow Down".into() }
 }
@@ -340,6 +361,7 @@ impl ObjectStore for Handle {
         let put = |inner: &mut Inner| inner.put(path, bytes.clone(), &options.mode, no_conditions);
         match fate {
             Fate::Unavailable => Err(unavailable()),
+            Fate::Denied => Err(denied()),
             Fate::Late(by) => {
                 let due = Instant::now() + by;
                 let mut inner = self.world.inner();
@@ -371,6 +393,9 @@ impl ObjectStore for Handle {
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
         let fate = self.begin().await;
+        if fate == Fate::Denied {
+            return Err(denied());
+        }
         if fate != Fate::Done {
             return Err(unavailable());
         }
@@ -420,6 +445,9 @@ impl ObjectStore for Handle {
         self.world.settle();
         let delete = move |path: Result<Path>| {
             let path = path?;
+            if fate == Fate::Denied {
+                return Err(denied());
+            }
             if fate == Fate::Unavailable {
                 return Err(unavailable());
             }
@@ -447,6 +475,9 @@ impl ObjectStore for Handle {
             (state.fate(), state.faults.lists_behind)
         };
         self.world.settle();
+        if fate == Fate::Denied {
+            return stream::iter([Err(denied())]).boxed();
+        }
         if fate != Fate::Done {
             return stream::iter([Err(unavailable())]).boxed();
         }

@@ -25,15 +25,19 @@ fn what_is_wrong_with_an_address_or_with_credentials_is_told_at_once() {
         variables.iter_mut().filter(|it| it.0 == name).for_each(|it| it.1 = value.to_owned());
         variables
     };
-    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"] {
+    for (name, told) in
+        [("AWS_ACCESS_KEY_ID", "access key"), ("AWS_SECRET_ACCESS_KEY", "SignatureDoesNotMatch")]
+    {
         let refused = at(&address, with(name, "wrong")).writer(Takeover::Refuse).unwrap_err();
         assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+        assert!(refused.to_string().contains(told), "{refused}");
     }
     let elsewhere = with("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     let gone = at(&address, elsewhere).reader().unwrap_err();
-    assert!(gone.is_retryable(), "{gone}");
+    assert!(matches!(gone, Error::Unconnected { .. }), "{gone}");
     let refused = at("s3://no-such-bucket/space", variables).create(8192).unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
+    assert!(refused.to_string().contains("NoSuchBucket"), "{refused}");
 }
 
 /// Of many replacements on one condition at the same moment one takes effect: what fencing rests on, and what a server may

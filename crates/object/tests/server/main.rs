@@ -17,6 +17,9 @@ mod mounting;
 #[path = "../mounted/mounts.rs"]
 mod mounts;
 mod place;
+mod refusals;
+#[allow(dead_code, reason = "the tests of the lab use all of it")]
+mod scripted;
 #[path = "../../../pool/tests/pool/site.rs"]
 #[allow(dead_code, reason = "the pool's own tests use all of it")]
 mod site;
