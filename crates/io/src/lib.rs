@@ -77,6 +77,7 @@ pub use os_error::OsError;
 pub use owner::Owner;
 pub use properties::{
     Advice, Alignment, AlignmentSource, AtomicWrite, CacheMode, Hint, Preallocate, Residency,
+    ThroughCache,
 };
 pub use request::Request;
 pub use sys::survive_file_size_limit;

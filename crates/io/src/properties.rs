@@ -100,6 +100,34 @@ impl AtomicWrite {
     }
 }
 
+/// What of direct I/O goes through the kernel's page cache all the same, as found by
+/// [`Volume::through_cache`](crate::Volume::through_cache).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ThroughCache {
+    /// Reads do.
+    pub reads: bool,
+    /// Writes do.
+    pub writes: bool,
+}
+
+impl ThroughCache {
+    /// True when nothing does, as far as is known.
+    pub fn is_nothing(self) -> bool {
+        self == ThroughCache::default()
+    }
+}
+
+impl fmt::Display for ThroughCache {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match (self.reads, self.writes) {
+            (false, false) => "nothing",
+            (true, false) => "reads",
+            (false, true) => "writes",
+            (true, true) => "reads and writes",
+        })
+    }
+}
+
 /// How to reserve space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preallocate {

@@ -31,8 +31,14 @@ use rustix::fs;
 
 use crate::error::{Error, NameOp};
 use crate::file::{Change, File, OpenOptions, Volume, open_file, sync_names};
+use crate::memory::Arena;
 use crate::op::Op;
 use crate::os_error::OsError;
+use crate::properties::ThroughCache;
+use crate::sys;
+
+/// What is written and read directly to see what that does: a multiple of every alignment.
+const TRIED_BYTES: usize = 64 << 10;
 
 impl Volume {
     /// Opens `path` as `options` say.
@@ -65,6 +71,23 @@ impl Volume {
             (Err(source), _, None) => Err(Error::Open { file: path.into(), source }),
             (Ok(()), None, _) => panic!("[VOL-1] {} was made without being made", path.display()),
         }
+    }
+
+    /// What of direct I/O the kernel does through its page cache all the same, on files that are made in `directory`: btrfs
+    /// writes so what has checksums (since Linux 6.14), ext4 with journalled data. Tried on a file without a name. Nothing is
+    /// claimed of files that an interposer stands for.
+    ///
+    /// # Errors
+    /// [`Error::Open`] with the system's reason, where that cannot be tried: no direct I/O, no nameless files, no right to
+    /// write there, another system than Linux.
+    pub fn through_cache(&self, directory: &Path) -> Result<ThroughCache, Error> {
+        if self.is_interposed() {
+            return Ok(ThroughCache::default());
+        }
+        let memory = Arena::new(1, TRIED_BYTES)?.take();
+        let mut memory = memory.expect("a new arena has a free slot");
+        sys::through_cache(directory, &mut memory)
+            .map_err(|source| Error::Open { file: directory.into(), source })
     }
 
     /// Whether `path` leads to something, links followed. "No" is certain: what cannot be looked at

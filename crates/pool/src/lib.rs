@@ -662,7 +662,8 @@
 //!   writing, so that the log is flushed less often.
 //! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Direct files are
 //!   fastest through streams and slow by single misses, which nobody reads ahead for; buffered files,
-//!   the default, forgive that.
+//!   the default, forgive that. Where the kernel carries direct I/O out through its page cache all the same, as it does writes
+//!   to btrfs files with checksums, [`BufferPool::notes`] says so.
 //! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) are about reading
 //!   ahead, flushing and cleaning; [`register_memory`](PoolBuilder::register_memory) about the last
 //!   two. A thread that misses a page reads it with a plain `preadv`.

@@ -8,15 +8,16 @@ use std::io::IoSlice;
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, AtFlags, FallocateFlags, OFlags, StatxFlags};
-use rustix::io::{ReadWriteFlags, pwritev2};
+use rustix::io::{ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::answers::{CachedPages, DirectSupport};
 use crate::os_error::OsError;
-use crate::properties::{Advice, AtomicWrite};
+use crate::properties::{Advice, AtomicWrite, ThroughCache};
 
 const SYS_CACHESTAT: libc::c_long = 451;
 
@@ -173,6 +174,43 @@ pub(crate) fn kernel_readahead(file: BorrowedFd<'_>) -> Option<u64> {
     ];
     let text = places.iter().find_map(|place| std::fs::read_to_string(place).ok())?;
     Some(text.trim().parse::<u64>().ok()? * 1024)
+}
+
+/// What of direct I/O goes through the page cache on files made in `directory`: tried on one without a name, of the size of
+/// `memory`, which is aligned.
+///
+/// A kernel that carries a direct write out through its page cache drops the pages again when they are written. But it
+/// cannot drop one that is mapped, while a write past the cache removes it before and after, mapped or not.
+pub(crate) fn through_cache(directory: &Path, memory: &mut [u8]) -> Result<ThroughCache, OsError> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    let file = fs::open(directory, flags, fs::Mode::RUSR | fs::Mode::WUSR)?;
+    let (file, bytes) = (file.as_fd(), memory.len());
+    // btrfs reads through its page cache what it would have to fault in.
+    memory.fill(1);
+    let in_cache = || Ok(residency(file, 0..bytes as u64, page_bytes())?.resident > 0);
+    fs::ftruncate(file, bytes as u64)?;
+    set_direct(file)?;
+    // SAFETY: a fresh mapping at an address of the kernel's choosing, as long as the file, which is nobody else's.
+    let map =
+        unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+    // SAFETY: the mapping's first byte is a byte of the file. Read for the page that comes in with it.
+    let _page = unsafe { map.cast::<u8>().read_volatile() };
+    let written = match in_cache() {
+        // Without a page to look at nothing can be said.
+        Ok(false) => Err(OsError::EOPNOTSUPP),
+        Ok(true) => pwrite(file, memory, 0).map_err(OsError::from).and_then(|_| in_cache()),
+        Err(error) => Err(error),
+    };
+    // SAFETY: the mapping made above, not used again.
+    unsafe { munmap(map, bytes)? };
+    let writes = written?;
+    sync_data(file)?;
+    advise(file, 0..bytes as u64, Advice::DontNeed)?;
+    if in_cache()? {
+        return Err(OsError::EOPNOTSUPP);
+    }
+    pread(file, memory, 0)?;
+    Ok(ThroughCache { reads: in_cache()?, writes })
 }
 
 /// Pages of `range` in the page cache. `range` is within the file.

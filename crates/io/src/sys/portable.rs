@@ -104,6 +104,13 @@ pub(crate) fn reopen(_file: BorrowedFd<'_>) -> Result<OwnedFd, OsError> {
     Err(OsError::EOPNOTSUPP)
 }
 
+pub(crate) fn through_cache(
+    _directory: &std::path::Path,
+    _memory: &mut [u8],
+) -> Result<crate::properties::ThroughCache, OsError> {
+    Err(OsError::EOPNOTSUPP)
+}
+
 pub(crate) fn filesystem_name(_file: BorrowedFd<'_>) -> &'static str {
     "the filesystem"
 }

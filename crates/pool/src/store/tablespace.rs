@@ -272,6 +272,9 @@ impl Space {
             true => (Torn::Unprotected, Vec::new()),
             false => Torn::open(defaults.torn_pages, &opening)?,
         };
+        if cache == CacheMode::Direct && !asked.read_only && asked.io.is_none() {
+            notes.extend(through_cache_note(&asked.volume, &directory));
+        }
         if asked.io.is_some() && defaults.register.is_some() {
             notes.push(
                 "the write buffers are not registered: the tablespace was given a queue of its own"
@@ -445,6 +448,24 @@ impl Space {
             error => Error::Io(error),
         }
     }
+}
+
+/// What a user should know of direct I/O that is none.
+fn through_cache_note(volume: &Volume, directory: &Path) -> Option<String> {
+    let it = match volume.through_cache(directory) {
+        Ok(it) => it,
+        Err(error) => {
+            tracing::debug!(%error, "it cannot be seen whether direct I/O goes past the page cache");
+            return None;
+        }
+    };
+    (!it.is_nothing()).then(|| {
+        format!(
+            "direct {it} in {} go through the kernel's page cache, as btrfs does with files that have checksums, and ext4 \
+             with journalled data; open it buffered, or turn that off (chattr +C for new files on btrfs)",
+            directory.display()
+        )
+    })
 }
 
 fn queues(

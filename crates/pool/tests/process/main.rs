@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod descriptors;
+mod direct;
 mod file_size;
 mod fork;
 
