@@ -148,6 +148,22 @@ impl Session {
         transaction.commit()
     }
 
+    /// Runs `query` by the extended protocol: `first` rows of a portal, then `between`, then the portal's other rows.
+    ///
+    /// Its rows are one text column.
+    ///
+    /// # Errors
+    /// One of the statements fails.
+    pub fn run_around(&mut self, query: &str, first: i32, between: &str) -> Result<Vec<String>> {
+        let mut transaction = self.client.transaction()?;
+        let portal = transaction.bind(query, &[])?;
+        let mut rows = transaction.query_portal(&portal, first)?;
+        transaction.batch_execute(between)?;
+        rows.extend(transaction.query_portal(&portal, 0)?);
+        transaction.commit()?;
+        Ok(rows.iter().map(|row| row.get(0)).collect())
+    }
+
     /// Runs `sql`, which another connection cancels `after` a while if it is not over by then.
     pub fn run_cancelled(&mut self, sql: &str, after: Duration) -> Outcome {
         let token = self.client.cancel_token();

@@ -181,6 +181,12 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
         })?;
         equal(&script, ours, stock)?;
     }
+    let by_portal = both(&server, &fixed, |session| {
+        must(session, "set my.v = 'before'")?;
+        let query = rows.replace("o.id, o.v", "o.v");
+        session.run_around(&query, 700, "set my.v = 'after'").map_err(text)
+    })?;
+    equal("a portal", &by_portal[1], &by_portal[0])?;
     let notices = |session: &mut Session| {
         must(session, "set my.v = 'a'")?;
         let outcome = session.run(&format!("{} limit 700", rows.replace("seen", "noted")));
