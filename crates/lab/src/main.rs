@@ -1,6 +1,6 @@
 //! The `forebay` command: reads its arguments, runs, and turns what came of it into an exit code.
 //!
-//! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted.
+//! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted; of `watch -- COMMAND` that of the command.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -11,6 +11,7 @@ use forebay_lab::{
     interrupt::{self, Interrupted},
     output::tell,
     run,
+    watch::CommandFailed,
 };
 
 fn main() -> ExitCode {
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
         return ExitCode::from(130);
     }
     tell(&chain(&error));
+    if let Some(failed) = error.downcast_ref::<CommandFailed>() {
+        return ExitCode::from(failed.code());
+    }
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }
 

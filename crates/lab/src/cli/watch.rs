@@ -40,7 +40,8 @@ Examples:
   sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB"
 )]
 pub struct WatchArgs {
-    /// A command to start and watch until it ends, with all that it starts; it runs as this user
+    /// A command to start and watch until it ends, with all that it starts; it runs as this user. Its exit status becomes
+    /// that of the watch, 128 + N if signal N ended it; 0 if the watch ends first
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
     pub command: Vec<OsString>,
     /// A running process, with all that it has started and starts

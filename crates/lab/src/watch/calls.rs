@@ -6,12 +6,16 @@
 //! from the first sleep to the end of the call. Worked example: a read of page 4 that adds pages 4 to 35 and sleeps for
 //! 90 us is one read, 31 pages read ahead, and a wait of 90 us.
 //!
-//! Invariants:  [CAL-1] files, their keys, submitted requests and added pages are bounded
+//! A call on a descriptor that was closed before it could be looked up has an unknown file. Its writes and syncs are
+//! held until an event within another call on that descriptor names the file, at most for a second. Then those that
+//! only a file allows are counted for [`CLOSED`]; a write without an offset may have been to a pipe, and is left out.
+//!
+//! Invariants:  [CAL-1] files, their keys, submitted requests, added pages and held accesses are bounded
 //!              [CAL-2] whatever the events, only possible accesses result
 //! Concurrency: one owner; events arrive in time order.
-//! Failure:     none; a call on an unknown file is left out, a request for one is attributed to no file.
+//! Failure:     none; a read of an unknown file is left out, a request for one is attributed to no file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::HashMap;
 
@@ -29,6 +33,24 @@ const ADDED_MOST: usize = READ_MOST as usize;
 
 /// The file that stands for all others.
 pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
+
+/// Stands for all files whose descriptors were closed before they could be looked up.
+pub(super) const CLOSED: FileKey = FileKey::unknown(0);
+
+/// Most accesses held until their file is known, and for how long.
+const HELD_MOST: usize = 1 << 12;
+const HELD_NS: u64 = 1_000_000_000;
+
+/// A write or a sync of an unknown file.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    at_ns: u64,
+    key: FileKey,
+    /// For the file with number 0.
+    access: Access,
+    /// Only a file allows it.
+    is_of_file: bool,
+}
 
 /// State of a task.
 #[derive(Debug, Default)]
@@ -78,6 +100,7 @@ pub(super) struct Calls {
     /// The other way round; of several keys in descriptors, the last.
     called: HashMap<FileKey, FileKey>,
     under_way: BTreeMap<(u32, u64), UnderWay>,
+    held: VecDeque<Held>,
     /// Accesses not yet consumed, with their times in ns.
     pub(super) done: Vec<(u64, Access)>,
     now_ns: u64,
@@ -94,6 +117,7 @@ impl Calls {
             same: HashMap::default(),
             called: HashMap::default(),
             under_way: BTreeMap::new(),
+            held: VecDeque::new(),
             done: Vec::new(),
             now_ns: 0,
         }
@@ -133,6 +157,9 @@ impl Calls {
     pub(super) fn event(&mut self, event: &Event) {
         let Event { at_ns, task: id, what } = *event;
         self.now_ns = at_ns;
+        while self.held.front().is_some_and(|held| held.at_ns + HELD_NS < at_ns) {
+            self.give_up();
+        }
         match what {
             What::Issue { device, sector, sectors, transfer } => {
                 return self.issued(device, sector, sectors, transfer);
@@ -152,6 +179,7 @@ impl Calls {
                 self.settle(id);
                 let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
                 let call = Some(Open { call, at_ns, file, offset, bytes, asked: None });
+                let file = file.filter(|file| !file.is_unknown());
                 self.tasks.insert(id, Task { file, call, ..Task::default() });
                 return;
             }
@@ -159,7 +187,7 @@ impl Calls {
             _ => {}
         }
         let task = match what {
-            What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Direct { .. } => {
+            What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Named { .. } => {
                 self.tasks.entry(id).or_default()
             }
             // Meaningless on their own. A task still sleeps after its exit: a state made then would never be removed.
@@ -186,15 +214,22 @@ impl Calls {
                 task.added.push((file, first, pages));
                 let before = task.aside.map_or(0, |(_, bytes)| bytes);
                 task.aside = (main != file).then_some((file, before + pages * self.page_bytes));
+                // A write adds pages of its file, and reads those of the filesystem's own, which has no major number.
+                let is_of_unknown = |open: &Open| {
+                    open.call == Call::Write && open.file.is_some_and(FileKey::is_unknown)
+                };
+                if file.has_major() && task.call.as_ref().is_some_and(is_of_unknown) {
+                    self.belongs(id, file);
+                }
             }
             // A page that the kernel faults in within a call belongs to the call.
             What::Fault { file, page } if task.call.is_none() => {
                 task.file = Some(file);
                 task.fault = Some((file, (page, page)));
             }
-            What::Direct { file, offset } => {
+            What::Named { file, offset } => {
                 if let Some(open) = &mut task.call {
-                    open.offset.get_or_insert(offset);
+                    open.offset = open.offset.or(offset);
                 }
                 self.belongs(id, file);
             }
@@ -250,17 +285,58 @@ impl Calls {
     fn belongs(&mut self, id: u32, file: FileKey) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         (task.file, task.aside) = (Some(file), None);
-        if let Some(open) = &mut task.call {
-            // The same inode under another device number, as with subvolumes and overlays.
-            if let Some(called) = open.file.filter(|it| *it != file && it.inode == file.inode) {
-                if self.same.len() >= SAME_MOST {
-                    (self.same, self.called) = Default::default(); // [CAL-1]
-                }
-                self.same.insert(called, file);
-                self.called.insert(file, called);
-            }
-            open.file = Some(file);
+        let Some(open) = &mut task.call else { return };
+        let Some(before) = open.file.replace(file).filter(|before| *before != file) else { return };
+        // Or the same inode under another device number, as with subvolumes and overlays.
+        if !before.is_unknown() && before.inode != file.inode {
+            return;
         }
+        if self.same.len() >= SAME_MOST {
+            (self.same, self.called) = Default::default(); // [CAL-1]
+        }
+        self.same.insert(before, file);
+        if !before.is_unknown() {
+            self.called.insert(file, before);
+            return;
+        }
+        let (its, others): (VecDeque<_>, VecDeque<_>) =
+            self.held.drain(..).partition(|it| it.key == before);
+        self.held = others;
+        its.into_iter().for_each(|held| self.release(held, file));
+    }
+
+    /// Holds the access of a call on an unknown file, which returned `result`.
+    fn hold(&mut self, key: FileKey, open: &Open, at_ns: u64, result: i64) {
+        let (access, is_of_file) = match open.call {
+            Call::Write if result > 0 => {
+                (Access::Write { file: 0, bytes: result as u64 }, open.offset.is_some())
+            }
+            Call::Sync if result == 0 => {
+                let took_ns = at_ns.saturating_sub(open.at_ns);
+                (Access::Sync { file: 0, took_ns }, true)
+            }
+            _ => return,
+        };
+        if self.held.len() >= HELD_MOST {
+            self.give_up(); // [CAL-1]
+        }
+        self.held.push_back(Held { at_ns, key, access, is_of_file });
+    }
+
+    /// Emits the oldest held access without a known file.
+    fn give_up(&mut self) {
+        if let Some(held) = self.held.pop_front().filter(|held| held.is_of_file) {
+            self.release(held, CLOSED);
+        }
+    }
+
+    /// Emits a held access for the file `key`.
+    fn release(&mut self, mut held: Held, key: FileKey) {
+        let number = self.number(key);
+        if let Access::Write { file, .. } | Access::Sync { file, .. } = &mut held.access {
+            *file = number;
+        }
+        self.done(held.access);
     }
 
     fn asked(&mut self, id: u32, file: FileKey, pages: (u64, u64)) {
@@ -306,12 +382,16 @@ impl Calls {
     pub(super) fn end(&mut self) {
         let tasks: Vec<u32> = self.tasks.keys().copied().collect();
         tasks.into_iter().for_each(|id| self.settle(id));
+        (0..self.held.len()).for_each(|_| self.give_up());
     }
 
     /// Emits the access of a system call of task `id` that returned `result`.
     fn ended(&mut self, id: u32, task: &Task, at_ns: u64, result: i64) {
         let Some(open) = &task.call else { return };
         let Some(key) = open.file else { return };
+        if key.is_unknown() {
+            return self.hold(key, open, at_ns, result);
+        }
         let bytes = u64::try_from(result).unwrap_or(0);
         let took_ns = at_ns.saturating_sub(open.at_ns);
         match open.call {

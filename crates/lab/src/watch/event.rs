@@ -10,6 +10,29 @@ pub(super) struct FileKey {
     pub(super) inode: u64,
 }
 
+/// Bits of the minor number in the kernel's own device numbers.
+pub(super) const MINOR_BITS: u32 = 20;
+
+/// No device has this number.
+const UNKNOWN: u32 = u32::MAX;
+
+impl FileKey {
+    /// Stands for a file until an event shows which one it is; `number` distinguishes such files.
+    pub(super) const fn unknown(number: u64) -> FileKey {
+        FileKey { device: UNKNOWN, inode: number }
+    }
+
+    pub(super) fn is_unknown(self) -> bool {
+        self.device == UNKNOWN
+    }
+
+    /// Whether it is on a block device that is known by this number. Other filesystems, and the pages of block devices
+    /// themselves, have numbers without a major part.
+    pub(super) fn has_major(self) -> bool {
+        self.device >> MINOR_BITS != 0
+    }
+}
+
 /// Kind of a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
@@ -46,8 +69,8 @@ pub(super) enum What {
     Ended,
     /// A read has requested these pages, and they are in the page cache now.
     Asked { file: FileKey, first: u64, last: u64 },
-    /// A direct transfer begins at `offset`.
-    Direct { file: FileKey, offset: u64 },
+    /// The filesystem writes or syncs this file, or a direct transfer of it begins at `offset`.
+    Named { file: FileKey, offset: Option<u64> },
     /// Pages are added to the page cache, to be read or written.
     Added { file: FileKey, first: u64, pages: u64 },
     /// A fault on a page of a mapped file.

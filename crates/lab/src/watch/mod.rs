@@ -30,7 +30,9 @@ mod tracer;
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -111,10 +113,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     };
     let mut observer = Observer::new(tracer, relations, page_bytes);
     observer.tree.starter = subject.starter();
-    // Resolved now, as the command may exit before its descriptors can be looked up.
-    for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
-        observer.tree.names.look(&path);
-    }
+    name_arguments(args, &mut observer);
     let mut view = View::new(page_bytes, SHOWN_NS);
     view.legend.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
@@ -127,9 +126,12 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let mut watch = Watch { args, observer, recorder, view };
     let watched = watch.until_the_end(&mut subject, is_live);
     watch.view.live = None;
+    let has_ended = !interrupt::is_requested() && subject.has_ended()?;
     let (status, printed) = subject.end()?;
     watch.round(true)?;
     watched?;
+    // Files that the command has made.
+    name_arguments(args, &mut watch.observer);
     let now_ns = watch.observer.elapsed_ns();
     watch.fill();
     watch.view.legend.files.values_mut().for_each(Called::look_again);
@@ -137,15 +139,40 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.legend));
     observer.tracer.stop()?;
     let _ = std::io::stderr().write_all(&printed);
-    if let Some(status) = status.filter(|status| !status.success()) {
-        tell(&format!("the command ended with {status}"));
-    }
     let recorded = recorded.transpose();
     if let (Ok(Some(recorded)), Some(_)) = (&recorded, &args.record) {
         tell(recorded);
     }
     view.end(now_ns, args, path.as_deref().filter(|_| recorded.is_ok()))?;
-    recorded.map(drop)
+    recorded?;
+    // If the watch has ended first, it has ended the command.
+    match status.filter(|status| has_ended && !status.success()) {
+        Some(status) => Err(CommandFailed(status).into()),
+        None => Ok(()),
+    }
+}
+
+/// Remembers the names of files among the command's arguments, and of their directories, as it may exit before its
+/// descriptors can be looked up.
+fn name_arguments(args: &WatchArgs, observer: &mut Observer) {
+    for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
+        for path in path.ancestors().take(2) {
+            observer.tree.names.look(path);
+        }
+    }
+}
+
+/// The watched command has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the command ended with {0}")]
+pub struct CommandFailed(ExitStatus);
+
+impl CommandFailed {
+    /// The command's exit code, or 128 plus the number of the signal that ended it, as shells have it.
+    pub fn code(&self) -> u8 {
+        let code = self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal));
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    }
 }
 
 /// Replays the record at `path`.

@@ -1,8 +1,9 @@
 //! Names: which file a descriptor refers to, and the names of files and devices.
 //!
 //! Kernel events only contain numbers; /proc has the rest while the process exists. A descriptor is looked up when it
-//! is first used, and again after it was closed; descriptors are forgotten with their process. Files that are only
-//! mapped, or read by io_uring, are searched for among the open and mapped files of the process tree.
+//! is first used, and again after it was closed; descriptors are forgotten with their process. One that is closed by
+//! then stands for an unknown file, of which later events may show which one it was. Files that are only mapped, or read
+//! by io_uring, are searched for among the open and mapped files of the process tree.
 //!
 //! Invariants:  [NAM-1] only tasks and processes that have not exited are kept
 //!              [NAM-2] paths are bounded, and so are the descriptors of each process
@@ -16,10 +17,7 @@ use std::path::{Path, PathBuf};
 use foldhash::HashMap;
 use rustix::fs::{major, minor};
 
-use super::event::{Event, FileKey, What};
-
-/// Bits of the minor number in the kernel's own device numbers.
-const MINOR_BITS: u32 = 20;
+use super::event::{Event, FileKey, MINOR_BITS, What};
 
 /// Most paths kept, which is more than there are files counted separately.
 const PATHS_MOST: usize = 1 << 16;
@@ -54,6 +52,8 @@ pub(super) struct Names {
     stacked: HashMap<u32, bool>,
     /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
+    /// How many descriptors were closed when they were looked up.
+    closed_count: u64,
     /// What the current search has not found, the processes that it has not finished, and how many files of the last of
     /// these it has examined.
     wanted: HashSet<FileKey>,
@@ -74,21 +74,29 @@ fn shown(device: u32) -> PathBuf {
 }
 
 impl Names {
-    /// The file that `descriptor` of the process of `task` referred to at `at_ns`; `None` if that is not a regular
-    /// file, or is not known any more.
+    /// The file or directory that `descriptor` of the process of `task` referred to at `at_ns`, an unknown file if it
+    /// is closed by now; `None` if it was something else, such as a pipe.
     pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
         let (process, known) = self.process(task);
+        if descriptor < 0 {
+            return None;
+        }
         if let Some(file) = known.descriptors.get(&descriptor) {
             return *file;
         }
         let mut closing = self.closing.get(&process).into_iter().flatten();
-        if closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns) {
-            return None; // The file that is open there now was opened later.
-        }
+        // What is open there now was opened later.
+        let is_closed =
+            closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns);
         // Either task may have exited before the other.
-        let paths = [process, task].map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")));
-        let there = paths.iter().find(|path| fs::symlink_metadata(path).is_ok());
-        let file = there.and_then(|path| self.look(path));
+        let mut paths = [process, task]
+            .map(|id| PathBuf::from(format!("/proc/{id}/fd/{descriptor}")))
+            .into_iter();
+        let found = if is_closed { None } else { paths.find_map(|path| self.inspect(&path)) };
+        let file = found.unwrap_or_else(|| {
+            self.closed_count += 1;
+            Some(FileKey::unknown(self.closed_count))
+        });
         let known = &mut self.process(task).1.descriptors;
         if known.len() >= DESCRIPTORS_MOST {
             known.clear(); // [NAM-2]
@@ -132,8 +140,13 @@ impl Names {
         }
     }
 
-    /// The file at `path`, which may be a link in /proc. Remembers its name.
+    /// The file or directory at `path`, which may be a link in /proc. Remembers its name.
     pub(super) fn look(&mut self, path: &Path) -> Option<FileKey> {
+        self.inspect(path).flatten()
+    }
+
+    /// The same; `None` if nothing is there.
+    fn inspect(&mut self, path: &Path) -> Option<Option<FileKey>> {
         let facts = fs::metadata(path).ok()?;
         let called = match fs::read_link(path) {
             Ok(called) => Some(called),
@@ -143,17 +156,18 @@ impl Names {
         };
         if facts.file_type().is_block_device() {
             self.raw.extend(called.map(|called| (kernel_device(facts.rdev()).into(), called)));
-            return None;
+            return Some(None);
         }
-        if !facts.is_file() {
-            return None;
+        // Directories can be synced.
+        if !facts.is_file() && !facts.is_dir() {
+            return Some(None);
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
         if self.paths.len() >= PATHS_MOST {
             self.paths.clear(); // [NAM-2] The legend has the paths that were shown.
         }
         self.paths.extend(called.map(|called| (key, called)));
-        Some(key)
+        Some(Some(key))
     }
 
     /// Forgets `descriptors`, which may refer to other files from now on.
@@ -216,7 +230,7 @@ impl Names {
     /// The path of `key`. `called`: its key in descriptors, if that differs.
     pub(super) fn path(&self, key: FileKey, called: Option<FileKey>) -> Option<PathBuf> {
         let path = self.paths.get(&key).or_else(|| self.paths.get(&called?));
-        path.or_else(|| self.raw.get(&key.inode).filter(|_| key.device >> MINOR_BITS == 0)).cloned()
+        path.or_else(|| self.raw.get(&key.inode).filter(|_| !key.has_major())).cloned()
     }
 
     /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`, as
@@ -245,8 +259,11 @@ impl Names {
 
     /// A name for a file without a path.
     pub(super) fn nameless(&mut self, key: FileKey) -> String {
+        if key.is_unknown() {
+            return "(closed too early to be named)".to_owned();
+        }
         // Pages of a block device itself, in which filesystems keep their metadata.
-        if key.device >> MINOR_BITS == 0 && shown(key.inode as u32).exists() {
+        if !key.has_major() && shown(key.inode as u32).exists() {
             return format!("({}, the filesystem's own)", self.disk_name(key.inode as u32));
         }
         match key.inode {

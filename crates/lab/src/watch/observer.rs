@@ -172,7 +172,8 @@ impl Observer {
 mod tests {
     use std::os::fd::AsRawFd;
 
-    use super::super::event::Call;
+    use super::super::calls::CLOSED;
+    use super::super::event::{Call, FileKey};
     use super::*;
 
     const PAGE: u64 = 4096;
@@ -262,6 +263,70 @@ mod tests {
         assert_eq!(done(&mut tree, &events), gone);
         done(&mut tree, &[(own, What::Ended)]);
         assert_eq!((tree.names.tasks(), tree.calls.tasks()), (0, 0), "[NAM-1]");
+    }
+
+    #[test]
+    fn writes_and_syncs_of_a_process_that_has_ended_are_counted() {
+        const PROCESS: u32 = GONE - 1;
+        let [data, log] = [1, 2].map(|inode| FileKey { device: 8 << 20, inode });
+        let own = FileKey { device: 0, inode: 8 << 20 };
+        let call = |call, descriptor, offset, event: Option<What>, result| {
+            let enter = What::Enter { call, descriptor, file: None, offset, bytes: 5 };
+            let within = [Some(enter), event, Some(What::Exit { result })];
+            within.into_iter().flatten().map(|what| (PROCESS, what)).collect::<Vec<_>>()
+        };
+        let asked = What::Asked { file: data, first: 0, last: 0 };
+        let added = |file| What::Added { file, first: 0, pages: 1 };
+        let named = |file| What::Named { file, offset: None };
+        let events = [
+            // A database that is written before it is read, and so known by its page cache.
+            call(Call::Write, 3, Some(0), None, 5),
+            call(Call::Read, 3, Some(0), Some(asked), 5),
+            call(Call::Write, 3, Some(0), None, 6),
+            call(Call::Sync, 3, None, None, 0),
+            // A new file: first its filesystem reads something of its own.
+            call(Call::Write, 4, None, Some(added(own)), 7),
+            call(Call::Write, 4, None, Some(added(log)), 8),
+            // One that only the filesystem names.
+            call(Call::Write, 5, None, None, 9),
+            call(Call::Sync, 5, None, Some(named(log)), 0),
+            // Of one that nothing names, and of what may be a pipe.
+            call(Call::Write, 6, Some(0), None, 10),
+            call(Call::Sync, 6, None, None, 0),
+            call(Call::Write, 7, None, None, 11),
+            call(Call::Write, 7, None, None, -4),
+            call(Call::Sync, 7, None, None, -22),
+            vec![(PROCESS, What::Ended)],
+        ];
+        let mut tree = Tree::new(PAGE);
+        let mut seen = done(&mut tree, &events.concat());
+        tree.calls.end();
+        seen.extend(tree.calls.done.drain(..).map(|(_, access)| access));
+        let sums = |file: u32| {
+            let written = seen.iter().filter_map(|access| match access {
+                Access::Write { file: of, bytes } if *of == file => Some(*bytes),
+                _ => None,
+            });
+            let is_sync = |it: &&Access| matches!(it, Access::Sync { file: of, .. } if *of == file);
+            (written.collect::<Vec<_>>(), seen.iter().filter(is_sync).count())
+        };
+        assert_eq!(tree.calls.files(), [data, log, CLOSED]);
+        assert_eq!([0, 1, 2].map(sums), [(vec![5, 6], 1), (vec![7, 8, 9], 1), (vec![10], 1),]);
+        assert_eq!(tree.names.nameless(CLOSED), "(closed too early to be named)");
+    }
+
+    #[test]
+    fn what_is_held_for_a_name_is_counted_without_one_after_a_second() {
+        let at = |at_ns, (task, what)| Event { at_ns, task, what };
+        let mut tree = Tree::new(PAGE);
+        let enter =
+            What::Enter { call: Call::Write, descriptor: 3, file: None, offset: Some(0), bytes: 5 };
+        let events = [at(1, (GONE, enter)), at(2, (GONE, What::Exit { result: 5 }))];
+        tree.take(&events, 2);
+        assert_eq!(tree.calls.done, []);
+        tree.take(&[at(1_000_000_003, (GONE, What::Ended))], 1);
+        let seen: Vec<Access> = tree.calls.done.drain(..).map(|(_, access)| access).collect();
+        assert_eq!(seen, [Access::Write { file: 0, bytes: 5 }, Access::Gone { task: GONE }]);
     }
 
     #[test]

@@ -243,10 +243,11 @@ impl Watched {
         })
     }
 
-    /// The files to show [TLD-1], without those that have no path and caused no request: these are mostly libraries.
+    /// The files to show [TLD-1], without those that have no path and were only read from memory: mostly libraries.
     pub(super) fn shown(&self) -> Vec<&File> {
-        let telling =
-            self.files.iter().filter(|file| file.path.is_some() || file.requests.count > 0);
+        let telling = self.files.iter().filter(|file| {
+            file.path.is_some() || file.requests.count + file.writes.count + file.syncs > 0
+        });
         telling.take(FILES_SHOWN).collect()
     }
 

@@ -72,16 +72,30 @@ const CLOSE_FLAGS: usize = 2;
 const CLOSE_LATER: u64 = 4;
 
 /// Other events of the process tree, and what is missing without them.
-const OF_TREE: [(&str, Option<&str>); 9] = [
+const OF_TREE: [(&str, Option<&str>); 14] = [
     ("filemap/mm_filemap_get_pages", Some("reads by io_uring, and those that name no offset")),
     ("filemap/mm_filemap_add_to_page_cache", Some("what the kernel reads ahead")),
     ("filemap/mm_filemap_fault", Some("reads of mapped files")),
     ("iomap/iomap_dio_rw_begin", Some("offsets of direct reads at the file position")),
     ("sched/sched_switch", Some("waits")),
     ("block/block_bio_queue", Some("which file a request to a device is for")),
+    // Which file a descriptor was that is closed by now. Without them its writes and syncs are of no known file.
+    ("ext4/ext4_sync_file_enter", None),
+    ("ext4/ext4_write_begin", None),
+    ("ext4/ext4_da_write_begin", None),
+    ("xfs/xfs_file_fsync", None),
+    ("xfs/xfs_file_buffered_write", None),
     ("task/task_newtask", None),
     ("sched/sched_process_exec", None),
     ("sched/sched_process_exit", None),
+];
+
+/// Conditions of events: a switch to uninterruptible sleep, in which a task waits for a device, or for a lock; and less
+/// than a page, as a large write would give an event for each page, and new pages are seen anyway.
+const FILTERS: [(&str, &str); 3] = [
+    ("sched/sched_switch", "prev_state & 2"),
+    ("ext4/ext4_write_begin", "len < 4096"),
+    ("ext4/ext4_da_write_begin", "len < 4096"),
 ];
 
 const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"];
@@ -126,9 +140,9 @@ enum Kind {
         file: [Field; 2],
         page: Field,
     },
-    Direct {
+    Named {
         file: [Field; 2],
-        offset: Field,
+        offset: Option<Field>,
     },
     Slept,
     Submit(Request),
@@ -267,9 +281,8 @@ impl Tracer {
             };
             let Some(kind) = kind(event, &layout) else { continue };
             self.add(layout.id, kind);
-            if matches!(kind, Kind::Slept) {
-                // Uninterruptible sleep: the task waits for a device, or for a lock.
-                self.tree.set("events/sched/sched_switch/filter", "prev_state & 2")?;
+            if let Some((_, filter)) = FILTERS.iter().find(|(name, _)| *name == event) {
+                self.tree.set(&format!("events/{event}/filter"), filter)?;
             }
             self.tree.set(&format!("events/{event}/enable"), "1")?;
         }
@@ -432,7 +445,10 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
         }
         "filemap/mm_filemap_fault" => Kind::Fault { file: file()?, page: field("index")? },
         "iomap/iomap_dio_rw_begin" => {
-            Kind::Direct { file: [field("dev")?, field("ino")?], offset: field("pos")? }
+            Kind::Named { file: [field("dev")?, field("ino")?], offset: Some(field("pos")?) }
+        }
+        name if name.starts_with("ext4/") || name.starts_with("xfs/") => {
+            Kind::Named { file: [field("dev")?, field("ino")?], offset: None }
         }
         "sched/sched_switch" => Kind::Slept,
         "sched/sched_process_exec" => Kind::Exec { before: field("old_pid")? },
@@ -485,7 +501,7 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             What::Added { file: key(file), first: number(first), pages: 1 << order }
         }
         Kind::Fault { file, page } => What::Fault { file: key(file), page: number(page) },
-        Kind::Direct { file, offset } => What::Direct { file: key(file), offset: number(offset) },
+        Kind::Named { file, offset } => What::Named { file: key(file), offset: offset.map(number) },
         Kind::Slept => What::Slept,
         Kind::Submit(request) => {
             let (device, sector, sectors, transfer) = request.of(record);

@@ -244,6 +244,71 @@ fn counts_are_those_of_the_block_device() {
     }
 }
 
+#[test]
+fn what_a_command_writes_and_syncs_is_counted_though_it_has_ended_by_then() {
+    const TEST: &str = "what_a_command_writes_and_syncs_is_counted_though_it_has_ended_by_then";
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped(TEST, &reason);
+    }
+    let Some((scratch, tracing)) = traced(TEST) else { return };
+    let (_, point) = filesystem(&scratch);
+    // On the test's own disk, so that the shell itself writes nothing there.
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        scratch.path().join("gate"),
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    std::fs::write(point.join("old"), "x").unwrap();
+    let script = "exec 3<gate; cd mounted; printf more >>old; \
+                  exec dd if=/dev/zero of=made bs=4k count=10 conv=fdatasync status=none";
+    let json = scratch.path().join("watched.json");
+    let args = ["--json", json.to_str().unwrap(), "--", "sh", "-c", script];
+    let child = begun(scratch.path(), &tracing, &args);
+    let command = format!("/proc/{0}/task/{0}/children", child.id());
+    let started = || std::fs::read_to_string(&command).unwrap().trim().parse::<u32>().ok();
+    wait_until("the command", || started().is_some());
+    let started = started().unwrap();
+    // It looks nothing up until all is over.
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    drop(File::options().write(true).open(scratch.path().join("gate")).unwrap());
+    wait_until("the end of the command", || has_ended(started));
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    assert_ends_with(0, child, "a watch");
+    let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let inode = |name: &str| std::fs::metadata(point.join(name)).unwrap().ino();
+    for (name, [writes, bytes, syncs]) in [("made", [10, 40960, 1]), ("old", [1, 4, 0])] {
+        let prefix = format!("inode {} of ", inode(name));
+        let mut files = seen["files"].as_array().unwrap().iter();
+        let file = files.find(|it| it["name"].as_str().unwrap().starts_with(&prefix));
+        let file = file.unwrap_or_else(|| panic!("{name}: {seen}"));
+        let counted = [&file["writes"]["count"], &file["writes"]["bytes"], &file["syncs"]];
+        assert_eq!(counted, [writes, bytes, syncs], "{name}: {file}");
+    }
+}
+
+#[test]
+fn it_exits_as_its_command_does() {
+    let Some((scratch, _tracing)) = traced("it_exits_as_its_command_does") else { return };
+    for (args, code, words) in [
+        (&["true"][..], 0, ""),
+        (&["--", "sh", "-c", "exit 7"], 7, "the command ended with exit status: 7"),
+        (&["--", "sh", "-c", "kill -9 $$"], 137, "the command ended with signal: 9"),
+        (&["--seconds", "1", "--", "sleep", "1000"], 0, ""),
+    ] {
+        let output = watch(scratch.path(), args).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {printed}");
+        assert!(
+            printed.contains(words) && printed.is_empty() == (code == 0),
+            "{args:?}: {printed}"
+        );
+        assert!(!output.stdout.is_empty(), "{args:?}");
+    }
+}
+
 /// What `forebay watch --replay RECORD` shows, as JSON and as text.
 fn replayed(directory: &Path, record: &Path, code: i32) -> (Value, String) {
     let json = directory.join("replayed.json");
@@ -399,14 +464,15 @@ fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
         assert_eq!(rustix::io::write(to, &vec![b'x'; count]).unwrap(), count);
     };
     let seen = seen_of_this_process(&scratch, &tracing, || {
-        // Within one batch of events: the first is not told of the second, nor of any.
+        // Within one batch of events: the first counts for its own file, if the filesystem names it, or for none.
         write(&place, 1);
         rustix::io::dup2(&second, &mut place).unwrap();
         write(&place, 20);
         std::thread::sleep(Duration::from_millis(200));
         write(&place, 20);
     });
-    assert_eq!(written_to(&seen, &scratch, ["first", "second"]), [0, 40], "{seen}");
+    let [first, second] = written_to(&seen, &scratch, ["first", "second"]);
+    assert!(first <= 1 && second == 40, "{first} {second}: {seen}");
 }
 
 #[test]

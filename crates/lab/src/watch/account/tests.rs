@@ -160,7 +160,7 @@ fn reads_past_the_page_cache_go_by_their_offsets() {
         // The second read is at the file's position, which only the filesystem's event reports.
         let (file, offset) = (Some(FILE), (block != 6).then_some(block * 8192));
         story.then(1, What::Enter { call: Call::Read, descriptor: 3, file, offset, bytes: 8192 });
-        story.then(0, What::Direct { file: FILE, offset: block * 8192 });
+        story.then(0, What::Named { file: FILE, offset: Some(block * 8192) });
         story.then(0, What::Submit { device, sector, sectors: 16, transfer });
         story.then(0, What::Issue { device, sector, sectors: 16, transfer });
         story.then(0, What::Slept).then(80_000, What::Exit { result: 8192 });
@@ -381,7 +381,8 @@ fn any_event() -> impl Strategy<Value = What> {
             pages: 1 << order
         }),
         (file(), 0..300u64).prop_map(|(file, page)| What::Fault { file, page }),
-        (file(), 0..1u64 << 20).prop_map(|(file, offset)| What::Direct { file, offset }),
+        (file(), proptest::option::of(0..1u64 << 20))
+            .prop_map(|(file, offset)| What::Named { file, offset }),
         file().prop_map(|file| What::Asked { file, first: 0, last: u64::MAX }),
         Just(What::Slept),
         (0..500u64, 0..64u64, transfer()).prop_map(|(sector, sectors, transfer)| What::Submit {
