@@ -128,7 +128,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
         },
         wrapped("* ", &mut findings.remarks.iter().cloned()),
         wrapped("", &mut proved.into_iter().map(evidence)),
-        to_paste(&findings.proposals),
+        to_paste(&findings.proposals, !findings.records.is_empty()),
         wrapped("* ", &mut unproved.into_iter().map(evidence)),
     ];
     parts.iter().filter(|part| !part.is_empty()).map(|part| format!("\n{part}")).collect()
@@ -185,11 +185,16 @@ pub(super) fn statements(proposals: &[Proposal]) -> String {
     statements + reload
 }
 
-fn to_paste(proposals: &[Proposal]) -> String {
+/// What to paste; `is_tried`: at least one query has run.
+fn to_paste(proposals: &[Proposal], is_tried: bool) -> String {
     let statements = statements(proposals);
     if statements.is_empty() {
-        return "Nothing is proposed: no setting that was tried gains significantly on this server.\n"
-            .to_owned();
+        let why = match (proposals.iter().any(|it| it.proved), is_tried) {
+            (true, _) => "what gains cannot be set in this way, as said above",
+            (false, true) => "no setting that was tried gains significantly on this server",
+            (false, false) => "no setting was tried, as no query could be run",
+        };
+        return format!("Nothing is proposed: {why}.\n");
     }
     format!(
         "To paste into psql, or set by --apply and take back by --rollback:\n\n{}",
@@ -256,20 +261,27 @@ mod tests {
 
     #[test]
     fn tld_1_only_what_is_proved_is_to_be_pasted() {
-        let text = to_paste(&[proposal(EFFECTIVE, "64", true), proposal(MAINTENANCE, "64", false)]);
+        let text =
+            to_paste(&[proposal(EFFECTIVE, "64", true), proposal(MAINTENANCE, "64", false)], true);
         assert!(
             text.contains("\nALTER SYSTEM SET effective_io_concurrency = '64';  -- was '1 ; drop'"),
             "[TLD-2] {text}"
         );
         assert!(!text.contains(MAINTENANCE), "[TLD-1] {text}");
-        assert!(to_paste(&[proposal(MAINTENANCE, "64", false)]).starts_with("Nothing"), "[TLD-1]");
+        assert!(
+            to_paste(&[proposal(MAINTENANCE, "64", false)], true).starts_with("Nothing"),
+            "[TLD-1]"
+        );
         for list in ["auto_explain, forebay", "auto_explain,forebay"] {
-            let text = to_paste(&[proposal("session_preload_libraries", list, true)]);
+            let text = to_paste(&[proposal("session_preload_libraries", list, true)], true);
             assert!(text.contains("= 'auto_explain', 'forebay';"), "{text}");
         }
+        assert!(to_paste(&[], true).contains("no setting that was tried gains"));
+        assert!(to_paste(&[], false).contains("no setting was tried"));
         let mut hidden = proposal(EFFECTIVE, "64", true);
         hidden.not_applied = Some("its value comes from: command line".to_owned());
-        assert!(to_paste(&[hidden]).starts_with("Nothing"), "it would change nothing");
+        let text = to_paste(&[hidden], true);
+        assert!(text.starts_with("Nothing") && text.contains("cannot be set"), "{text}");
     }
 
     #[test]
@@ -294,19 +306,20 @@ mod tests {
         assert_eq!(relation(&table), "\"a\\u{1b}[2J\\u{200f}\\nb\" (8.0 KiB)");
         let mut hostile = proposal(EFFECTIVE, "64", true);
         hostile.tablespace = Some(table.name);
-        let text = to_paste(&[hostile]);
+        let text = to_paste(&[hostile], true);
         assert!(!text.contains(|it: char| it.is_control() && it != '\n'), "{text}");
     }
 
     #[test]
     fn tld_2_hostile_text_is_not_pasted() {
         assert!(
-            to_paste(&[proposal(EFFECTIVE, "64'; drop table t; --", true)]).starts_with("Nothing"),
+            to_paste(&[proposal(EFFECTIVE, "64'; drop table t; --", true)], true)
+                .starts_with("Nothing"),
             "[TLD-2]"
         );
         let mut of_tablespace = proposal(EFFECTIVE, "64", true);
         of_tablespace.tablespace = Some("fast".to_owned());
-        let text = to_paste(&[of_tablespace]);
+        let text = to_paste(&[of_tablespace], true);
         assert!(
             text.contains("ALTER TABLESPACE fast SET (effective_io_concurrency = 64);"),
             "{text}"
