@@ -51,6 +51,9 @@ const LISTS: [&str; 7] = [
 /// How long a reload may take to come into effect.
 const RELOAD: Duration = Duration::from_secs(10);
 
+/// How long a server that is restarted may take to come back.
+const BACK: Duration = Duration::from_secs(30);
+
 /// The schema of a state file.
 const SCHEMA: &str = "forebay-advise-state/2";
 
@@ -147,7 +150,8 @@ pub(super) fn apply<T>(
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             if !std::mem::replace(&mut turn.ended, true)
                 && turn.noted
-                && let Err(error) = session(&config).and_then(|mut it| take_back(&mut it, &file))
+                && let Err(error) =
+                    session_when_back(&config).and_then(|mut it| take_back(&mut it, &file))
             {
                 crate::interrupt::left(&format!(
                     "not taken back: {error:#}; once the server can be reached: --rollback"
@@ -163,6 +167,23 @@ pub(super) fn apply<T>(
             turn.ended || !turn.noted || done.is_ok() || take_back(&mut client, file).is_ok();
     }
     drop(guard); // [APL-2]
+    done
+}
+
+/// A session, as soon as the server accepts one: it may just be restarted.
+fn session_when_back(config: &Config) -> anyhow::Result<Client> {
+    let until = Instant::now() + BACK;
+    let mut done = session(config);
+    if let Err(error) = &done {
+        tell(&format!(
+            "waiting {} s for the server, to take back what is set: {error:#}",
+            BACK.as_secs()
+        ));
+    }
+    while done.is_err() && Instant::now() < until {
+        std::thread::sleep(BACK / 100);
+        done = session(config);
+    }
     done
 }
 

@@ -1,8 +1,8 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
 //! A run: `libpq` connects to the server, `server` inspects it, `disks` measures the disks under its tablespaces if the
-//! user agrees, `propose` tries values that follow from that with the queries of `query`, compared as `prove`
-//! describes, and `told` reports the result. Only `apply` changes anything, and only on request.
+//! user agrees, `propose` tries values that follow from that with the queries of `query` or those that `given` accepts,
+//! compared as `prove` describes, and `told` reports the result. Only `apply` changes anything, and only on request.
 //!
 //! Invariants:  [ADP-1] what was not proved on the server is reported, and never set
 
@@ -11,6 +11,7 @@ mod cold;
 mod costs;
 mod counts;
 mod disks;
+mod given;
 mod load;
 mod methods;
 mod page;
@@ -129,7 +130,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
         output::check_file(path)?;
     }
     let earlier = args.from.as_deref().map(Earlier::read).transpose()?;
-    let queries = args.queries.as_deref().map(query::File::read).transpose()?;
+    let queries = args.queries.as_deref().map(given::File::read).transpose()?;
     let config = libpq::config(args.dsn.as_deref(), APPLICATION)?;
     if args.rollback {
         // What prevents inspecting the server must not prevent taking back.
@@ -154,7 +155,9 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
                     path.display()
                 );
             }
-            let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+            let queries = queries
+                .map(|file| file.checked(&mut given::session(args, &config, &mut connection)?));
+            let queries = queries.transpose()?;
             (earlier.proposals, earlier.crossings, queries, None)
         }
         None => {
@@ -192,14 +195,19 @@ fn measured<'s>(
     config: &Config,
     mut connection: Connection,
     server: &'s Server,
-    queries: Option<&query::File>,
+    queries: Option<&given::File>,
     load: &mut Option<Load>,
 ) -> anyhow::Result<(Findings<'s>, Vec<Query>)> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     let reads = Reads::read(&mut connection, server)?;
     let counts = Counts::read(&mut connection, server)?;
     output::print(&told::server(server, &reads, output::look()))?;
-    let queries = queries.map(|file| file.checked(&mut connection)).transpose()?;
+    let given = queries.map(|file| {
+        let mut session = given::session(args, config, &mut connection)?;
+        let queries = file.checked(&mut session)?;
+        anyhow::Ok((session, queries))
+    });
+    let given = given.transpose()?;
     *load = server.sees_load.then(|| Load::watch(config)).transpose()?;
     let mut disks = disks::of(server);
     let mut remarks = Vec::new();
@@ -208,7 +216,7 @@ fn measured<'s>(
         interrupt::check()?;
     }
     remarks.extend(counts.told(server, &disks));
-    let found = propose::all(args, config, connection, server, &disks, queries.as_deref())?;
+    let found = propose::all(args, config, (connection, given), server, &disks)?;
     remarks.extend(found.remarks);
     let findings = Findings {
         schema: SCHEMA,

@@ -10,6 +10,7 @@ use super::Proposal;
 use super::costs::{self, Crossing};
 use super::counts::{self, COMPLETION};
 use super::disks::{self, Disk, applies_to};
+use super::given;
 use super::load::Load;
 use super::methods;
 use super::prove::{After, Proof, Site, Value, refusal};
@@ -18,7 +19,7 @@ use super::server::{
     EFFECTIVE, MAINTENANCE, RANDOM, SEQUENTIAL, Server, Setting, Table, Tablespace,
 };
 use crate::cli::PostgresArgs;
-use crate::libpq::{Config, Connection, Refused};
+use crate::libpq::{Config, Connection};
 use crate::progress::Progress;
 use crate::report::{Advice, AppliesTo, Record, Verdict};
 use crate::statistics::{BOUND, Judgement};
@@ -57,21 +58,21 @@ pub(super) struct Found {
     pub(super) remarks: Vec<String>,
 }
 
-/// Tries everything that may be advised.
+/// Tries everything that may be advised. With the session of the run, and that of the user's queries with these.
 ///
 /// # Errors
 /// A server error on our own statements, or an interruption.
 pub(super) fn all(
     args: &PostgresArgs,
     config: &Config,
-    connection: Connection,
+    (connection, given): (Connection, Option<(Connection, Vec<Query>)>),
     server: &Server,
     disks: &[Disk],
-    given: Option<&[Query]>,
 ) -> anyhow::Result<Found> {
-    let mut site = Site::new(args, server, connection);
+    let (session, given) = given.unzip();
+    let mut site = Site::new(args, server, connection, session);
     let mut found = Found::default();
-    each_disk(args, config, &mut site, disks, given, &mut found)?;
+    each_disk(args, config, &mut site, disks, given.as_deref(), &mut found)?;
     spare(&server.tablespaces, disks, &mut found.proposals);
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
@@ -163,7 +164,9 @@ pub(super) fn after(
     if load.is_none() && server.sees_load {
         *load = Some(Load::watch(config)?);
     }
-    let mut site = Site::new(args, server, Connection::open(config)?);
+    let mut connection = Connection::open(config)?;
+    let given = args.queries.as_ref().map(|_| given::session(args, config, &mut connection));
+    let mut site = Site::new(args, server, connection, given.transpose()?);
     let disks = disks::of(server);
     let main = disks.iter().find(|disk| disk.is_main);
     let mut queries = match (queries, main) {
@@ -473,10 +476,14 @@ fn extension(
     };
     // In a separate session, because a loaded library stays loaded.
     let mut connection = Connection::open(config)?;
-    match connection.rows("load 'forebay'") {
-        Ok(_) => {}
-        Err(error) if error.is::<Refused>() => return Ok(()),
-        Err(error) => return Err(error),
+    if refusal(connection.rows("load 'forebay'"))?.is_err() {
+        return Ok(());
+    }
+    if let Some(given) = &mut site.given
+        && let Err(why) = refusal(given.rows("load 'forebay'"))?
+    {
+        site.remark(format!("The extension forebay is not tried by your queries: {why}."));
+        return Ok(());
     }
     std::mem::swap(&mut site.connection, &mut connection);
     let beside = proposed(found, server, disk);

@@ -19,6 +19,7 @@
 use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use serde::Serialize;
 
 use super::query::{self, Query, Shape};
@@ -58,6 +59,8 @@ pub(super) type Value = (String, String);
 /// Where and how queries run.
 pub(super) struct Site<'a> {
     pub(super) connection: Connection,
+    /// The session of the user's queries, if there are any.
+    pub(super) given: Option<Connection>,
     pub(super) server: &'a Server,
     pub(super) statement_timeout: Duration,
     /// Whether pages are evicted before each query.
@@ -123,10 +126,16 @@ impl After {
 }
 
 impl<'a> Site<'a> {
-    /// Runs queries over `connection`, with the options of `args`.
-    pub(super) fn new(args: &PostgresArgs, server: &'a Server, connection: Connection) -> Site<'a> {
+    /// Runs queries over `connection`, the user's over `given`, with the options of `args`.
+    pub(super) fn new(
+        args: &PostgresArgs,
+        server: &'a Server,
+        connection: Connection,
+        given: Option<Connection>,
+    ) -> Site<'a> {
         Site {
             connection,
+            given,
             server,
             statement_timeout: args.statement_timeout,
             drop_caches: args.drop_caches,
@@ -392,10 +401,12 @@ impl<'a> Site<'a> {
     ) -> anyhow::Result<serde_json::Value> {
         // On a copy, because this part is only planned and stays unread.
         let text = query.clone().next(&mut self.random.clone());
-        let plan = self.begin(query, arm).and_then(|()| {
-            self.connection.plan(&format!("explain (costs off, format json) {text}"))
-        });
-        self.connection.rows("rollback")?;
+        let begin = self.begin(query, arm);
+        let session = self.session(query)?;
+        let plan = session
+            .rows(&begin)
+            .and_then(|_| session.plan(&format!("explain (costs off, format json) {text}")));
+        session.rows("rollback")?;
         plan
     }
 
@@ -415,8 +426,16 @@ impl<'a> Site<'a> {
         Ok(found.into_iter().next().map(|rates| rates.of_arms))
     }
 
-    /// Begins the transaction in which `query` runs [PRV-1].
-    fn begin(&mut self, query: &Query, arm: &[Value]) -> anyhow::Result<()> {
+    /// The session in which `query` runs [QRY-1].
+    fn session(&mut self, query: &Query) -> anyhow::Result<&mut Connection> {
+        match query.shape {
+            Shape::Given => self.given.as_mut().context("[QRY-1]"),
+            _ => Ok(&mut self.connection),
+        }
+    }
+
+    /// SQL that begins the transaction in which `query` runs [PRV-1].
+    fn begin(&self, query: &Query, arm: &[Value]) -> String {
         let mut sql = format!(
             "begin transaction read only; set local statement_timeout = {}; set local lock_timeout = '1s'",
             self.statement_timeout.as_millis().max(1)
@@ -434,8 +453,7 @@ impl<'a> Site<'a> {
         for (name, value) in arm {
             sql += &format!("; set local {name} = '{}'", value.replace('\'', "''"));
         }
-        self.connection.rows(&sql)?;
-        Ok(())
+        sql
     }
 
     /// Runs `query` once, on the next part of its table.
@@ -448,19 +466,19 @@ impl<'a> Site<'a> {
                 return Ok(Ran::LeftOut(why));
             }
         }
-        let explained = self.begin(query, arm).and_then(|()| {
-            self.connection
-                .plan(&format!("explain (analyze, buffers, timing off, format json) {text}"))
+        let begin = self.begin(query, arm);
+        let session = self.session(query)?;
+        let explained = session.rows(&begin).and_then(|_| {
+            session.plan(&format!("explain (analyze, buffers, timing off, format json) {text}"))
         });
         // A transaction that has an ID has written.
         let wrote = match &explained {
-            Ok(_) => self
-                .connection
-                .row("select pg_current_xact_id_if_assigned() is not null")?
+            Ok(_) => session
+                .row("select pg_catalog.pg_current_xact_id_if_assigned() is not null")?
                 .is_true(0),
             Err(_) => false,
         };
-        self.connection.rows("rollback")?;
+        session.rows("rollback")?;
         if wrote {
             let message = "it writes".to_owned();
             return Ok(Ran::LeftOut(Refused { message, code: String::new() }));

@@ -11,23 +11,16 @@
 //! in a hundredth of a second, is full for only a small part of that time. So the denser scans are lengthened there, if
 //! what was read can be evicted. If a thousand rows, read one by one, take many seconds, there are fewer.
 //!
-//! A user's query runs only if the server confirms that it only reads: it is valid as a subquery, its plan changes and
-//! locks no row, and it calls no function that the catalog lists as volatile. What still writes, such as a function
-//! that is wrongly declared stable, fails in the read-only transaction.
+//! The user's own come from `given`.
 //!
-//! Invariants:  [QRY-1] a user's query runs only after the server has confirmed that it only reads
-//!              [QRY-2] no part is given twice before each was given once, except to lengthened queries
+//! Invariants:  [QRY-2] no part is given twice before each was given once, except to lengthened queries
 
-use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
 use serde_json::Value;
 
 use super::server::{Index, Table};
-use crate::bad_input;
-use crate::libpq::{Connection, Refused};
 use crate::report::numbers;
 
 /// Most blocks of a stretch that is read sequentially, and most rows of a key range, for the sake of slow disks.
@@ -48,9 +41,6 @@ const SPARSE_BLOCKS: u64 = 64;
 /// Most parts of a table, every third for the same shapes; and fewest blocks of a part: a small table has fewer parts.
 const PARTS: u64 = 300;
 const PART_BLOCKS_MIN: u64 = 32;
-
-/// Built-in volatile functions that change nothing.
-const HARMLESS: [&str; 4] = ["random", "clock_timestamp", "timeofday", "pg_sleep"];
 
 /// The kind of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +127,11 @@ impl Query {
         let text = format!("select count(*) from {}", table.name);
         let label = format!("count of {}", table.name);
         Query { table: Some(table.clone()), text, ..Query::of(Shape::Count, label) }
+    }
+
+    /// The user's own query `text`.
+    pub(super) fn given(text: &str, label: String) -> Query {
+        Query { text: text.to_owned(), ..Query::of(Shape::Given, label) }
     }
 
     fn of(shape: Shape, label: String) -> Query {
@@ -310,98 +305,6 @@ impl Index {
     }
 }
 
-/// A file of the user's queries.
-#[derive(Debug)]
-pub(super) struct File {
-    path: PathBuf,
-    /// Each with the line on which it begins.
-    statements: Vec<(usize, String)>,
-}
-
-impl File {
-    /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be read, or there is no query in it.
-    pub(super) fn read(path: &Path) -> anyhow::Result<File> {
-        let statements = match std::fs::read_to_string(path) {
-            Ok(text) => split(&text),
-            Err(error) => bad_input!("--queries {}: {error}", path.display()),
-        };
-        if statements.is_empty() {
-            bad_input!("--queries {}: there is no query in it", path.display());
-        }
-        Ok(File { path: path.to_owned(), statements })
-    }
-
-    /// Its queries, each confirmed by the server to only read.
-    ///
-    /// # Errors
-    /// [`BadInput`](crate::BadInput), with the line on which the query begins.
-    pub(super) fn checked(&self, connection: &mut Connection) -> anyhow::Result<Vec<Query>> {
-        let checked = |(line, text): &(usize, String)| {
-            let place = format!("--queries {}, line {line}", self.path.display());
-            match check(connection, text) {
-                Ok(None) => {}
-                Ok(Some(why)) => {
-                    bad_input!("{place}: refused because it {why}; only read-only queries are run")
-                }
-                Err(error) if error.is::<Refused>() => {
-                    bad_input!("{place}: the server refuses it: {error}")
-                }
-                Err(error) => return Err(error),
-            }
-            let label = format!("query in line {line}");
-            Ok(Query { text: text.clone(), ..Query::of(Shape::Given, label) })
-        };
-        self.statements.iter().map(checked).collect()
-    }
-}
-
-/// The statements of a file, each with the line on which it begins. A statement ends in a line that ends in `;`.
-fn split(text: &str) -> Vec<(usize, String)> {
-    let mut found: Vec<(usize, String)> = Vec::new();
-    let mut open: Option<(usize, String)> = None;
-    for (number, line) in text.lines().enumerate() {
-        let line = line.trim_end();
-        let is_idle = line.trim_start().is_empty() || line.trim_start().starts_with("--");
-        if open.is_none() && is_idle {
-            continue;
-        }
-        let (_, statement) = open.get_or_insert((number + 1, String::new()));
-        statement.push_str(line.strip_suffix(';').unwrap_or(line));
-        statement.push('\n');
-        if line.ends_with(';') {
-            found.extend(open.take());
-        }
-    }
-    found.extend(open);
-    found
-}
-
-/// Why the query may not run; `None` if the server confirms that it only reads [QRY-1].
-fn check(connection: &mut Connection, text: &str) -> anyhow::Result<Option<String>> {
-    // Only a query is valid as a subquery; any other statement fails here, and cannot end a transaction.
-    let plan = connection
-        .plan(&format!("explain (verbose, costs off, format json) select * from (\n{text}\n) q"))?;
-    if let Some(node) =
-        nodes(&plan).into_iter().find(|node| ["ModifyTable", "LockRows"].contains(node))
-    {
-        return Ok(Some(format!("changes or locks rows ({node})")));
-    }
-    let called = called(&plan);
-    let names: Vec<String> =
-        called.iter().map(|name| format!("'{}'", name.replace('\'', "''"))).collect();
-    if names.is_empty() {
-        return Ok(None);
-    }
-    let volatile = connection.rows(&format!(
-        "select distinct proname from pg_proc where provolatile = 'v' and proname in ({}) order by 1",
-        names.join(",")
-    ))?;
-    let mut volatile =
-        volatile.iter().map(|row| row.text(0)).filter(|name| !HARMLESS.contains(name));
-    Ok(volatile.next().map(|name| format!("calls {name}, which is declared VOLATILE")))
-}
-
 /// The types of all nodes of a plan.
 pub(super) fn nodes(plan: &Value) -> Vec<&str> {
     let mut found = Vec::new();
@@ -413,27 +316,8 @@ pub(super) fn nodes(plan: &Value) -> Vec<&str> {
     found
 }
 
-/// Every word before an opening parenthesis in the texts of a plan: functions, and some that are not.
-fn called(plan: &Value) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    walk(plan, &mut |_, text| {
-        for (at, _) in text.match_indices('(') {
-            let before = &text[..at];
-            let name = match before.strip_suffix('"') {
-                Some(before) => before.rsplit('"').next(),
-                None => before
-                    .rsplit(|letter: char| {
-                        !letter.is_alphanumeric() && letter != '_' && letter != '$'
-                    })
-                    .next(),
-            };
-            found.extend(name.filter(|name| !name.is_empty()).map(str::to_owned));
-        }
-    });
-    found
-}
-
-fn walk<'p>(value: &'p Value, look: &mut impl FnMut(&'p str, &'p str)) {
+/// Calls `look` with each text in `value` and its key.
+pub(super) fn walk<'p>(value: &'p Value, look: &mut impl FnMut(&'p str, &'p str)) {
     match value {
         Value::Array(items) => {
             for item in items {
@@ -494,6 +378,8 @@ pub(super) mod sample {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::sample::table;
     use super::*;
 
@@ -563,22 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn statements_end_in_lines_that_end_in_a_semicolon() {
-        let text = "-- first\n\nselect ';';\nselect 1\n  from t -- here\n;\n\nselect 2";
-        let expected =
-            [(3, "select ';'\n"), (4, "select 1\n  from t -- here\n\n"), (8, "select 2\n")];
-        assert_eq!(split(text), expected.map(|(line, text)| (line, text.to_owned())));
-        assert!(split("\n-- nothing\n").is_empty());
-    }
-
-    #[test]
-    fn what_a_plan_calls_is_found_however_it_is_quoted() {
+    fn nodes_of_a_plan_are_found_at_any_depth() {
         let plan = serde_json::json!([{"Plan": {
-            "Node Type": "Result", "Output": ["s.\"my F\"(x)", "count(*)"], "Filter": "(a.b > lower_it(y))",
-            "Plans": [{"Node Type": "Function Scan", "Function Call": "ns.f$1()"}],
+            "Node Type": "Result", "Plans": [{"Node Type": "Function Scan"}],
         }}]);
-        let names: Vec<String> = called(&plan).into_iter().collect();
-        assert_eq!(names, ["count", "f$1", "lower_it", "my F"]);
         assert_eq!(nodes(&plan), ["Result", "Function Scan"]);
         assert!(find(root(&plan).unwrap(), "Function Scan").is_some());
     }

@@ -450,7 +450,7 @@ fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index
          join pg_stats s on s.schemaname = n.nspname and s.tablename = c.relname and s.attname = a.attname \
               and not s.inherited \
          where x.indrelid = {table} and s.histogram_bounds is not null and x.indisvalid and x.indpred is null and x.indkey[0] > 0 \
-         and m.amname = 'btree' and t.typname in ('int2', 'int4', 'int8', 'numeric', 'date', 'timestamp', 'timestamptz') \
+         and m.amname = 'btree' and t.typnamespace = 'pg_catalog'::regnamespace and t.typname in ('int2', 'int4', 'int8', 'numeric', 'date', 'timestamp', 'timestamptz') \
          order by 6, i.oid limit 1"
     ))?;
     let Some(row) = rows.first() else { return Ok(None) };

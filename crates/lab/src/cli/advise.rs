@@ -45,6 +45,10 @@ pub struct PostgresArgs {
     /// and again, so that without --drop-caches it reads from memory
     #[arg(long, value_name = "FILE", conflicts_with = "rollback")]
     pub queries: Option<PathBuf>,
+    /// How the session of --queries reaches the server [default: as by --dsn]: its role must have no rights but to read,
+    /// as a query may call any function
+    #[arg(long, value_name = "DSN", requires = "queries")]
+    pub queries_dsn: Option<String>,
     /// Rounds in which a setting is proved, each on other parts of the tables
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(3..=100))]
     pub rounds: u32,

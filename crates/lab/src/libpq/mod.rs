@@ -32,8 +32,19 @@ const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql",
 
 /// The settings of our sessions, as startup options: nobody's session behind a pooler has them left. A server that loses us
 /// gives up within a second, and nobody waits for our locks or we long for theirs. A session of ours may be idle while a disk is measured.
-const OPTIONS: &str = "-c default_transaction_read_only=on -c standard_conforming_strings=on -c client_connection_check_interval=1s \
-                       -c idle_in_transaction_session_timeout=60s -c idle_session_timeout=0 -c lock_timeout=1s -c statement_timeout=30s";
+const OPTIONS: [(&str, &str); 7] = [
+    ("default_transaction_read_only", "on"),
+    ("standard_conforming_strings", "on"),
+    (SINCE_14, "1s"),
+    ("idle_in_transaction_session_timeout", "1min"),
+    ("idle_session_timeout", "0"),
+    ("lock_timeout", "1s"),
+    ("statement_timeout", "30s"),
+];
+
+/// Keeps functions and operators of others out of our own statements: a schema that comes earlier, or a better match, could
+/// replace those of the server.
+const OWN_PATH: &str = " -c search_path=pg_catalog";
 
 /// The one of them that PostgreSQL 13 and older refuse to know.
 const SINCE_14: &str = "client_connection_check_interval";
@@ -114,8 +125,9 @@ pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Con
     }
     config.application_name(application);
     // After the user's own, of which the last counts.
-    let options = config.get_options().map_or_else(String::new, |given| format!("{given} "));
-    config.options(&(options + OPTIONS));
+    let options = config.get_options().unwrap_or_default().to_owned();
+    let own = OPTIONS.map(|(name, value)| format!(" -c {name}={value}")).concat();
+    config.options((options + &own + OWN_PATH).trim_start());
     // What is stated in a way that only the crate reads counts before the environment too.
     let mode = mode.or_else(|| match config.get_ssl_mode() {
         SslMode::Require => Some("require".to_owned()),
@@ -152,11 +164,14 @@ pub(crate) fn is_local(config: &Config) -> bool {
 /// [`BadInput`], [`Interrupted`], or [`Refused`].
 pub(crate) fn session(config: &Config) -> anyhow::Result<Client> {
     let mut client = config.reach().map_err(|error| refused(config, &error))?;
-    let shown = rows(&mut client, "show default_transaction_read_only")?;
-    if shown.first().is_none_or(|row| row.text(0) != "on") {
-        bad_input!(
-            "what is there does not hand the session's options on to the server, as poolers do: connect to the server itself"
-        );
+    let shown = rows(&mut client, &OPTIONS.map(|(name, _)| format!("show {name};")).concat())?;
+    for (at, (name, value)) in OPTIONS.into_iter().enumerate() {
+        if shown.get(at).is_none_or(|row| row.text(0) != value) {
+            bad_input!(
+                "the session does not have its options ({name} is not {value}): a connection pooler, such as PgBouncer, drops \
+                 them; connect to the server itself"
+            );
+        }
     }
     Ok(client)
 }
@@ -320,8 +335,23 @@ pub(crate) struct Refused {
 }
 
 fn failed(error: &postgres::Error) -> anyhow::Error {
-    let code = error.code().map_or("", postgres::error::SqlState::code).to_owned();
-    Refused { message: said(error), code }.into()
+    let code = error.code().map_or("", postgres::error::SqlState::code);
+    // Not a database that has been dropped, 57P04.
+    if code.is_empty() && (error.is_closed() || is_of_system(error))
+        || ["57P01", "57P02", "57P03", "57P05"].contains(&code)
+    {
+        let message = format!(
+            "the server has ended the session, as it does when it is stopped or restarted ({}); run this again when it is back",
+            said(error)
+        );
+        return Refused { message, code: String::new() }.into();
+    }
+    Refused { message: said(error), code: code.to_owned() }.into()
+}
+
+/// Whether the system has failed to send or to receive.
+fn is_of_system(error: &postgres::Error) -> bool {
+    matches!(std::error::Error::source(error), Some(source) if source.is::<std::io::Error>())
 }
 
 /// The words of the server, or else of the system.
@@ -356,6 +386,13 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
         ))
         .into();
     }
+    if said.starts_with(UNSUPPORTED) {
+        return BadInput(format!(
+            "the server at {host}, port {port}, is a connection pooler, such as PgBouncer, that refuses the session's options \
+             ({said}): connect to the server itself"
+        ))
+        .into();
+    }
     let is_who = code == postgres::error::SqlState::INVALID_AUTHORIZATION_SPECIFICATION.code();
     BadInput(if error.as_db_error().is_some() {
         // What distributions set up lets the system's user `postgres` in by its name, and nobody else.
@@ -370,6 +407,9 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     })
     .into()
 }
+
+/// How the refusal of a pooler begins, in PgBouncer's words.
+const UNSUPPORTED: &str = "unsupported startup parameter";
 
 /// Whether a refused connection means that the server does not know [`SINCE_14`] yet.
 fn is_too_old(code: &str, said: &str) -> bool {
@@ -418,7 +458,12 @@ mod tests {
             options.starts_with("-c work_mem=1MB -c default_transaction_read_only=on "),
             "[CON-1] {options}"
         );
-        assert!(options.contains(&format!("-c {SINCE_14}=1s")));
+        assert!(options.contains(&format!("-c {SINCE_14}=1s")) && options.ends_with(OWN_PATH));
+        let of_role = config.clone().with_roles_path();
+        assert_eq!(
+            of_role.get_options().map(|it| it.to_owned() + OWN_PATH).as_deref(),
+            Some(options)
+        );
         let said = |name: &str| format!("unrecognized configuration parameter \"{name}\"");
         assert!(is_too_old("42704", &said(SINCE_14)));
         assert!(!is_too_old("42704", &said("work_memory")) && !is_too_old("22023", SINCE_14));

@@ -24,7 +24,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::files;
+use super::{OWN_PATH, files};
 use crate::bad_input;
 
 /// The value of sslrootcert for what the machine trusts.
@@ -110,6 +110,14 @@ impl Config {
     /// The same, in another database.
     pub(crate) fn in_database(mut self, name: &str) -> Config {
         self.plain.dbname(name);
+        self
+    }
+
+    /// The same, with the search path of the role.
+    pub(crate) fn with_roles_path(mut self) -> Config {
+        let options = self.plain.get_options().unwrap_or_default();
+        let options = options.strip_suffix(OWN_PATH).unwrap_or(options).to_owned();
+        self.plain.options(&options);
         self
     }
 

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod proving;
+mod queries;
 mod tls;
 
 use std::fs::{self, Permissions};
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Server, Session};
 use proving::{report, scans_cross, takes_too_long, what_does_not_help, what_helps, what_was_read};
+use queries::{no_program_is_run, only_queries_that_read, reader};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -26,6 +28,7 @@ use tempfile::TempDir;
 const TESTS: &[Test] = &[
     ("bad_input_is_one_sentence_and_exit_code_2", bad_input),
     ("only_queries_that_read_are_run", only_queries_that_read),
+    ("no_query_runs_a_program_by_any_way", no_program_is_run),
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
     ("the_planner_changes_where_scans_cross", scans_cross),
@@ -95,12 +98,15 @@ impl Site {
         Ok(())
     }
 
+    fn dsn(&self, role: &str, database: &str) -> String {
+        let socket = self.server.data_directory().with_file_name("s");
+        format!("host={} user={role} dbname={database}", socket.display())
+    }
+
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        let socket = self.server.data_directory().with_file_name("s");
         command.args(["advise", "postgres", "--state"]).arg(self.scratch.path().join("state"));
-        command
-            .args(["--dsn", &format!("host={} user=postgres dbname=postgres", socket.display())]);
+        command.args(["--dsn", &self.dsn("postgres", "postgres")]);
         command.args(arguments).stdin(Stdio::null()).current_dir(self.scratch.path());
         for (name, _) in
             std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG"))
@@ -212,59 +218,6 @@ fn bad_input(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn only_queries_that_read(case: &Case) -> Result<(), String> {
-    let mut site = site(case, Disk::Real)?;
-    site.rows("create sequence numbers")?;
-    // One that says what it does, one that hides it, and one that reads.
-    site.rows("create function open() returns int language sql as 'insert into rows values (-1) returning 1'")?;
-    site.rows(
-        "create function hidden() returns int stable language plpgsql as \
-         $$ begin execute 'insert into rows values (-2)'; return 1; end $$",
-    )?;
-    site.rows("create function counts() returns bigint stable language sql as $$ select nextval('numbers') $$")?;
-    site.rows("create view through as select open() as it")?;
-    let all = "select count(*), min(id), (select last_value from numbers) from rows";
-    let (rows, settings) = (site.rows(all)?, site.settings()?);
-    let queries = site.path("queries.sql");
-    let file = queries.to_str().unwrap().to_owned();
-    for (sql, words) in [
-        ("insert into rows values (0)", "the server refuses it"),
-        (
-            "with new as (insert into rows values (0) returning id) select * from new",
-            "the server refuses it",
-        ),
-        ("delete from rows", "the server refuses it"),
-        ("select 1; delete from rows", "the server refuses it"),
-        ("commit", "the server refuses it"),
-        ("create table copy as select * from rows", "the server refuses it"),
-        ("select 1) q; delete from rows; select * from (select 1", "the server refuses it"),
-        ("select * from rows where id < 3 for update", "locks rows"),
-        ("select nextval('numbers')", "calls nextval"),
-        ("select open()", "calls open"),
-        ("select it from through", "calls open"),
-        ("select set_config('default_transaction_read_only', 'off', false)", "calls set_config"),
-        ("select $1::int", "parameters"),
-        ("select nothing from rows", "does not exist"),
-    ] {
-        fs::write(&queries, format!("-- of somebody\nselect 1;\n{sql};\n")).map_err(text)?;
-        let (_, told) = site.ends_with(2, &["--queries", &file])?;
-        let place = "line 3";
-        ensure(told.contains(words) && told.contains(place), format!("[QRY-1] {sql}: {told}"))?;
-    }
-    // A lie is found out by the read-only transaction; what else there is runs.
-    fs::write(&queries, "select hidden();\nselect counts();\nselect count(*) from rows;\n")
-        .map_err(text)?;
-    let (printed, _) = site.ends_with(0, &["--queries", &file, "--rounds", "3"])?;
-    for words in [
-        "line 1 is left out: INSERT is not allowed",
-        "line 2 is left out: cannot execute nextval()",
-    ] {
-        ensure(printed.contains(words), format!("{words}: {printed}"))?;
-    }
-    ensure(site.rows(all)? == rows, "[PRV-1] the table or the sequence has changed")?;
-    site.is_as(&settings, "after queries")
-}
-
 fn files_of_libpq(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
     site.rows("alter role postgres password 'a:b'")?;
@@ -333,7 +286,9 @@ fn measured_again(case: &Case) -> Result<(), String> {
     let queries = site.path("queries.sql");
     let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
     let from = ["--from", &file, "--apply", "--rounds", "3"];
-    let given = [&from[..], &["--queries", queries.to_str().unwrap()]].concat();
+    let reader = reader(&mut site)?;
+    let given =
+        [&from[..], &["--queries", queries.to_str().unwrap(), "--queries-dsn", &reader]].concat();
     // So long where SET LOCAL has given the value, and so long where it is in force by itself.
     let pauses = |local: &str, itself: &str| {
         format!(
@@ -356,19 +311,29 @@ fn measured_again(case: &Case) -> Result<(), String> {
     }
     // Whatever ends it before its end, what is set is taken back.
     fs::write(&queries, pauses("20", "20")).map_err(text)?;
-    for (code, ends) in
-        [(130, None), (1, Some(format!("select pg_terminate_backend(pid) {SLEEPING}")))]
+    let ended = "the server has ended the session";
+    for (code, how, words) in
+        [(130, "Ctrl-C", "interrupted"), (1, "terminate", ended), (1, "restart", ended)]
     {
         let command = site.command(&given);
         let (ended, told) = while_it_measures(&mut site, command, |site, child| {
             ensure(site.settings()? != before, "nothing is set")?;
-            match ends {
-                None => signal(child, Signal::INT),
-                Some(sql) => drop(site.rows(&sql)?),
+            match how {
+                "Ctrl-C" => signal(child, Signal::INT),
+                "terminate" => {
+                    site.rows(&format!("select pg_terminate_backend(pid) {SLEEPING}"))?;
+                }
+                _ => {
+                    site.server.restart(&[("shared_buffers", "1MB")]).map_err(text)?;
+                    site.session = site.server.connect("postgres", &[]).map_err(text)?;
+                }
             }
             Ok(())
         })?;
-        ensure(ended == Some(code), format!("[APL-2] {ended:?}: {told}"))?;
+        ensure(
+            ended == Some(code) && told.contains(words),
+            format!("[APL-2] {how}: {ended:?}: {told}"),
+        )?;
         site.is_as(&before, "[APL-2] ended while it measured again")?;
         ensure(site.states() == 0, "a state is left")?;
     }
@@ -415,7 +380,9 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     let before = site.settings()?;
     let file = proposals(&mut site, &[(EFFECTIVE, "128")])?;
     let queries = site.path("queries.sql");
-    let apply = ["--from", &file, "--apply", "--queries", queries.to_str().unwrap()];
+    let reader = reader(&mut site)?;
+    let given = ["--queries", queries.to_str().unwrap(), "--queries-dsn", &reader];
+    let apply = [&["--from", &file, "--apply"], &given[..]].concat();
     let others = |site: &Site, number: usize| -> Result<(), String> {
         for _ in 0..number {
             let mut session = site.server.connect("postgres", &[]).map_err(text)?;
@@ -443,7 +410,7 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     // A standby that does not follow, while nothing is set.
     let mut session = standby.connect("postgres", &[]).map_err(text)?;
     session.rows("select pg_wal_replay_pause()").map_err(text)?;
-    let command = site.command(&["--queries", queries.to_str().unwrap()]);
+    let command = site.command(&given);
     let (code, told) = while_it_measures(&mut site, command, |site, _| {
         site.rows("create table much as select repeat('x', 1000) from generate_series(1, 30000)")
             .map(drop)
@@ -720,14 +687,24 @@ fn keeps_out(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after a library that is not there")
 }
 
-/// Hands connections on to the server, without the options that a session is to start with.
-fn drop_options(listener: &UnixListener, server: &Path) -> std::io::Result<()> {
+/// What a pooler in its default configuration says to a session with options: PgBouncer 1.18's words.
+const POOLER: &[u8] = b"SERROR\0C08P01\0Munsupported startup parameter: options\0\0";
+
+/// Hands connections on to the server, without the options that a session is to start with; refuses the first ones.
+fn drop_options(listener: &UnixListener, server: &Path, mut refused: usize) -> std::io::Result<()> {
     loop {
         let mut client = listener.accept()?.0;
         let mut length = [0; 4];
         client.read_exact(&mut length)?;
         let mut start = vec![0; u32::from_be_bytes(length) as usize - 4];
         client.read_exact(&mut start)?;
+        if refused > 0 {
+            refused -= 1;
+            client.write_all(b"E")?;
+            client.write_all(&u32::try_from(POOLER.len() + 4).unwrap().to_be_bytes())?;
+            client.write_all(POOLER)?;
+            continue;
+        }
         let words: Vec<&[u8]> = start[4..].split(|byte| *byte == 0).collect();
         let mut kept = start[..4].to_vec();
         for pair in words.chunks(2).filter(|pair| pair.len() == 2 && !pair[0].is_empty()) {
@@ -754,16 +731,25 @@ fn drops_options(case: &Case) -> Result<(), String> {
     let name = format!(".s.PGSQL.{port}");
     let server = site.server.data_directory().with_file_name("s").join(&name);
     let listener = UnixListener::bind(site.path(&name)).map_err(text)?;
-    std::thread::spawn(move || drop_options(&listener, &server));
+    std::thread::spawn(move || drop_options(&listener, &server, 1));
     let dsn =
         format!("host={} port={port} user=postgres dbname=postgres", site.scratch.path().display());
-    for arguments in [&["--rounds", "3"][..], &["--rollback"]] {
+    for (arguments, words) in [
+        (
+            &["--rounds", "3"][..],
+            "that refuses the session's options (unsupported startup parameter: options)",
+        ),
+        (&["--rounds", "3"], "default_transaction_read_only is not on"),
+        (&["--rollback"], "a connection pooler, such as PgBouncer, drops them"),
+    ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["advise", "postgres", "--dsn", &dsn, "--state"]).arg(site.path("state"));
         let output = command.args(arguments).output().map_err(text)?;
         let told = String::from_utf8_lossy(&output.stderr);
         ensure(
-            output.status.code() == Some(2) && told.contains("connect to the server itself"),
+            output.status.code() == Some(2)
+                && told.contains("connect to the server itself")
+                && told.contains(words),
             format!("[CON-1] {}: {told}", output.status),
         )?;
     }

@@ -10,6 +10,7 @@ use forebay_postgres_harness::suite::{Case, text};
 use rustix::fs::Advice;
 use serde_json::Value;
 
+use crate::queries::reader;
 use crate::{EFFECTIVE, TABLE, ensure, site};
 
 pub(crate) fn report(path: &Path) -> Result<Value, String> {
@@ -190,9 +191,12 @@ pub(crate) fn takes_too_long(case: &Case) -> Result<(), String> {
         )
     };
     let json = site.path("advice.json");
+    let reader = reader(&mut site)?;
     let arguments = [
         "--queries",
         queries.to_str().unwrap(),
+        "--queries-dsn",
+        &reader,
         "--json",
         json.to_str().unwrap(),
         "--rounds",
@@ -218,7 +222,9 @@ pub(crate) fn what_was_read(case: &Case) -> Result<(), String> {
     let (queries, json) = (site.path("queries.sql"), site.path("advice.json"));
     fs::write(&queries, "select 1;\n").map_err(text)?;
     let [queries, file] = [&queries, &json].map(|path| path.to_str().unwrap());
-    let arguments = ["--queries", queries, "--rounds", "3", "--json", file];
+    let reader = reader(&mut site)?;
+    let arguments =
+        ["--queries", queries, "--queries-dsn", &reader, "--rounds", "3", "--json", file];
     if !site.rows(is_there)?.is_empty() {
         let settings =
             [("shared_buffers", "1MB"), ("shared_preload_libraries", "pg_stat_statements")];
