@@ -63,8 +63,15 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
         let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
         has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
     });
-    // The subject is found, or started, after that.
-    std::thread::sleep(Duration::from_millis(300));
+    // The subject is followed, or what starts it, after that: until then the list has only a task that is none.
+    wait_until("the watch to follow its subject", || {
+        let list = |name: &String| tracing.join("instances").join(name).join("set_event_pid");
+        let follows = |name: String| {
+            let tasks = std::fs::read_to_string(list(&name)).unwrap_or_default();
+            tasks.lines().any(|task| task.trim() != "0")
+        };
+        has_ended(child.id()) || instances(tracing, child.id()).into_iter().any(follows)
+    });
     under_way(child)
 }
 
@@ -492,7 +499,8 @@ fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
                   open STDOUT, '>second'; reads 800000; open B, '>done'; pause until -e 'on'; \
                   syswrite STDOUT, 'x' x 20; pause for 1 .. 20";
     let json = at("watched.json");
-    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    // Named, the files are known even if the command has ended before it is looked at.
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script, "first", "second"];
     let child = begun(scratch.path(), &tracing, &args);
     wait_until("the first write", || at("ready").exists());
     // It takes nothing for a while, and more comes than there is room for.
@@ -536,7 +544,7 @@ fn what_is_closed_by_close_range_is_looked_up_again() {
                   my $number = fileno A; syscall 436, $number, $number + 9, 0; \
                   open B, '>second'; fileno B == $number or die; \
                   syswrite B, 'x' x 4000; select undef, undef, undef, 0.3";
-    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script];
+    let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script, "first", "second"];
     let output = watch(scratch.path(), &args).output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(2) && told.contains("perl cannot be started") {
