@@ -169,7 +169,7 @@ pub enum Error {
     /// A read reached the end of the file. The first `got` bytes of the memory are valid.
     #[error(
         "read of {len} bytes at offset {offset} of {} passes the end of the file: only {got} \
-         bytes are there; extend the file first or ask for less",
+         bytes are there; ask for less, or restore the file if it was longer",
         file.display()
     )]
     PastEnd {

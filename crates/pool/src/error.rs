@@ -86,7 +86,8 @@ pub enum Error {
     },
     /// The block is not in the file.
     #[error(
-        "block {block} is past the end of {}, which has {blocks} blocks; extend it first",
+        "block {block} is past the end of {}, which has {blocks} blocks; `extend` makes new ones, but what the \
+         file had before comes back only from the log or a backup",
         file.display()
     )]
     PastEnd {
@@ -267,10 +268,23 @@ pub enum Error {
         /// The option that differs.
         what: &'static str,
     },
+    /// The file, or one of its segments, is shorter on disk than the pool knows it. Nothing makes it longer, or writes behind
+    /// its end: zeroes would stand where its blocks were.
+    #[error("{}", shortened(file, *len, *expected, *read_only))]
+    Shortened {
+        /// The file.
+        file: Arc<Path>,
+        /// Its size, in bytes.
+        len: u64,
+        /// The size that it has at least as the pool knows it, in bytes.
+        expected: u64,
+        /// It is open for reading, so that its writer may have made it shorter.
+        read_only: bool,
+    },
     /// A segment has another size than it should.
     #[error(
         "{} has {len} bytes, but a segment of that place has {expected}; open the tablespace with the \
-         segment size that the file was made with, or remove what does not belong to it",
+         segment size that the file was made with, or restore it from the log or a backup",
         file.display()
     )]
     SegmentSize {
@@ -284,7 +298,8 @@ pub enum Error {
     /// The size of the file on disk cannot be that of a file of whole pages.
     #[error(
         "{} has {len} bytes, which is not a whole number of pages of {page_bytes}; check the page \
-         size, or open it with `ignore_partial_page` to leave the rest unread",
+         size, restore it from the log or a backup, or open it with `ignore_partial_page` if nothing is \
+         lost with its last bytes",
         file.display()
     )]
     PartialPage {
@@ -324,6 +339,7 @@ impl Error {
             | Error::Codec { .. }
             | Error::PastEnd { .. }
             | Error::Gone { .. }
+            | Error::Shortened { .. }
             | Error::SegmentSize { .. }
             | Error::PartialPage { .. } => ErrorKind::Data,
             Error::Failed { .. } => ErrorKind::Latched,
@@ -441,6 +457,20 @@ fn choices(checksum: bool, torn_pages: bool) -> String {
          pages)",
     );
     checksum.into_iter().chain(torn_pages).collect::<Vec<_>>().join("; ")
+}
+
+fn shortened(file: &Path, len: u64, expected: u64, read_only: bool) -> String {
+    let file = file.display();
+    if read_only {
+        return format!(
+            "{file} has {len} bytes, and had {expected} or more when it was opened; call `refresh` if its writer has \
+             truncated it, or restore it from the log or a backup"
+        );
+    }
+    format!(
+        "{file} is corrupt: it has {len} bytes of {expected} or more, so another program has truncated it, or the \
+         filesystem has lost its end; copy what is left, then restore it from the log or a backup"
+    )
 }
 
 fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use forebay_io::{Arena, Op, Request};
+use forebay_io::{Arena, Request};
 
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
 use crate::api::options::ReadaheadStrategy;
@@ -55,7 +55,7 @@ impl PagedFile {
     /// page latched exclusively waits here for itself, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]
@@ -382,8 +382,7 @@ impl PagedFile {
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
         let done = self.file.space.sync_io.carry_out(request);
-        let leases =
-            done.into_result().map_err(|error| self.file.space.failure(Op::Read, error))?;
+        let leases = done.into_result().map_err(|error| self.file.read_failure(block, error))?;
         let mut bytes = leases[0].to_vec();
         let damage = self.file.decode_page(&mut bytes, block).err();
         if damage.is_some() {
@@ -427,7 +426,8 @@ impl PagedFile {
     /// blocks, and after a crash neither the file nor the log has them.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is then as long as before.
+    /// [`Error::Io`] with what the filesystem said: the file is then as long as before. [`Error::Shortened`] when it is
+    /// shorter on disk than it was: zeroes would hide what was lost.
     pub fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.file.extend(count)
     }

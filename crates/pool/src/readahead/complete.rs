@@ -20,7 +20,7 @@ use std::task::Waker;
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-use forebay_io::{Completed, Error as IoError, Io, Op};
+use forebay_io::{Completed, Error as IoError, Io};
 
 use crate::cache::frame::Detached;
 use crate::core::Core;
@@ -182,7 +182,7 @@ impl PendingRead {
             // A panic of a codec's would end the thread that carries out the queue's requests ([CPL-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
-                let read = read.map_err(|error| self.file.space.failure(Op::Read, error));
+                let read = read.map_err(|error| self.file.read_failure(block, error));
                 let read = read.and_then(|()| {
                     catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 });

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebay_io::{File, Lease, Op, Request};
+use forebay_io::{File, Lease, Request};
 
 use crate::cache::Disk;
 use crate::cache::frame::word::Mode;
@@ -93,7 +93,7 @@ impl Core {
         }
         if let Err(error) = done.result {
             file.counts.count(&self.counters, kind, Event::ReadErrors);
-            return Err(file.space.failure(Op::Read, error));
+            return Err(file.read_failure(block, error));
         }
         file.counts.add(&self.counters, kind, Event::BytesRead, self.page_bytes() as u64);
         let page = self.memory.bytes_mut(loading);

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebay_io::File;
+use forebay_io::{File, Op};
 use forebay_lookahead::Detector;
 
 use super::segments::Segments;
@@ -108,6 +108,21 @@ impl FileCore {
     /// The segment that holds `block`, and the byte offset there.
     pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
         self.segments.place(block)
+    }
+
+    /// As [`FileCore::place`], to write `pages` pages there: not behind the end of what is left of the file ([SEG-4]).
+    pub(crate) fn place_to_write(&self, block: Block, pages: usize) -> Result<(File, u64), Error> {
+        self.segments.check_reaches(u64::from(block) + pages as u64)?;
+        self.place(block)
+    }
+
+    /// The error of a read of `block`, which is not past the end of the file, as the pool's callers see it.
+    pub(crate) fn read_failure(&self, block: Block, error: forebay_io::Error) -> Error {
+        let is_past_end = matches!(error, forebay_io::Error::PastEnd { .. });
+        match self.segments.check_reaches(u64::from(block) + 1) {
+            Err(shortened) if is_past_end => shortened,
+            _ => self.space.failure(Op::Read, error),
+        }
     }
 
     /// The number of the segment that holds `block`.

@@ -77,6 +77,8 @@ impl FileCore {
         if blocks >= self.blocks() {
             return self.finish_cut();
         }
+        // Before its pages are thrown away.
+        self.segments.check_reaches(u64::from(blocks))?;
         core.cache.cut(core, self, blocks);
         self.table.forget_images_from(blocks);
         self.cut_segments()

@@ -14,6 +14,8 @@
 //!              its full size, and nothing once it is closed
 //!              [SEG-3] what a truncation was to cut off and did not is cut off before the file's length is said to be
 //!              durable, and never comes back into a file that grows
+//!              [SEG-4] a file that is shorter than the pool has left it is never made longer: zeroes would stand where blocks
+//!              were lost, and nothing would show that they were
 //! Concurrency: any thread reads; one at a time resizes, which has the file's right to do that.
 //! Failure:     an extension that fails half-way is taken back as far as the filesystem lets it.
 
@@ -36,9 +38,6 @@ const STEP_PART: u64 = 8;
 /// The most that is reserved ahead, in bytes.
 const STEP_BYTES_MAX: u64 = 8 << 20;
 
-/// For a length that has to be looked up.
-const UNKNOWN: u64 = u64::MAX;
-
 #[derive(Debug)]
 pub(super) struct Segments {
     volume: Volume,
@@ -49,8 +48,6 @@ pub(super) struct Segments {
     read_only: bool,
     cache: CacheMode,
     files: RwLock<Vec<File>>,
-    /// Bytes in the file as it was last resized, or [`UNKNOWN`].
-    known_len: AtomicU64,
     /// Up to which byte of the file there is space; `u64::MAX` where none can be reserved.
     reserved: AtomicU64,
     /// Why the last truncation has failed: what lies beyond the end is still there.
@@ -78,7 +75,6 @@ impl Segments {
             read_only,
             cache,
             files: RwLock::default(),
-            known_len: AtomicU64::new(UNKNOWN),
             reserved: AtomicU64::new(0),
             uncut: Mutex::default(),
         };
@@ -221,16 +217,12 @@ impl Segments {
     /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing. What a truncation was to
     /// cut off is cut off.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
-        let bytes = |pages: u64| pages * self.page_bytes;
-        // A partial page that was left beyond the end must not come back.
-        let known = self.known_len.swap(UNKNOWN, Ordering::Relaxed);
-        if known != bytes(from) && self.len()? != bytes(from) {
+        self.check_reaches(from)?;
+        if self.len()? != from * self.page_bytes {
+            // A partial page that was left beyond the end must not come back.
             self.truncate(from)?;
         }
-        let Err(error) = self.try_extend(from, to) else {
-            self.known_len.store(bytes(to), Ordering::Relaxed);
-            return Ok(());
-        };
+        let Err(error) = self.try_extend(from, to) else { return Ok(()) };
         match self.truncate(from) {
             // The worse of the two: it may come back.
             Err(Error::Io(left)) if left.is_failed_sync() => Err(Error::Io(left)),
@@ -289,12 +281,13 @@ impl Segments {
 
     /// Gives back the space reserved beyond the end. The file may grow again.
     pub(super) fn give_back(&self) -> Result<(), Error> {
-        let (len, reserved) = (&self.known_len, &self.reserved);
-        let (len, reserved) = (len.load(Ordering::Relaxed), reserved.load(Ordering::Relaxed));
-        if len == UNKNOWN || reserved <= len {
-            return Ok(());
+        let reserved = self.reserved.swap(0, Ordering::Relaxed);
+        let last = self.files().last().cloned();
+        match last {
+            // Of the length that it has, whatever that is [SEG-4].
+            Some(file) if reserved > self.len()? => Ok(file.set_len(file.len()?)?),
+            _ => Ok(()),
         }
-        self.try_truncate(len / self.page_bytes)
     }
 
     fn add(&self, segment: usize) -> Result<File, Error> {
@@ -326,15 +319,30 @@ impl Segments {
     }
 
     fn try_truncate(&self, pages: u64) -> Result<(), Error> {
-        self.known_len.store(UNKNOWN, Ordering::Relaxed);
+        self.check_reaches(pages)?;
         self.reserved.store(0, Ordering::Relaxed);
-        let last = (pages.saturating_sub(1) / self.pages) as usize;
+        let (last, len) = self.end_of(pages);
         self.remove_from(last + 1)?;
         let file = self.files().last().cloned();
-        let len = (pages - last as u64 * self.pages.min(pages)) * self.page_bytes;
-        file.map_or(Ok(()), |file| file.set_len(len))?;
-        self.known_len.store(pages * self.page_bytes, Ordering::Relaxed);
-        Ok(())
+        Ok(file.map_or(Ok(()), |file| file.set_len(len))?)
+    }
+
+    /// The last segment of a file of `pages` pages, and its length, in bytes.
+    fn end_of(&self, pages: u64) -> (usize, u64) {
+        let last = pages.saturating_sub(1) / self.pages;
+        (last as usize, (pages - last * self.pages.min(pages)) * self.page_bytes)
+    }
+
+    /// [SEG-4] That the file is `pages` pages long at least, on disk.
+    pub(super) fn check_reaches(&self, pages: u64) -> Result<(), Error> {
+        let (last, expected) = self.end_of(pages);
+        let Some(file) = self.get(last) else { return Ok(()) };
+        let len = file.len()?;
+        if len >= expected {
+            return Ok(());
+        }
+        let (file, read_only) = (file.path().into(), self.read_only);
+        Err(Error::Shortened { file, len, expected, read_only })
     }
 
     /// Removes all segments from their directory.

@@ -254,7 +254,7 @@ impl Core {
                 .count();
             let leases = copies[start..start + run].iter_mut().map(PageCopy::lend);
             let leases = leases.collect();
-            match file.place(first) {
+            match file.place_to_write(first, run) {
                 Ok((segment, offset)) => {
                     let request = Request::write(&segment, offset, leases);
                     runs.push((file.space.torn.in_place(request), run));

@@ -236,10 +236,10 @@ fn a_file_shortened_behind_the_pools_back_says_where_it_ends() {
     other.set_len(2 * PAGE as u64 + 100).unwrap();
     let error = file.read(2).unwrap_err();
     let expected = Arc::from(file.path());
-    let Error::Io(forebay_io::Error::PastEnd { file: path, offset, got, .. }) = error else {
+    let Error::Shortened { file: path, len, expected: whole, .. } = error else {
         panic!("{error}");
     };
-    assert_eq!((path, offset, got), (expected, 2 * PAGE as u64, 100));
+    assert_eq!((path, len, whole), (expected, 2 * PAGE as u64 + 100, 3 * PAGE as u64));
     assert_eq!(pool.stats().frames_free, 8);
     assert_eq!(read(&file, 1), 51);
 }

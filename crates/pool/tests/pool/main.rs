@@ -37,6 +37,7 @@ mod resizing;
 mod rings;
 mod segments;
 mod settings;
+mod shortened;
 mod site;
 mod soak;
 mod streams;

@@ -280,7 +280,7 @@ impl<'c> Writer<'c> {
             self.in_flight.give_back(copies);
             return (count, 0, no_buffer);
         }
-        match file.place(first.block) {
+        match file.place_to_write(first.block, copied) {
             Ok((segment, offset)) => {
                 self.copies[tablespace] += copied;
                 self.staged.push(Run { tablespace, copies, segment, offset, is_protected: false });

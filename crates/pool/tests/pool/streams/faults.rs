@@ -152,7 +152,7 @@ fn a_file_cut_behind_the_pools_back_gives_the_pages_before_the_cut() {
         let blocks: Vec<u32> = failed.iter().map(|(block, _)| *block).collect();
         assert_eq!(blocks, (21..64).collect::<Vec<_>>(), "[CPL-1] {kind}");
         for (_, error) in &failed {
-            assert!(matches!(error, Error::Io(forebay_io::Error::PastEnd { .. })), "{error}");
+            assert!(matches!(error, Error::Shortened { .. }), "{error}");
         }
         assert!((0..21).all(|block| stage.file.is_resident(block)), "[CPL-1] {kind}");
         raw.set_len(at(64)).unwrap();

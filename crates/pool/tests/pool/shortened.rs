@@ -1,0 +1,107 @@
+//! Files that another program makes shorter while they are open: corruption that is told, and that nothing hides.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use forebay::{CheckpointOptions, Error, ErrorKind, PagedFile, Tablespace};
+
+use crate::site::{PAGE, Site, create, numbered, read, reopened, write};
+
+const BLOCKS: u32 = 300;
+
+/// As `truncate -s` would.
+fn cut(path: &Path, blocks: u64) {
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(blocks * PAGE as u64).unwrap();
+}
+
+#[track_caller]
+fn assert_shortened<T: std::fmt::Debug>(result: Result<T, Error>, path: &Path) {
+    let error = result.unwrap_err();
+    let Error::Shortened { file, len, expected, read_only: false } = &error else {
+        panic!("[SEG-4] {error}");
+    };
+    assert_eq!((&**file, error.kind()), (path, ErrorKind::Data));
+    assert_eq!(*len, fs::metadata(path).unwrap().len());
+    assert!(expected > len, "[SEG-4] {error}");
+    let text = error.to_string();
+    assert!(text.contains("is corrupt") && text.contains("backup"), "{text}");
+    assert!(!text.contains("extend") && !text.contains("drop"), "it would lose the rest: {text}");
+}
+
+/// With 300 blocks in one file, or in segments of 100, of which the last is cut.
+#[test]
+fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
+    for (segment, name) in [(None, "table"), (Some(100), "table.2")] {
+        let site = Site::new();
+        let mut main = Tablespace::new("main", site.path("main"));
+        if let Some(pages) = segment {
+            main = main.segment_size(pages * PAGE);
+        }
+        let pool = Site::bare(16).tablespace(main).cleaner(false).build().unwrap();
+        let file = reopened(&pool, numbered(&pool, "table", BLOCKS - 1, 1000));
+        // Space is reserved beyond the end, to be given back in the end.
+        drop(file.append().unwrap());
+        file.flush_file().unwrap();
+        let path = site.path("main").join(name);
+        cut(&path, 10);
+        let end = segment.map_or(10, |pages| BLOCKS - pages as u32 + 10);
+
+        assert_eq!(read(&file, end - 1), 1000 + u64::from(end - 1));
+        assert_shortened(file.read(end + 5), &path);
+        assert_shortened(file.write(end + 5), &path);
+        assert_shortened(file.salvage(end + 5), &path);
+        assert_shortened(file.backup(0..BLOCKS, |_, _| Ok::<_, Error>(())), &path);
+        let mut streamed = file.scan(end + 4..end + 7);
+        let told = std::iter::from_fn(|| streamed.next()).map(|it| it.map(drop));
+        told.for_each(|told| assert_shortened(told.map_err(|failed| failed.error), &path));
+        drop(streamed);
+        assert_shortened(pollster::block_on(file.read_async(end + 5)), &path);
+
+        assert_shortened(file.extend(1), &path);
+        assert_shortened(file.append(), &path);
+        assert_shortened(file.truncate(end + 20), &path);
+        // Nor by what memory has of it.
+        drop(file.init(BLOCKS - 1).unwrap());
+        assert_shortened(file.flush_file(), &path);
+        let Err(Error::Checkpoint { failed, .. }) = pool.checkpoint(CheckpointOptions::now())
+        else {
+            panic!("[SEG-4] a checkpoint");
+        };
+        assert_shortened::<()>(Err(failed[0].1.clone()), &path);
+        let stats = pool.stats();
+        assert_eq!((stats.frames_dirty, file.blocks()), (1, BLOCKS), "[OUT-2]");
+        drop((file, pool));
+        assert_eq!(fs::metadata(&path).unwrap().len(), 10 * PAGE as u64, "[SEG-4]");
+    }
+}
+
+/// What is cut off below the damage is good to go on with.
+#[test]
+fn a_file_that_was_cut_by_others_can_be_truncated_to_what_is_left() {
+    let site = Site::new();
+    let pool = site.pool(16);
+    let file = numbered(&pool, "table", BLOCKS, 1000);
+    cut(file.path(), 10);
+    assert_shortened(file.extend(1), file.path());
+    file.truncate(8).unwrap();
+    assert_eq!(file.extend(4).unwrap(), 8..12);
+    write(&file, 11, 7);
+    let file = reopened(&pool, file);
+    assert_eq!([7, 8, 11].map(|block| read(&file, block)), [1007, 0, 7]);
+}
+
+#[test]
+fn a_reader_whose_writer_has_truncated_the_file_is_told_to_refresh() {
+    let site = Site::new();
+    let pool = site.pool(16);
+    let written = numbered(&pool, "table", BLOCKS, 1000);
+    let main = Tablespace::new("main", site.path("main")).read_only(true);
+    let beside = Site::bare(16).tablespace(main).build().unwrap();
+    let file: PagedFile = beside.open_file("table", &create().create(false)).unwrap();
+    written.truncate(10).unwrap();
+    let error = file.read(200).unwrap_err();
+    assert!(matches!(error, Error::Shortened { read_only: true, .. }), "{error}");
+    assert!(error.to_string().contains("call `refresh`"), "{error}");
+    assert_eq!((file.refresh().unwrap(), read(&file, 9)), (10, 1009));
+}
