@@ -25,6 +25,7 @@
 //!              except the right to sync of the file being synced.
 //! Failure:     a refused change is the typed error that the same refusal by the system would be.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs;
@@ -97,6 +98,19 @@ impl Volume {
     /// [`Error::Open`].
     pub fn exists(&self, path: &Path) -> Result<bool, Error> {
         path.try_exists().map_err(|error| Error::Open { file: path.into(), source: error.into() })
+    }
+
+    /// The numbers of device and inode of what `path` leads to, links followed, as [`File::number`]; `None` if nothing is
+    /// there.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn number(&self, path: &Path) -> Result<Option<(u64, u64)>, Error> {
+        match std::fs::metadata(path) {
+            Ok(facts) => Ok(Some((facts.dev(), facts.ino()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::Open { file: path.into(), source: error.into() }),
+        }
     }
 
     /// The real path, absolute and with all links followed.

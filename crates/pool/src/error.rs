@@ -281,6 +281,21 @@ pub enum Error {
         /// It is open for reading, so that its writer may have made it shorter.
         read_only: bool,
     },
+    /// The file is open, and its name no longer leads to it: somebody has removed or replaced it.
+    #[error(
+        "{} is open, but {}; {}",
+        file.display(),
+        if *replaced { "its name leads to another file now" } else { "its name was removed" },
+        detached(*read_only)
+    )]
+    Detached {
+        /// The name.
+        file: Arc<Path>,
+        /// There is another file of that name.
+        replaced: bool,
+        /// It is open for reading, so that its writer may have replaced it.
+        read_only: bool,
+    },
     /// A segment has another size than it should.
     #[error(
         "{} has {len} bytes, but a segment of that place has {expected}; open the tablespace with the \
@@ -340,6 +355,7 @@ impl Error {
             | Error::PastEnd { .. }
             | Error::Gone { .. }
             | Error::Shortened { .. }
+            | Error::Detached { .. }
             | Error::SegmentSize { .. }
             | Error::PartialPage { .. } => ErrorKind::Data,
             Error::Failed { .. } => ErrorKind::Latched,
@@ -471,6 +487,14 @@ fn shortened(file: &Path, len: u64, expected: u64, read_only: bool) -> String {
         "{file} is corrupt: it has {len} bytes of {expected} or more, so another program has truncated it, or the \
          filesystem has lost its end; copy what is left, then restore it from the log or a backup"
     )
+}
+
+fn detached(read_only: bool) -> &'static str {
+    if read_only {
+        return "call `refresh` to follow the name, or close it";
+    }
+    "what the pool has would go with its last handle: open it by its new name if it has one, or copy it with `backup` \
+     if it is needed, and close it"
 }
 
 fn corrupt(expected: u32, found: u32, all_zeroes: bool) -> String {

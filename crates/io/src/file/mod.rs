@@ -323,6 +323,16 @@ impl File {
         Ok(facts.st_size.cast_unsigned())
     }
 
+    /// Whether a name leads to it: it goes with its last open otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the system cannot tell.
+    pub fn has_name(&self) -> Result<bool, Error> {
+        let facts = fstat(self.descriptor())
+            .map_err(|error| self.failure(Action::Query, 0..0, error.into()))?;
+        Ok(facts.st_nlink > 0)
+    }
+
     /// Sets the size, in bytes. New bytes read as zero and take no space yet.
     ///
     /// The new size survives a crash only after [`File::sync_all`].

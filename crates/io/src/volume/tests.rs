@@ -225,3 +225,23 @@ fn reads_and_writes_are_the_backends_and_not_told() {
     io.submit(Request::write(&file, 0, vec![lease])).wait().into_result().unwrap();
     assert!(witness.told().is_empty());
 }
+
+#[test]
+fn a_file_is_known_by_its_number_whatever_it_is_called_and_until_no_name_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| directory.path().join(name));
+    let volume = Volume::system();
+    let file = volume.open(&one, &OpenOptions::new().create(true)).unwrap();
+    assert_eq!(volume.number(&two).unwrap(), None);
+    std::fs::hard_link(&one, &two).unwrap();
+    assert_eq!([&one, &two].map(|path| volume.number(path).unwrap()), [Some(file.number()); 2]);
+    volume.remove(&one).unwrap();
+    assert!(file.has_name().unwrap());
+    volume.rename(&two, &one).unwrap();
+    assert_eq!(volume.number(&one).unwrap(), Some(file.number()));
+    volume.remove(&one).unwrap();
+    assert!(!file.has_name().unwrap());
+    let below_a_file = directory.path().join("three");
+    std::fs::write(&below_a_file, "").unwrap();
+    assert!(volume.number(&below_a_file.join("x")).is_err(), "not certain that nothing is there");
+}

@@ -115,6 +115,37 @@ fn files_are_files() {
     assert!(bucket.reader().unwrap().view().files().is_empty());
 }
 
+/// The pool knows files by their local copies.
+#[test]
+fn a_file_is_one_by_all_its_names_and_gives_its_local_space_back_when_it_is_dropped() {
+    let site = Site::new();
+    let Some(store) = store() else { return };
+    let (first, bucket) = mount(store, &site.path("main"), 64);
+    let pool = pool(&first, 16);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(20).unwrap();
+    (0..20).for_each(|block| write(&file, block, 100));
+    file.flush_file().unwrap();
+    let second = first.directory().join("linked");
+    std::fs::hard_link(file.path(), &second).unwrap();
+    assert_eq!(pool.open_file("linked", &FileOptions::new()).unwrap().id(), file.id());
+    std::fs::remove_file(&second).unwrap();
+
+    let local = std::fs::File::open(file.path()).unwrap();
+    file.drop_file().unwrap();
+    assert_eq!(local.metadata().unwrap().len(), 0);
+    let file = pool.open_file("one", &create()).unwrap();
+    file.extend(2).unwrap();
+    write(&file, 1, 300);
+    pool.close().unwrap();
+    assert!(first.failure().is_none());
+    let view = bucket.reader().unwrap().view();
+    assert_eq!(view.files().iter().map(|it| it.bytes).collect::<Vec<_>>(), [2 * PAGE as u64]);
+    let mut page = vec![0; PAGE];
+    view.read(view.file("one").unwrap(), 1, &mut page).unwrap();
+    assert_eq!(number_in(&page), 300);
+}
+
 /// Half of the pages that may be here are clean, the others dirty, whatever was written before.
 #[cfg(target_os = "linux")]
 #[test]

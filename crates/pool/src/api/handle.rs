@@ -462,11 +462,12 @@ impl PagedFile {
     }
 
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
-    /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well.
+    /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well. Its space is
+    /// free then, whoever has it open, unless it has another name.
     ///
     /// # Errors
     /// [`Error::Io`] with what the filesystem said: the file is gone from the pool anyway. [`Error::Failed`] when it is
-    /// not known whether the removal is durable.
+    /// not known whether the removal is durable. [`Error::Detached`] when its name leads to another file now: both stay.
     pub fn drop_file(&self) -> Result<(), Error> {
         self.file.drop_file(self.core())
     }

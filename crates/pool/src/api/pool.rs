@@ -56,11 +56,12 @@ impl BufferPool {
     }
 
     /// Opens the file `name`, a path relative to its tablespace's directory. A file that is open
-    /// already is the same file.
+    /// already is the same file, by whichever of its names (links, a name that it was given since).
     ///
     /// # Errors
     /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
-    /// [`Error::OpenOtherwise`] when it is open already with other options; [`Error::Failed`] when it is not known whether
+    /// [`Error::OpenOtherwise`] when it is open already with other options; [`Error::Detached`] when a file was opened by this
+    /// name that has lost it since; [`Error::Failed`] when it is not known whether
     /// its name is durable.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();

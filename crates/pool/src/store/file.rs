@@ -4,7 +4,6 @@
 //! or dropped, whether or not anyone has a handle: its pages may be dirty.
 
 use std::ops::Deref;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -34,8 +33,6 @@ pub(crate) struct FileCore {
     pub(super) cached: CachedFile,
     pub(crate) space: Arc<Space>,
     pub(crate) name: String,
-    /// The real path, links followed, when it was opened.
-    pub(super) place: PathBuf,
     pub(crate) checksum: Checksum,
     pub(crate) zero_pages: ZeroPages,
     pub(super) codec: Option<Arc<dyn PageCodec>>,

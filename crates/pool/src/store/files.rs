@@ -1,10 +1,12 @@
 //! The registry: which files are open, by number and by place.
 //!
-//! A file is known by its real path, links followed, so that no two spellings of a name (`a/b`,
-//! `a//b`, through a link, or through a tablespace inside another) give two caches of one file.
+//! A file is known by its device and inode, so that no two names of it (`a/b`, `a//b`, links of both kinds, a name that
+//! it was given since, or one through a tablespace inside another) give two caches of one file. The names by which it was
+//! opened are known as well: one that leads to another file now, or to none, is not opened beside it.
 //!
 //! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
 //!              [REG-1] a file on disk is open once in a pool
+//!              [REG-3] of one name one file is open
 //! Concurrency: looked up by threads that evict or write a page, under a lock of that file's own; changed by
 //!              opening, closing, dropping. `places` is also the right to open: a file is opened by one thread
 //!              at a time.
@@ -54,11 +56,36 @@ struct FileSlot {
     tablespace: AtomicU16,
 }
 
+/// Device and inode.
+type Inode = (u64, u64);
+
 /// Which file is where, and whether any more may be opened.
 #[derive(Debug, Default)]
 struct Places {
+    by_inode: HashMap<Inode, FileId>,
+    /// By name, with the real path of the directory.
     by_path: HashMap<PathBuf, FileId>,
+    /// What of the two maps is a file's.
+    of: HashMap<FileId, (Inode, Vec<PathBuf>)>,
     closed: bool,
+}
+
+impl Places {
+    /// The file, which is that of `inode`, was opened as `path`.
+    fn note(&mut self, id: FileId, inode: Inode, path: PathBuf) {
+        let (_, paths) = self.of.entry(id).or_insert((inode, Vec::new()));
+        self.by_inode.insert(inode, id);
+        if self.by_path.insert(path.clone(), id) != Some(id) {
+            paths.push(path);
+        }
+    }
+
+    fn forget(&mut self, id: FileId) {
+        if let Some((inode, paths)) = self.of.remove(&id) {
+            self.by_inode.remove(&inode);
+            paths.iter().for_each(|path| _ = self.by_path.remove(path));
+        }
+    }
 }
 
 impl Files {
@@ -127,35 +154,43 @@ impl Files {
         check_options(options)?;
         let path = space.directory.join(name);
         let mut places = loop {
-            let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             if places.closed {
                 return Err(Error::Closed);
             }
-            let place = space.volume.canonicalize(&path).ok();
-            // What is not there has none, but may be open: somebody has removed it since.
-            let there = place.clone().or_else(|| {
-                let above = space.volume.canonicalize(directory(&path)).ok()?;
-                Some(above.join(path.file_name()?))
-            });
-            let open = there.and_then(|there| self.get(*places.by_path.get(&there)?));
-            let Some(file) = open else {
+            let inode = space.volume.number(&path)?;
+            let place = place_of_name(space, &path);
+            let known = |id: Option<&FileId>| self.get(*id?);
+            let named = known(place.as_ref().and_then(|place| places.by_path.get(place)));
+            let found = known(inode.and_then(|inode| places.by_inode.get(&inode)));
+            let Some(file) = named.as_ref().or(found.as_ref()).map(Arc::clone) else {
                 break places;
             };
-            if matches!(file.check_open_now(), Some(Ok(()))) {
-                if place.is_none() {
-                    let what = "file of this name, which is no longer in its directory";
-                    return Err(Error::OpenOtherwise { file: Arc::clone(&file.path), what });
-                }
-                return same(file, space, checksum, options);
+            if !matches!(file.check_open_now(), Some(Ok(()))) {
+                // Somebody is closing or dropping it: wait for the end of that.
+                drop(places);
+                file.wait_resized();
+                continue;
             }
-            // Somebody is closing or dropping it: wait for the end of that.
-            drop(places);
-            file.wait_resized();
+            if found.is_none_or(|found| found.id != file.id) {
+                let (file, read_only) = (Arc::clone(&file.path), file.read_only); // [REG-3]
+                return Err(Error::Detached { file, replaced: inode.is_some(), read_only });
+            }
+            let file = same(file, space, checksum, options)?;
+            if let (Some(inode), Some(place)) = (inode, place) {
+                places.note(file.id, inode, place);
+            }
+            return Ok(file);
         };
-        let file = self.open_new(space, name, page_bytes, checksum, options)?;
+        let (file, place) = self.open_new(space, name, page_bytes, checksum, options)?;
+        let inode = file.segments.inode();
+        if places.by_inode.contains_key(&inode) {
+            // Its name was given to a file that is open, just now: look again ([REG-1]).
+            drop(places);
+            return self.open((number, space), name, page_bytes, checksum, options);
+        }
         let file = Arc::new(file);
-        let before = places.by_path.insert(file.place.clone(), file.id);
-        assert!(before.and_then(|id| self.get(id)).is_none(), "[REG-1] {path:?} is open twice");
+        places.note(file.id, inode, place);
         self.set(&file, number);
         Ok(file)
     }
@@ -167,7 +202,7 @@ impl Files {
         page_bytes: usize,
         checksum: Checksum,
         options: &FileOptions,
-    ) -> Result<FileCore, Error> {
+    ) -> Result<(FileCore, PathBuf), Error> {
         let path = space.directory.join(name);
         let open = OpenOptions::new().create(options.create).create_new(options.create_new);
         let segments = Segments::open(
@@ -190,7 +225,7 @@ impl Files {
         if sync_directory {
             space.latched(space.volume.sync_directory(directory(&path)).map_err(Error::Io))?;
         }
-        let place = space.volume.canonicalize(&path)?;
+        let place = place_of_name(space, &path).unwrap_or_else(|| path.clone());
         let path: Arc<Path> = path.into();
         let (len, page) = (segments.len()?, page_bytes as u64);
         if !len.is_multiple_of(page) && !options.ignore_partial_page {
@@ -202,7 +237,7 @@ impl Files {
         let id = FileId(self.next.fetch_add(1, Ordering::Relaxed));
         // The highest bit is for checkpoints, see `Pages`.
         assert!(id.0 < 1 << 31, "[REG-2] a pool opens fewer than 2^31 files in its life");
-        Ok(FileCore {
+        let file = FileCore {
             cached: CachedFile::new(
                 id,
                 path,
@@ -211,7 +246,6 @@ impl Files {
             ),
             space: Arc::clone(space),
             name: name.to_owned(),
-            place,
             checksum,
             zero_pages: options.zero_pages,
             codec: options.codec.clone(),
@@ -221,7 +255,18 @@ impl Files {
             // A file that was just made, or extended by somebody who then died, is not durable.
             changes: AtomicU64::new(1),
             changes_synced: AtomicU64::new(0),
-        })
+        };
+        Ok((file, place))
+    }
+
+    /// A file that is only read was opened again by its name, and may be another inode now.
+    pub(super) fn opened_again(&self, file: &FileCore) {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, paths)) = places.of.get(&file.id).cloned() {
+            places.forget(file.id);
+            let inode = file.segments.inode();
+            paths.into_iter().for_each(|path| places.note(file.id, inode, path));
+        }
     }
 
     /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens again what
@@ -234,9 +279,7 @@ impl Files {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let finished = finish();
         file.space.torn.forget(file.id);
-        if places.by_path.get(&file.place) == Some(&file.id) {
-            places.by_path.remove(&file.place);
-        }
+        places.forget(file.id);
         self.by_id.write().unwrap_or_else(PoisonError::into_inner).remove(&file.id);
         if let Some(slot) = self.slot(file.id) {
             *slot.file.write().unwrap_or_else(PoisonError::into_inner) = None;
@@ -250,6 +293,11 @@ fn place_of(id: FileId) -> (usize, usize) {
     let number = u64::from(id.get()) + 1;
     let part = number.ilog2();
     (part as usize, (number - (1 << part)) as usize)
+}
+
+/// The name, with the real path of its directory; `None` if that is not there.
+fn place_of_name(space: &Space, path: &Path) -> Option<PathBuf> {
+    Some(space.volume.canonicalize(directory(path)).ok()?.join(path.file_name()?))
 }
 
 /// An open file can be opened again only in the same way.

@@ -79,6 +79,7 @@ impl FileCore {
         }
         // Before its pages are thrown away.
         self.segments.check_reaches(u64::from(blocks))?;
+        self.segments.is_named(0)?;
         core.cache.cut(core, self, blocks);
         self.table.forget_images_from(blocks);
         self.cut_segments()
@@ -126,6 +127,7 @@ impl FileCore {
         let _right = self.right_to_resize()?;
         self.check_open()?;
         let blocks = self.segments.open_again()?.min(BLOCKS_MAX);
+        core.files.opened_again(self);
         core.cache.refresh(core, self, blocks);
         Ok(blocks as Block)
     }
@@ -135,6 +137,8 @@ impl FileCore {
         self.check_writable()?;
         let _right = self.right_to_resize()?;
         self.check_open()?;
+        // Before its pages are thrown away.
+        self.segments.is_named(0)?;
         core.cache.drop_pages(core, self);
         core.files.forget(self, || self.space.latched(self.segments.remove()))
     }

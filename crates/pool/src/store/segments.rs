@@ -17,6 +17,7 @@
 //!              [SEG-4] a file that is shorter than the pool has left it is never made longer: zeroes would stand where blocks
 //!              were lost, and nothing would show that they were
 //! Concurrency: any thread reads; one at a time resizes, which has the file's right to do that.
+//!              A segment that was removed loses its bytes at once, not when the last descriptor goes.
 //! Failure:     an extension that fails half-way is taken back as far as the filesystem lets it.
 
 use std::ops::Range;
@@ -134,6 +135,22 @@ impl Segments {
         Ok(())
     }
 
+    /// Whether the segment's name is there, and leads to it.
+    ///
+    /// # Errors
+    /// [`Error::Detached`] when it leads to another file.
+    pub(super) fn is_named(&self, segment: usize) -> Result<bool, Error> {
+        match (self.volume.number(&self.path(segment))?, self.get(segment)) {
+            (None, _) => Ok(false),
+            (Some(number), Some(file)) if number != file.number() => Err(self.detached(true)),
+            _ => Ok(true),
+        }
+    }
+
+    fn detached(&self, replaced: bool) -> Error {
+        Error::Detached { file: self.base.as_path().into(), replaced, read_only: self.read_only }
+    }
+
     /// Removes the segments from `first` on: those of the list, and what is on disk beyond it from an
     /// earlier failure.
     fn remove_from(&self, first: usize) -> Result<(), Error> {
@@ -142,16 +159,20 @@ impl Segments {
         while self.pages != u64::MAX && self.is_there(end)? {
             end += 1;
         }
+        let mut removed = Vec::new();
         // From the end, so that a failure leaves no hole before a segment that is still there.
         for segment in (first..end).rev() {
+            // Another's file is left alone.
+            self.is_named(segment)?;
             if segment == 0 && end > 1 {
                 // For good: a power cut that brought one of them back without the first would leave a name that cannot be opened.
                 self.volume.sync_directory(directory(&self.base))?;
             }
             match self.volume.remove(&self.path(segment)) {
                 Err(error) if error.os_error() == Some(NOT_THERE) => {}
-                removed => removed?,
+                done => done?,
             }
+            removed.extend(self.get(segment));
             let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
             // The first one stays open for those who still read it.
             if segment > 0 {
@@ -162,6 +183,7 @@ impl Segments {
         if end > first || self.check_cut().is_err() {
             self.volume.sync_directory(directory(&self.base))?;
         }
+        removed.iter().for_each(give_up);
         Ok(())
     }
 
@@ -172,6 +194,11 @@ impl Segments {
     fn files(&self) -> std::sync::RwLockReadGuard<'_, Vec<File>> {
         // Each change is one push or truncation, so a poisoned list is still whole.
         self.files.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Device and inode of the first segment.
+    pub(super) fn inode(&self) -> (u64, u64) {
+        self.files().first().expect("a file has a first segment").number()
     }
 
     pub(super) fn page_bytes(&self) -> u64 {
@@ -218,6 +245,10 @@ impl Segments {
     /// cut off is cut off.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         self.check_reaches(from)?;
+        // Else its next segments would become another file's.
+        if self.end_of(to).0 >= self.files().len() && !self.is_named(0)? {
+            return Err(self.detached(false));
+        }
         if self.len()? != from * self.page_bytes {
             // A partial page that was left beyond the end must not come back.
             self.truncate(from)?;
@@ -348,6 +379,15 @@ impl Segments {
     /// Removes all segments from their directory.
     pub(super) fn remove(&self) -> Result<(), Error> {
         self.remove_from(0)
+    }
+}
+
+/// Gives back the space of a file that was removed, durably: who has it open, for however long, keeps an empty one. A file
+/// that has another name stays as it is.
+fn give_up(file: &File) {
+    match file.has_name().and_then(|named| if named { Ok(()) } else { file.set_len(0) }) {
+        Ok(()) => {}
+        Err(error) => tracing::debug!(%error, "a removed file keeps its space until it is closed"),
     }
 }
 

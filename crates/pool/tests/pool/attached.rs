@@ -156,6 +156,7 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     assert_eq!(file.refresh().unwrap(), 3);
     assert!(matches!(file.read(3), Err(Error::PastEnd { blocks: 3, .. })));
     // Another file of the same name.
+    assert_eq!(read(&file, 2), 92);
     written.drop_file().unwrap();
     assert!(matches!(file.refresh(), Err(Error::Io(_))));
     assert_eq!((file.blocks(), read(&file, 2)), (3, 92), "as it was");

@@ -30,6 +30,7 @@ mod latches;
 mod log;
 mod memory;
 mod model;
+mod names;
 mod optimistic;
 mod pages;
 mod place;

@@ -238,7 +238,7 @@ fn a_file_removed_behind_the_pools_back_is_not_made_anew_beside_the_open_one() {
     std::fs::remove_file(file.path()).unwrap();
     for options in [FileOptions::new(), create(), FileOptions::new().create_new(true)] {
         let error = pool.open_file("table", &options).unwrap_err();
-        assert!(matches!(error, Error::OpenOtherwise { .. }), "{error}");
+        assert!(matches!(error, Error::Detached { replaced: false, .. }), "[REG-3] {error}");
     }
     assert!(!file.path().exists());
     assert_eq!(read(&file, 0), 3);
