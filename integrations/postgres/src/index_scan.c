@@ -107,7 +107,7 @@ is_at_row(IndexScanDesc desc)
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 
 	return (unsigned) pos->itemIndex < MaxTIDsPerBTreePage &&
-		ItemPointerEquals(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid);
+		memcmp(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid, sizeof(ItemPointerData)) == 0;
 }
 
 /* Which noted scan this is, if any. */
@@ -487,9 +487,14 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 struct fbl_counts
 fb_scan_counts(FbScan *scan)
 {
-	struct fbl_counts counts = fbl_hints_counts(scan->hints);
-	struct fbl_counts leaves = fbl_hints_counts(scan->ahead != NULL ? scan->ahead->leaves : NULL);
+	struct fbl_counts counts = {0};
+	struct fbl_counts leaves;
 
+	if (scan->hints != NULL)
+		counts = fbl_hints_counts(scan->hints);
+	if (scan->ahead == NULL || scan->ahead->leaves == NULL)
+		return counts;
+	leaves = fbl_hints_counts(scan->ahead->leaves);
 	counts.asked += leaves.asked;
 	counts.useful += leaves.useful;
 	counts.resident += leaves.resident;
