@@ -9,7 +9,7 @@
  *	leaf.c		the rows of a b-tree scan that are to come
  *	look.c		looks at an index's pages that do not count as the query's
  *	nested_loop.c	the outer rows of a nested loop, as what its inner scan will descend for
- *	nodes.c		functions in the place of what carries out a node
+ *	nodes.c		replacing the function that executes a node of a plan
  *	outer_safe.c	whether rows of a plan may be computed before they are asked for
  *	probe.c		where an index scan with other key values would go
  *	privileges.c	who may see what is known of a relation
@@ -145,7 +145,7 @@ typedef struct FbScan
 	uint64		rows_before;	/* when it was begun last */
 } FbScan;
 
-/* What carries out a kind of node. */
+/* The function that executes a kind of node. */
 typedef struct FbMethod
 {
 	ExecProcNodeMtd own;		/* the server's; NULL until it is seen */

@@ -1,14 +1,14 @@
 /*
- * Our own looks at pages of an index, which are not to show as the query's.
+ * Looks at pages by look-ahead, which must not count as the query's.
  *
- * Pages of the index that are ahead of a scan are looked at in shared buffers. The query alone would not have: what
- * EXPLAIN (BUFFERS) and pg_statio count of it is taken back. A page that had to be read is a hit for the scan later,
- * which alone would have read it: the scan owes a read, and its next hit is counted as that. So a scan that takes all its
- * rows shows the hits and reads that it has without us.
+ * Look-ahead looks at pages of an index, in shared buffers, before the scan reaches them. The query alone would not, so
+ * what EXPLAIN (BUFFERS) and pg_statio counted is taken back. A page that had to be read is a hit for the scan later, and
+ * the scan alone would have read it: the scan owes a read, and its next hit is counted as that read. So a scan that takes
+ * all its rows shows the hits and reads that it has without the extension.
  *
- * Times stay where they were spent, and pg_stat_io, which is of processes and not of queries, has what was done.
+ * Times stay where they were spent. pg_stat_io, which is about processes and not queries, shows all that was done.
  *
- * Failure: after an error in a look, what was counted of it stays.
+ * Failure: what was counted until an error in a look stays counted.
  */
 #include "forebay.h"
 

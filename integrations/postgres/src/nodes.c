@@ -1,10 +1,9 @@
 /*
- * In the place of what carries out a node of a plan.
+ * Replacing the function that executes a node of a plan.
  *
- * Other extensions put themselves there too: some in ExecProcNodeReal, which the server goes through where it measures
- * a node, some in ExecProcNode, before the server's first call or after it. A function of ours takes the place of one
- * function only, wherever that stands, and gives it back only where ours still stands. So one that another extension has
- * put around either stays.
+ * Other extensions replace it too: some in ExecProcNodeReal, which the server calls where it measures a node, some in
+ * ExecProcNode, before the server's first call or after it. Here one function is replaced by another, in whichever of both
+ * it stands, and replaced back only where it still stands. So what another extension has installed around either stays.
  *
  * Failure: none.
  */
@@ -25,7 +24,7 @@ is_in_server(ExecProcNodeMtd function)
 		program.dli_fbase == here.dli_fbase;
 }
 
-/* Whether what carries out a node is the server's own, of which there is one for a kind of node. */
+/* Whether the server's own function executes a node. There is one for each kind of node. */
 bool
 fb_method_is_own(FbMethod *method, PlanState *node)
 {
@@ -41,14 +40,14 @@ fb_method_is_own(FbMethod *method, PlanState *node)
 	return real == method->own;
 }
 
-/* Has a node carried out by `to` where it was by `from`; false if it was not, as another extension has come after it. */
+/* Has `to` execute a node instead of `from`; false, and nothing changes, if another extension has replaced `from`. */
 bool
 fb_replace_method(PlanState *node, ExecProcNodeMtd from, ExecProcNodeMtd to)
 {
 	if (node->ExecProcNodeReal != from)
 		return false;
 	node->ExecProcNodeReal = to;
-	/* Else it is a function of the server's that goes through the other, or another extension's. */
+	/* Else it is a function of the server that calls ExecProcNodeReal, or another extension's. */
 	if (node->ExecProcNode == from)
 		node->ExecProcNode = to;
 	return true;

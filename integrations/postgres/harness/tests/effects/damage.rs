@@ -1,4 +1,4 @@
-//! A damaged page of an index that the query does not come to.
+//! Damage to an index behind the last row that a query takes.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt as _;

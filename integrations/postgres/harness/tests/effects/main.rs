@@ -218,7 +218,7 @@ fn counters(case: &Case) -> Result<(), String> {
     for (query, lost_max) in [
         (JOIN, 10),
         ("select o.id, i.id from orders o join items i on i.id = o.item order by o.id", 10),
-        // A leaf that was read ahead is evicted before the scan comes to it.
+        // A leaf that was read ahead is evicted before the scan reaches it.
         ("select note from items where id > 12000 order by id desc", 50),
         (
             "select id from items where id = any (array(select hashint4(g) & 16383 from generate_series(1, 500) g))",

@@ -1,8 +1,8 @@
 /*
  * An extension that counts the calls of a query's nodes, in one of the two ways in which extensions do.
  *
- * wrapper.way: 0, it does nothing; 1, in the place of what carries out a node, as the server's documentation has it;
- * 2, in the place of the node's first call.
+ * wrapper.way: 0, it does nothing; 1, by ExecSetExecProcNode;
+ * 2, in ExecProcNode, permanently.
  */
 #include "postgres.h"
 
