@@ -1,17 +1,19 @@
 //! A bare client of the store: what it does with requests of one size, so many in flight.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use bytes::Bytes;
 use fastrand::Rng;
+use forebay_object::in_short;
 use forebay_object::object_store::path::Path;
-use forebay_object::object_store::{ObjectStore, ObjectStoreExt};
+use forebay_object::object_store::{Error, ObjectStore, ObjectStoreExt};
 use futures_util::future::try_join_all;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
+use super::again;
 use crate::interrupt;
 use crate::statistics::median;
 
@@ -26,6 +28,7 @@ pub(super) struct Bare {
     pub(super) runtime: Arc<Runtime>,
     prefix: Path,
     body: Bytes,
+    repeats: Arc<AtomicU64>,
 }
 
 /// What a cell came to.
@@ -47,7 +50,7 @@ impl Bare {
     ) -> anyhow::Result<Bare> {
         let mut body = vec![0; OBJECT_BYTES as usize];
         Rng::with_seed(seed).fill(&mut body);
-        let bare = Bare { store, runtime, prefix, body: body.into() };
+        let bare = Bare { store, runtime, prefix, body: body.into(), repeats: Arc::default() };
         bare.put("read", OBJECTS, 4)?;
         Ok(bare)
     }
@@ -58,6 +61,7 @@ impl Bare {
         let workers = u64::from(in_flight).min(count);
         let waits = self.workers(workers, |worker| {
             let (store, body) = (Arc::clone(&self.store), self.body.clone());
+            let repeats = self.counted();
             let paths: Vec<Path> =
                 (worker..count).step_by(workers as usize).map(|at| self.path(name, at)).collect();
             async move {
@@ -65,7 +69,8 @@ impl Bare {
                 for path in paths {
                     interrupt::check()?;
                     let begun = Instant::now();
-                    store.put(&path, body.clone().into()).await.context("cannot put an object")?;
+                    let put = || store.put(&path, body.clone().into());
+                    again(&repeats, put).await.map_err(|it| failed("put an object", &it))?;
                     waits.push(begun.elapsed());
                 }
                 Ok(waits)
@@ -84,7 +89,7 @@ impl Bare {
     ) -> anyhow::Result<Rates> {
         let begun = Instant::now();
         let waits = self.workers(u64::from(in_flight), |worker| {
-            let store = Arc::clone(&self.store);
+            let (store, repeats) = (Arc::clone(&self.store), self.counted());
             let paths: Vec<Path> = (0..OBJECTS).map(|at| self.path("read", at)).collect();
             let mut rng = Rng::with_seed(seed ^ worker << 32);
             async move {
@@ -95,9 +100,14 @@ impl Bare {
                     let start = rng.u64(0..=(OBJECT_BYTES - size) / size) * size;
                     let path = &paths[rng.usize(..paths.len())];
                     let begun = Instant::now();
-                    let range = start..start + size;
-                    let bytes = store.get_range(path, range).await.context("cannot read")?;
-                    anyhow::ensure!(bytes.len() as u64 == size, "an answer was cut short");
+                    let get = async || match store.get_range(path, start..start + size).await {
+                        Ok(bytes) if bytes.len() as u64 != size => Err(Error::Generic {
+                            store: "forebay-lab",
+                            source: "an answer was cut short".into(),
+                        }),
+                        done => done.map(drop),
+                    };
+                    again(&repeats, get).await.map_err(|it| failed("read", &it))?;
                     waits.push(begun.elapsed());
                 }
                 Ok(waits)
@@ -116,9 +126,23 @@ impl Bare {
         Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
     }
 
+    /// How often requests were made again.
+    pub(super) fn repeats(&self) -> u64 {
+        self.repeats.load(Ordering::Relaxed)
+    }
+
+    fn counted(&self) -> impl Fn() + use<> {
+        let repeats = Arc::clone(&self.repeats);
+        move || _ = repeats.fetch_add(1, Ordering::Relaxed)
+    }
+
     fn path(&self, name: &str, at: u64) -> Path {
         self.prefix.clone().join(format!("{name}-{at}"))
     }
+}
+
+fn failed(what: &str, error: &Error) -> anyhow::Error {
+    anyhow::anyhow!("cannot {what}: {}", in_short(error))
 }
 
 fn rates(mut waits: Vec<Duration>, size: u64, elapsed: Duration) -> Rates {

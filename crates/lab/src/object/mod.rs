@@ -1,26 +1,26 @@
 //! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it comes to.
 //!
 //! `bare` measures a client without anything of ours, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
-//! store slower on request; `told` shows what came of it. There is no working file and no disk, so it is no
+//! store slower on request; `gate` and `removing` end a run without leaving objects; `told` shows what came of it. There is no working file and no disk, so it is no
 //! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
 
 mod bare;
+mod gate;
+mod removing;
 mod slowed;
 mod space;
 mod told;
 
-use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use anyhow::Context;
 use fastrand::Rng;
 use forebay_object::object_store::path::Path;
 use forebay_object::object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
-use forebay_object::{Error, in_short, open};
-use futures_util::TryStreamExt;
+use forebay_object::{Error, in_short, is_transient, open};
 use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 use crate::bad_input;
 use crate::cli::{ObjectArgs, ObjectPart, repeated};
@@ -32,6 +32,7 @@ use crate::progress::Progress;
 use crate::report::Record;
 use crate::run;
 use bare::{Bare, OBJECT_BYTES, Rates};
+use gate::Gate;
 use slowed::Slowed;
 use space::{Done, PAGE, Reading, Space};
 
@@ -39,8 +40,8 @@ pub use slowed::Latency;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-object/1";
-/// How the names of runs' own prefixes begin.
-const PREFIX: &str = "forebay-lab-";
+/// How often a request is made that fails in a way that may pass.
+const ATTEMPTS: u32 = 6;
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
 /// How long it is looked for what others have left; without an answer that is not told.
@@ -112,17 +113,6 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     let site = Site::reach(args)?;
-    let cleanup = {
-        let (url, prefix) = (args.url.clone(), site.prefix.clone());
-        Cleanup::new(move || {
-            if let Err(error) = remove(&url, &prefix) {
-                let why = in_words(&error);
-                interrupt::left(&format!(
-                    "what is below {prefix} could not be removed: {why}; later: forebay lab object --url {url} --clean"
-                ));
-            }
-        })
-    };
     let findings = Findings {
         schema: SCHEMA,
         forebay: env!("FOREBAY_VERSION"),
@@ -140,8 +130,8 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     };
     let mut measuring = Measuring { args, site, findings };
     let measured = measuring.all();
-    let mut findings = measuring.findings;
-    drop(cleanup);
+    let Measuring { site, mut findings, .. } = measuring;
+    drop(site);
     measured?;
     findings.seconds = clock.elapsed().as_secs_f64();
     for cell in &findings.cells {
@@ -160,6 +150,8 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
 
 /// The store and where in it this run is.
 struct Site {
+    /// Removes what was put, before the runtime goes that finishes PUTs.
+    _cleanup: Cleanup,
     store: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
     prefix: Path,
@@ -170,36 +162,46 @@ impl Site {
     fn reach(args: &ObjectArgs) -> anyhow::Result<Site> {
         let (store, base) = store_at(&args.url)?;
         let base = Path::from(base);
-        let prefix = base.clone().join(format!("{PREFIX}{:x}-{}", args.seed, std::process::id()));
+        let name = format!("{}{:x}-{}", removing::PREFIX, args.seed, std::process::id());
+        let prefix = base.clone().join(name);
         let runtime = Builder::new_multi_thread().worker_threads(THREADS).enable_all().build()?;
-        let path = prefix.clone().join("reach");
-        let tried = runtime.block_on(async {
-            let put_and_delete = async {
-                store.put(&path, "x".into()).await?;
-                store.delete(&path).await
-            };
-            tokio::time::timeout(REACH, put_and_delete).await
-        });
-        match tried {
-            Ok(Ok(())) => {}
-            Err(_) => bad_input!("{}: no answer within {REACH:?}; is the server there?", args.url),
-            Ok(Err(error)) => bad_input!("{}: {}", args.url, refused(&error)),
-        }
-        let listed = async { tokio::time::timeout(LOOK, left_below(&*store, &base)).await };
-        let left = runtime.block_on(listed).ok().and_then(Result::ok).unwrap_or_default();
+        let gate = Arc::new(Gate::new(store, runtime.handle().clone()));
+        let cleanup = {
+            let (gate, url, prefix) = (Arc::clone(&gate), args.url.clone(), prefix.clone());
+            Cleanup::new(move || removing::end(&gate, &url, &prefix))
+        };
+        let store: Arc<dyn ObjectStore> = match (args.latency, args.bandwidth) {
+            (None, None) => Arc::clone(&gate) as _,
+            (latency, bandwidth) => {
+                Arc::new(Slowed::new(Arc::clone(&gate) as _, latency, bandwidth, args.seed))
+            }
+        };
+        let site = Site { _cleanup: cleanup, store, runtime: Arc::new(runtime), prefix };
+        site.try_out(&args.url, &*gate)?;
+        let listed = async { timeout(LOOK, removing::left_below(&*gate, &base)).await };
+        let left = site.runtime.block_on(listed).ok().and_then(Result::ok).unwrap_or_default();
         // Our own directory is there already.
-        let left = left.iter().filter(|it| **it != prefix).count();
+        let left = left.iter().filter(|it| **it != site.prefix).count();
         if left > 0 {
             let url = &args.url;
             tell(&format!(
                 "{url} has objects of {left} other runs; unless these are running, forebay lab object --url {url} --clean removes them"
             ));
         }
-        let store = match (args.latency, args.bandwidth) {
-            (None, None) => store,
-            (latency, bandwidth) => Arc::new(Slowed::new(store, latency, bandwidth, args.seed)),
+        Ok(site)
+    }
+
+    fn try_out(&self, url: &str, store: &dyn ObjectStore) -> anyhow::Result<()> {
+        let path = self.prefix.clone().join("reach");
+        let put_and_delete = async {
+            again(|| {}, || store.put(&path, "x".into())).await?;
+            again(|| {}, || store.delete(&path)).await
         };
-        Ok(Site { store, runtime: Arc::new(runtime), prefix })
+        match self.runtime.block_on(async { timeout(REACH, put_and_delete).await }) {
+            Ok(Ok(())) => Ok(()),
+            Err(_) => bad_input!("{url}: no answer within {REACH:?}; is the server there?"),
+            Ok(Err(error)) => bad_input!("{url}: {}", refused(&error)),
+        }
     }
 }
 
@@ -215,82 +217,44 @@ fn store_at(url: &str) -> anyhow::Result<(Arc<dyn ObjectStore>, String)> {
 fn refused(error: &StoreError) -> String {
     let hint = match error {
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
-            "the credentials are not accepted; see --help for the variables that have them"
+            "credentials are missing or not accepted; see --help for the variables that have them"
         }
-        StoreError::NotFound { .. } => "there is no such bucket, or it is another server's",
-        StoreError::Generic { .. } => "it cannot be reached, or has no credentials to go by",
+        StoreError::NotFound { .. } => "it does not know the bucket or the key",
+        StoreError::Generic { .. } if is_transient(error) => "it does not answer as a store does",
+        StoreError::Generic { .. } => "it cannot be reached, or refuses the request",
         _ => "it does not take objects",
     };
     format!("{hint}: {}", in_short(error))
-}
-
-fn in_words(error: &anyhow::Error) -> String {
-    error.downcast_ref().map_or_else(|| format!("{error:#}"), in_short)
-}
-
-/// The prefixes that other runs have made below `base`.
-async fn left_below(store: &dyn ObjectStore, base: &Path) -> Result<Vec<Path>, StoreError> {
-    let found = store.list_with_delimiter(Some(base)).await?;
-    let is_ours = |it: &Path| it.filename().is_some_and(is_of_run);
-    Ok(found.common_prefixes.into_iter().filter(is_ours).collect())
-}
-
-/// Whether a run's own prefix has this name, as [`Site::reach`] makes it.
-fn is_of_run(name: &str) -> bool {
-    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
-    parts.is_some_and(|(seed, process)| {
-        u64::from_str_radix(seed, 16).is_ok_and(|it| format!("{it:x}") == seed)
-            && process.parse().is_ok_and(|it: u32| it.to_string() == process)
-    })
 }
 
 /// Removes what runs that were killed have left.
 fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
     let (store, base) = store_at(&args.url)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let base = Path::from(base);
-    let left = match runtime.block_on(left_below(&*store, &base)) {
-        Ok(left) => left,
+    match runtime.block_on(removing::left_below(&*store, &Path::from(base))) {
+        Ok(left) => removing::remove_left(&args.url, &left),
         Err(error) => bad_input!("{}: {}", args.url, refused(&error)),
-    };
-    for prefix in &left {
-        interrupt::check()?;
-        remove(&args.url, prefix)?;
-        tell(&format!("{prefix} is removed"));
     }
-    tell(&format!("what {} runs had left is removed", left.len()));
-    Ok(())
 }
 
-/// Removes all below `prefix`, by a client of its own: it may be another thread's turn to wait for the first one.
-fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
-    let (store, _) = store_at(url)?;
-    Builder::new_current_thread().enable_all().build()?.block_on(async {
-        let found: Vec<_> = store.list(Some(prefix)).try_collect().await?;
-        let paths = futures_util::stream::iter(found.into_iter().map(|it| Ok(it.location)));
-        store.delete_stream(Box::pin(paths)).try_for_each(|_| async { Ok(()) }).await
-    })?;
-    // Of a store of files the directories stay, and what a killed run had not finished.
-    let directory = std::path::Path::new("/").join(prefix.as_ref());
-    if url.starts_with("file://") && directory.is_dir() {
-        remove_emptied(&directory).context("cannot remove the directory")?;
-    }
-    Ok(())
-}
-
-/// Removes `directory` and those below, with files that the store had begun and nobody can list; any other file keeps it.
-fn remove_emptied(directory: &std::path::Path) -> std::io::Result<()> {
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let number = name.to_str().and_then(|it| it.rsplit_once('#')).map(|(_, number)| number);
-        if entry.file_type()?.is_dir() {
-            remove_emptied(&entry.path())?;
-        } else if number.is_some_and(|it| it.parse::<u64>().is_ok()) {
-            fs::remove_file(entry.path())?;
+/// Makes a request again that fails in a way that may pass, a few times; `repeats` is called before each. What is measured is
+/// a store, and not its best hour.
+async fn again<T, R>(repeats: impl Fn(), request: impl Fn() -> R) -> Result<T, StoreError>
+where
+    R: Future<Output = Result<T, StoreError>>,
+{
+    let mut pause = Duration::from_millis(50);
+    for _ in 1..ATTEMPTS {
+        match request().await {
+            Err(error) if is_transient(&error) => {
+                repeats();
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+            done => return done,
         }
     }
-    fs::remove_dir(directory)
+    request().await
 }
 
 struct Measuring<'a> {
@@ -301,7 +265,7 @@ struct Measuring<'a> {
 
 impl Measuring<'_> {
     fn all(&mut self) -> anyhow::Result<()> {
-        let Site { store, runtime, prefix } = &self.site;
+        let Site { store, runtime, prefix, .. } = &self.site;
         let bare =
             Bare::new(Arc::clone(store), Arc::clone(runtime), prefix.clone(), self.args.seed)?;
         if self.args.parts.contains(&ObjectPart::Requests) {
@@ -309,6 +273,11 @@ impl Measuring<'_> {
         }
         if self.args.parts.iter().any(|part| *part != ObjectPart::Requests) {
             self.parts(&bare)?;
+        }
+        let repeats = bare.repeats();
+        if repeats > 0 {
+            let remark = format!("{repeats} requests of the bare client failed and were repeated");
+            self.findings.remarks.push(remark);
         }
         Ok(())
     }

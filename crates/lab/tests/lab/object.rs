@@ -6,8 +6,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::command::{
-    assert_ends_with, assert_refused, entries, interrupt, output, scratch, started, wait_until,
+    assert_ends_with, assert_refused, entries, forebay, interrupt, output, scratch, spawned,
+    started, wait_until,
 };
+use scripted::{Fate, Server, refused};
+
+#[path = "../../../object/tests/server/scripted.rs"]
+#[allow(dead_code, reason = "the tests of tablespaces use all of it")]
+mod scripted;
 
 #[test]
 fn a_store_in_memory_is_measured_with_a_tablespace_on_it() {
@@ -119,11 +125,98 @@ fn what_an_interrupted_run_cannot_remove_is_told() {
     assert!(told.contains("interrupted") && !told.contains("nothing is left"), "{told}");
 }
 
+/// PUTs that the server carries out after the client has gone, as it may when it has read all of them.
+#[test]
+fn a_second_interrupt_leaves_no_object_or_names_it() {
+    let scratch = scratch();
+    let server = Server::start();
+    server.script(|request| match request.method.as_str() {
+        "PUT" if !request.key.ends_with("reach") => Fate::DoneAfter(Duration::from_millis(500)),
+        _ => Fate::Done,
+    });
+    let args = ["lab", "object", "--url", "s3://bucket/a", "--parts", "requests", "--seed", "1"];
+    let child = spawned(forebay(scratch.path(), &args).envs(server.variables()));
+    wait_until("PUTs", || server.under_way() >= 2);
+    interrupt(&child);
+    std::thread::sleep(Duration::from_millis(50)); // two at once would be one
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    let left = server.keys_when_settled();
+    assert!(left.iter().all(|it| told.contains(it.as_str())), "{left:?}: {told}");
+    assert!(left.is_empty(), "in time: {left:?}: {told}");
+}
+
+#[test]
+fn objects_that_an_interrupted_run_may_not_delete_are_named() {
+    let scratch = scratch();
+    let server = Server::start();
+    server.script(|request| match request.method.as_str() {
+        "DELETE" if !request.key.ends_with("reach") => refused(403, "AccessDenied"),
+        _ => Fate::Done,
+    });
+    let args = ["lab", "object", "--url", "s3://bucket/a", "--parts", "requests", "--time", "60s"];
+    let child = spawned(forebay(scratch.path(), &args).envs(server.variables()));
+    wait_until("an object", || server.keys_when_settled().len() >= 4);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    let left = server.keys_when_settled();
+    assert!(left.len() >= 4 && left.iter().all(|it| told.contains(it.as_str())), "{told}");
+    assert!(told.contains("AccessDenied") && told.contains("--clean"), "{told}");
+    assert!(!told.contains("nothing is left"), "{told}");
+}
+
+#[test]
+fn a_request_that_fails_now_and_then_ends_no_run_and_is_told() {
+    let scratch = scratch();
+    let server = Server::start();
+    let mut requests = 0;
+    server.script(move |_| {
+        requests += 1;
+        match requests % 10 {
+            1 => refused(503, "SlowDown"),
+            6 => Fate::DoneUnanswered,
+            _ => Fate::Done,
+        }
+    });
+    let words = "lab object --url s3://bucket/a --parts requests --rounds 1 --time 10ms --in-flight 4 --sizes 8KiB";
+    let args: Vec<&str> = words.split_whitespace().collect();
+    let output = forebay(scratch.path(), &args).envs(server.variables()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(told.contains("failed and were repeated"), "{told}");
+    assert_eq!(server.keys_when_settled(), [""; 0]);
+}
+
+#[test]
+fn what_a_server_says_of_a_run_that_cannot_be_is_told() {
+    let scratch = scratch();
+    let server = Server::start();
+    for (status, code, hint) in [
+        (404, "InvalidAccessKeyId", "does not know the bucket or the key"),
+        (404, "NoSuchBucket", "does not know the bucket or the key"),
+        (403, "AccessDenied", "--help for the variables"),
+        (400, "ExpiredToken", "refuses the request"),
+    ] {
+        server.script(move |_| refused(status, code));
+        let args = ["lab", "object", "--url", "s3://bucket/a"];
+        let output = forebay(scratch.path(), &args).envs(server.variables()).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(hint) && told.contains(&format!("{code}: As the")), "{told}");
+        assert!(!told.contains("removed"), "nothing was put: {told}");
+    }
+}
+
 #[test]
 fn what_cannot_be_measured_is_told_with_exit_code_2() {
     let scratch = scratch();
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 11] = [
         (&["--url", "bucket"], "s3://bucket/prefix"),
+        (&["--url", "s3://bucket/a?x=1"], "ends with its path"),
         (&["--url", "ftp://server/a"], "s3://bucket/prefix"),
         (&["--url", "http://127.0.0.1:1/a"], "cannot be reached"),
         (&["--url", "file:///proc/a"], "/proc/a"),

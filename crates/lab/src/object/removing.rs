@@ -1,0 +1,166 @@
+//! What runs leave: found, removed, and named where that fails.
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use forebay_object::object_store::path::Path;
+use forebay_object::object_store::{Error as StoreError, ObjectStore, ObjectStoreExt};
+use forebay_object::{in_short, is_transient};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::runtime::Builder;
+use tokio::time::{sleep, timeout};
+
+use super::gate::Gate;
+use super::{again, store_at};
+use crate::interrupt;
+use crate::output::tell;
+
+/// How the names of runs' own prefixes begin.
+pub(super) const PREFIX: &str = "forebay-lab-";
+/// How long PUTs under way are waited for before objects are removed: one of 8 MiB takes seconds where the link is slow.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// After how long it is said that they are waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// How long one request may take.
+const REQUEST: Duration = Duration::from_secs(15);
+/// How often the objects are listed and deleted, as long as there are some.
+const ROUNDS: u32 = 5;
+const DELETES_IN_FLIGHT: usize = 16;
+/// Names in a message.
+const NAMED_MAX: usize = 20;
+
+/// Objects that could not be removed, as far as they are known.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {why}", named(paths))]
+pub(super) struct Left {
+    paths: Vec<Path>,
+    why: String,
+}
+
+fn named(paths: &[Path]) -> String {
+    let names: Vec<&str> = paths.iter().take(NAMED_MAX).map(AsRef::as_ref).collect();
+    match paths.len().saturating_sub(NAMED_MAX) {
+        _ if paths.is_empty() => "what is there could not be listed".to_owned(),
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
+/// Ends a run's PUTs and removes all that it has put below `prefix`; tells what may remain.
+pub(super) fn end(gate: &Gate, url: &str, prefix: &Path) {
+    let later = format!("later: forebay lab object --url {url} --clean");
+    let mut unsure = gate.shut(SILENCE);
+    if !unsure.is_empty() {
+        tell(&format!("{} PUTs are under way and are waited for", unsure.len()));
+        unsure = gate.shut(PATIENCE);
+    }
+    if !gate.has_put() {
+        return;
+    }
+    if let Err(error) = remove(url, prefix) {
+        interrupt::left(&format!(
+            "what is below {prefix} could not be removed: {error:#}; {later}"
+        ));
+    }
+    if !unsure.is_empty() {
+        interrupt::left(&format!(
+            "{} PUTs had no answer within {PATIENCE:?}, and their objects may still appear: {}; {later}",
+            unsure.len(),
+            named(&unsure)
+        ));
+    }
+}
+
+/// The prefixes that other runs have made below `base`.
+pub(super) async fn left_below(
+    store: &dyn ObjectStore,
+    base: &Path,
+) -> Result<Vec<Path>, StoreError> {
+    let found = again(|| {}, || store.list_with_delimiter(Some(base))).await?;
+    let is_ours = |it: &Path| it.filename().is_some_and(is_of_run);
+    Ok(found.common_prefixes.into_iter().filter(is_ours).collect())
+}
+
+/// Whether a run's own prefix has this name, as [`Site`](super::Site) makes it.
+fn is_of_run(name: &str) -> bool {
+    let parts = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
+    parts.is_some_and(|(seed, process)| {
+        u64::from_str_radix(seed, 16).is_ok_and(|it| format!("{it:x}") == seed)
+            && process.parse().is_ok_and(|it: u32| it.to_string() == process)
+    })
+}
+
+/// Removes what runs that were killed have left below `base`.
+pub(super) fn remove_left(url: &str, left: &[Path]) -> anyhow::Result<()> {
+    for prefix in left {
+        interrupt::check()?;
+        remove(url, prefix)?;
+        tell(&format!("{prefix} is removed"));
+    }
+    tell(&format!("what {} runs had left is removed", left.len()));
+    Ok(())
+}
+
+/// Removes all below `prefix`, by a client of its own: it may be another thread's turn to wait for the first one.
+fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
+    let (store, _) = store_at(url)?;
+    Builder::new_current_thread().enable_all().build()?.block_on(empty(&store, prefix))?;
+    // Of a store of files the directories stay, and what a killed run had not finished.
+    let directory = std::path::Path::new("/").join(prefix.as_ref());
+    if url.starts_with("file://") && directory.is_dir() {
+        remove_emptied(&directory).context("cannot remove the directory")?;
+    }
+    Ok(())
+}
+
+/// Lists and deletes until nothing is there: a PUT whose answer was lost may come in between.
+async fn empty(store: &Arc<dyn ObjectStore>, prefix: &Path) -> Result<(), Left> {
+    let mut left = Left { paths: Vec::new(), why: "objects keep appearing".to_owned() };
+    for round in 0..ROUNDS {
+        sleep(Duration::from_millis(100) * round).await;
+        let deleted = async {
+            let found = in_time(store.list(Some(prefix)).try_collect::<Vec<_>>()).await?;
+            left.paths = found.into_iter().map(|it| it.location).collect();
+            let deletes = stream::iter(&left.paths).map(|path| in_time(store.delete(path)));
+            let deletes: Vec<_> = deletes.buffer_unordered(DELETES_IN_FLIGHT).collect().await;
+            let failed = deletes.into_iter().filter_map(Result::err);
+            // One that is gone was deleted by a request whose answer was lost.
+            failed.filter(|it| !matches!(it, StoreError::NotFound { .. })).try_for_each(Err)
+        };
+        match deleted.await {
+            Ok(()) if left.paths.is_empty() => return Ok(()),
+            Ok(()) => {}
+            Err(error) => {
+                left.why = in_short(&error);
+                if !is_transient(&error) {
+                    break;
+                }
+            }
+        }
+    }
+    Err(left)
+}
+
+async fn in_time<T>(request: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    timeout(REQUEST, request).await.unwrap_or_else(|_| {
+        let source = format!("no answer within {REQUEST:?}").into();
+        Err(StoreError::Generic { store: "forebay-lab", source })
+    })
+}
+
+/// Removes `directory` and those below, with files that the store had begun and nobody can list; any other file keeps it.
+fn remove_emptied(directory: &std::path::Path) -> std::io::Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|it| it.rsplit_once('#')).map(|(_, number)| number);
+        if entry.file_type()?.is_dir() {
+            remove_emptied(&entry.path())?;
+        } else if number.is_some_and(|it| it.parse::<u64>().is_ok()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    fs::remove_dir(directory)
+}
