@@ -409,7 +409,17 @@ fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
     Ok(rows.iter().map(setting).collect())
 }
 
-/// Permanent, plain tables that are not too small and of which this role sees all rows.
+/// The server calls a function in the predicate or expression of an index, a constraint or a statistics object when it
+/// plans a query on the table `c`, with the rights of this session: true if there is one that any role may have made.
+const CALLS_OTHERS: &str = "exists (select from pg_depend d \
+     join pg_proc f on f.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid \
+          when 'pg_operator'::regclass then (select oprcode from pg_operator o where o.oid = d.refobjid) end \
+     join pg_language l on l.oid = f.prolang and l.lanname not in ('internal', 'c') \
+     where d.classid = 'pg_class'::regclass and d.objid in (select indexrelid from pg_index x where x.indrelid = c.oid) \
+     or d.classid = 'pg_constraint'::regclass and d.objid in (select k.oid from pg_constraint k where k.conrelid = c.oid) \
+     or d.classid = 'pg_statistic_ext'::regclass and d.objid in (select e.oid from pg_statistic_ext e where e.stxrelid = c.oid))";
+
+/// Permanent, plain tables that are not too small, of which this role sees all rows, and not [`CALLS_OTHERS`].
 fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
     let rows = connection.rows(&format!(
         "select c.oid, format('%I.%I', n.nspname, c.relname), coalesce(nullif(c.reltablespace, 0), d.dattablespace), \
@@ -420,7 +430,7 @@ fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
          and c.relpages >= {TABLE_BLOCKS_MIN} and c.reltuples > 0 \
          and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\\_toast%' \
          and has_schema_privilege(n.oid, 'usage') and has_table_privilege(c.oid, 'select') \
-         and not c.relhassubclass order by c.relpages desc, c.oid limit {TABLES_MAX}"
+         and not c.relhassubclass and not {CALLS_OTHERS} order by c.relpages desc, c.oid limit {TABLES_MAX}"
     ))?;
     let mut tables = Vec::new();
     for row in rows {
