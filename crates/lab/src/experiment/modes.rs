@@ -2,7 +2,9 @@
 //!
 //! Looked at before the working file is filled, so that a run which cannot succeed says so at once.
 
-use forebay_io::{CacheMode, Error, File, Io, Kind, OpenOptions};
+use std::path::Path;
+
+use forebay_io::{CacheMode, Error, File, Io, Kind, Op, OpenOptions, Volume};
 
 use super::Ground;
 use crate::bad_input;
@@ -18,7 +20,7 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// Of `backends` that were tried, on a `workfile` that may still be empty, for measurements in `caches`.
+    /// Of `backends` that were tried, on a `workfile` that may still be empty, for measurements of `op` in `caches`.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when blocks are too small for direct files.
@@ -26,9 +28,10 @@ impl Modes {
         ground: &Ground,
         workfile: &Workfile,
         caches: &[CacheMode],
+        op: Op,
         backends: Vec<BackendNote>,
     ) -> anyhow::Result<Modes> {
-        Ok(Modes { backends, direct: probe_direct(ground, workfile, caches)? })
+        Ok(Modes { backends, direct: probe_direct(ground, workfile, caches, op)? })
     }
 
     pub(super) fn works(&self, kind: Kind) -> bool {
@@ -66,6 +69,20 @@ pub(super) fn check<'a>(missing: impl Iterator<Item = Option<&'a str>>) -> anyho
     }
 }
 
+/// Why direct I/O that `op` does in `directory` is none, if that is so: the kernel carries it out through its page cache,
+/// and what is measured says nothing of the disk.
+pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
+    let found = Volume::system().through_cache(directory).ok()?;
+    let through = if op == Op::Read { found.reads } else { found.writes };
+    through.then(|| {
+        format!(
+            "the kernel carries out direct {found} in {} through its page cache, as btrfs does with files that have \
+             checksums; measure buffered files, another --dir, or one with chattr +C",
+            directory.display()
+        )
+    })
+}
+
 /// Why direct files cannot be measured on `workfile`, if that is so and `caches` ask for them.
 ///
 /// # Errors
@@ -74,6 +91,7 @@ pub(super) fn probe_direct(
     ground: &Ground,
     workfile: &Workfile,
     caches: &[CacheMode],
+    op: Op,
 ) -> anyhow::Result<Option<String>> {
     if !caches.contains(&CacheMode::Direct) {
         return Ok(None);
@@ -90,7 +108,7 @@ pub(super) fn probe_direct(
                     ground.block_bytes
                 );
             }
-            Ok(None)
+            Ok(through_cache(&ground.directory, op))
         }
         Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
             "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \

@@ -1,16 +1,20 @@
 //! `checkpoint` as its users meet it: the cells it promises, what it refuses, and what it leaves behind.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::Path;
 use std::process::Output;
 use std::time::{Duration, Instant};
 
+use forebay_io::Volume;
+use forebay_lab::ground::filesystem::{Filesystem, Mounted};
 use serde_json::{Value, json};
 
 use crate::command::{
     self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch,
     wait_until_it_listens,
 };
+use crate::ground::{lacking, skipped};
 
 /// What comes of `forebay lab checkpoint ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
@@ -235,4 +239,29 @@ fn help_teaches() {
     for word in ["--dir2", "--elevators", "Example:", "balanced", "one page after the other"] {
         assert!(help.contains(word), "{word}: {help}");
     }
+}
+
+/// btrfs with checksums has no direct writes in some kernels.
+#[test]
+fn direct_writes_through_the_page_cache_are_not_measured() {
+    let test = "direct_writes_through_the_page_cache";
+    if let Some(reason) = lacking(Filesystem::Btrfs) {
+        return skipped(test, &reason);
+    }
+    let scratch = scratch();
+    let disk = scratch.path().join("disk");
+    File::create(&disk).unwrap().set_len(320 << 20).unwrap();
+    let mounted = Mounted::over(&disk, Filesystem::Btrfs).unwrap();
+    if Volume::system().through_cache(mounted.directory()).unwrap().writes {
+        let line = ["--dir", mounted.directory().to_str().unwrap(), "--size", "8MiB"];
+        let line = [&line[..], &["--cache", "direct"]].concat();
+        assert_refused(
+            scratch.path(),
+            &["lab", "checkpoint"],
+            &[(&line, "through its page cache")],
+        );
+    } else {
+        skipped(test, "this kernel writes past it");
+    }
+    mounted.remove().unwrap();
 }

@@ -1,7 +1,7 @@
 //! What there is to measure with: backends, cache modes, the second tablespace, the devices' counters.
 
 use anyhow::Context;
-use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
+use forebay_io::{CacheMode, Io, IoOptions, Kind, Op, Prefer};
 
 use super::{Cell, Dirty, Settings};
 use crate::experiment::modes::{check, note, probe_direct};
@@ -30,7 +30,13 @@ impl Resources {
         let backends = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
         let (ground, backends) = (settings.ground(), backends.collect());
         let mut resources = Resources {
-            first: modes::Modes::probe(&ground, bench.workfile, &settings.caches, backends)?,
+            first: modes::Modes::probe(
+                &ground,
+                bench.workfile,
+                &settings.caches,
+                Op::Write,
+                backends,
+            )?,
             second: None,
             second_direct: None,
             second_counters: None,
@@ -39,7 +45,8 @@ impl Resources {
             let Ground { directory, size_bytes, block_bytes, seed, naming } = &ground;
             let workfile = Workfile::create(directory, *size_bytes, *block_bytes, !*seed, *naming)
                 .context("the second tablespace (--dir2)")?;
-            resources.second_direct = probe_direct(&ground, &workfile, &settings.caches)?;
+            resources.second_direct =
+                probe_direct(&ground, &workfile, &settings.caches, Op::Write)?;
             resources.second_counters = second_counters(bench, &ground)?;
             resources.second = Some(workfile);
         }

@@ -24,7 +24,7 @@ pub use settings::Settings;
 
 use std::time::{Duration, Instant};
 
-use forebay_io::{CacheMode, File, IoOptions, Kind, OpenOptions, Prefer};
+use forebay_io::{CacheMode, File, IoOptions, Kind, Op, OpenOptions, Prefer};
 
 use super::modes::{self, Modes};
 use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
@@ -66,7 +66,8 @@ impl Experiment for Settings {
         let cells = self.cells();
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
-        let modes = Modes::probe(&self.ground(), bench.workfile, &caches, backends.collect())?;
+        let modes =
+            Modes::probe(&self.ground(), bench.workfile, &caches, Op::Read, backends.collect())?;
         modes::check(cells.iter().map(|cell| modes.missing(cell.backend, cell.cache)))?;
         Ok(Box::new(move |bench, progress| self.run(bench, modes, progress)))
     }

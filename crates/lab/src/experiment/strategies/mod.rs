@@ -19,6 +19,7 @@ mod view;
 
 pub use settings::Settings;
 
+use forebay_io::Op;
 use serde::Serialize;
 use serde_json::json;
 
@@ -55,7 +56,7 @@ impl Experiment for Settings {
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         let guard = readahead_guard(bench.storage, &self.device_readahead)?;
         let ground = self.ground();
-        let mut modes = Modes::probe(&ground, bench.workfile, &self.caches, Vec::new())?;
+        let mut modes = Modes::probe(&ground, bench.workfile, &self.caches, Op::Read, Vec::new())?;
         modes::check(self.rows().iter().map(|row| modes.missing(None, row.cache)))?;
         for &cache in &self.caches {
             if modes.missing(None, cache).is_none() {

@@ -19,10 +19,13 @@ pub use settings::Settings;
 
 use std::time::Instant;
 
+use forebay_io::Op;
+
+use super::modes::through_cache;
 use super::tally::{one_round, shuffled};
 use super::{Bench, Experiment, Ground, Measuring, Outcome};
 use crate::workfile::{Naming, Workfile};
-use cell::{Cell, Figures, Place, Row};
+use cell::{Cell, Figures, Method, Place, Row};
 use writer::{CELL_TIME, Part};
 
 /// The name of this experiment in records.
@@ -72,6 +75,10 @@ impl Settings {
         let clock = Instant::now();
         let mut random = fastrand::Rng::with_seed(self.common.seed);
         let mut rows: Vec<Row> = self.cells().into_iter().map(Row::new).collect();
+        if let Some(why) = through_cache(&self.common.dir, Op::Write) {
+            let direct = rows.iter_mut().filter(|row| row.cell.method == Method::ODirectODsync);
+            direct.for_each(|row| row.failure = Some(why.clone()));
+        }
         for round in 0..ROUNDS_MAX.max(self.rounds.least) {
             let mut order = shuffled(&rows, &mut random);
             if round >= self.rounds.least {
