@@ -303,8 +303,8 @@ impl Engine {
         self.dawdle();
         for (page, name) in pages.iter_mut().zip(names) {
             page::apply(page, name, entry, lsn);
-            // Some pages are left to the pool, which then takes the end of the log for their record.
-            if !lsn.0.is_multiple_of(3) {
+            // Most pages are left to the pool, which then takes the end of the log for their record.
+            if lsn.0.is_multiple_of(4) {
                 page.mark_dirty(lsn);
             }
         }
