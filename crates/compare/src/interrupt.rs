@@ -8,8 +8,6 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::Context;
-
 /// The run was interrupted by the user.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("interrupted")]
@@ -20,12 +18,12 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// What a second Ctrl-C has to remove.
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
-/// From now on SIGINT, SIGTERM and SIGHUP ask the run to stop; a second one ends it at once.
+/// From now on SIGINT, SIGTERM and SIGHUP (unless it was ignored) ask the run to stop; a second one ends it at once.
 ///
 /// # Errors
 /// When the system refuses the handler.
 pub(crate) fn install() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
+    forebay_lab::interrupt::on_signals(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             if let Some(path) = &*DOOMED.lock().unwrap_or_else(PoisonError::into_inner) {
                 let _ = std::fs::remove_dir_all(path);
@@ -33,7 +31,6 @@ pub(crate) fn install() -> anyhow::Result<()> {
             std::process::exit(130);
         }
     })
-    .context("cannot listen for Ctrl-C")
 }
 
 /// A second Ctrl-C removes the directory `path`.

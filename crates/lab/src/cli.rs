@@ -13,8 +13,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
 use crate::experiment::{Choice, Ground, quoted};
@@ -45,7 +45,16 @@ impl Cli {
     /// # Errors
     /// One that tells and ends the process as clap has it.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(words).map_err(|mut error| {
+        let mut command = with_negative_numbers(Cli::command());
+        let matches = command.try_get_matches_from_mut(words);
+        let read = matches.and_then(|mut matches| Cli::from_arg_matches_mut(&mut matches));
+        read.map_err(|error| error.format(&mut command)).map_err(|mut error| {
+            let unknown = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+            if error.kind() == ErrorKind::UnknownArgument && unknown.as_deref() == Some("--report") {
+                let tip = "one experiment alone writes its page with --html FILE, and its records with --json FILE";
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+                return error;
+            }
             let named = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
             let now = match named.as_deref() {
                 Some("interplay") => "strategies",
@@ -58,6 +67,14 @@ impl Cli {
             error
         })
     }
+}
+
+/// `command` whose options take `-5` for a value, so that they say what is wrong with it.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    let takes = |arg: clap::Arg| {
+        if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
+    };
+    command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }
 
 /// What the command can do.
@@ -213,7 +230,6 @@ pub(crate) fn parse_cache(name: &str) -> Result<CacheMode, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -233,6 +249,32 @@ mod tests {
             assert!(refused(gone).contains(now), "{}", refused(gone));
         }
         assert!(!refused("stratagems").contains("tip: now it is"));
+    }
+
+    #[test]
+    fn a_report_of_one_experiment_is_named_by_html() {
+        let words = "forebay lab depth --quick --report there".split(' ').map(OsString::from);
+        let refused = Cli::read(words).unwrap_err().to_string();
+        assert!(
+            refused.contains("tip: one experiment alone writes its page with --html FILE"),
+            "{refused}"
+        );
+        let words = "forebay lab --report there".split(' ').map(OsString::from);
+        assert!(Cli::read(words).is_ok());
+    }
+
+    #[test]
+    fn a_negative_number_is_a_wrong_value_and_no_unknown_option() {
+        for (line, expected) in [
+            ("explain 1,2 --readahead -5", "a readahead looks like 128KiB"),
+            ("explain 1,2 --distance -5", "-5 is not in 1..=1000000"),
+            ("lab readahead --readahead -5", "a readahead looks like 128KiB"),
+            ("lab depth --size -5", "a size looks like"),
+        ] {
+            let words = "forebay".split(' ').chain(line.split(' ')).map(OsString::from);
+            let refused = Cli::read(words).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{line}: {refused}");
+        }
     }
 
     #[test]

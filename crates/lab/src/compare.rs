@@ -10,7 +10,8 @@
 //! Failure:     what is no report of this schema is the user's to change: exit code 2.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use serde::Serialize;
@@ -30,6 +31,9 @@ use crate::{BadInput, bad_input};
 
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";
+
+/// No report is larger, by far; a device or a pipe may have no end.
+const BYTES_MAX: u64 = 256 << 20;
 
 /// Most changes that are printed; the JSON file has all.
 const ROWS_MAX: usize = 30;
@@ -97,6 +101,13 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;
     }
+    if output::is_same(&args.a, &args.b) && args.a.exists() {
+        bad_input!(
+            "{} and {} are the same file, of which nothing can have changed; name two reports",
+            args.a.display(),
+            args.b.display()
+        );
+    }
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let comparison =
         compare((&args.a.display().to_string(), &a), (&args.b.display().to_string(), &b));
@@ -108,12 +119,23 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
 
 fn read(path: &Path) -> anyhow::Result<Report> {
     let (shown, instead) = (path.display(), "name a report.json of forebay lab");
-    let text = fs::read_to_string(path)
-        .map_err(|error| BadInput(format!("cannot read {shown}: {error}; {instead}")))?;
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
+    read.map_err(|error| BadInput(format!("cannot read {shown}: {error}; {instead}")))?;
+    if text.len() as u64 > BYTES_MAX {
+        bad_input!(
+            "{shown} has more than {}, so it is no report; {instead}",
+            shown_size(BYTES_MAX)
+        );
+    }
     let value: Value = serde_json::from_str(&text)
         .map_err(|error| BadInput(format!("{shown} is no JSON: {error}; {instead}")))?;
     match value["schema"].as_str() {
         Some(SCHEMA) => {}
+        Some(other) if version(other) > version(SCHEMA) => bad_input!(
+            "{shown} has the schema {other}, of a newer forebay, and this version compares {SCHEMA}; compare them \
+             with the newer one"
+        ),
         Some(other) => bad_input!(
             "{shown} has the schema {other}, and this version compares {SCHEMA}; measure it again"
         ),
@@ -121,6 +143,11 @@ fn read(path: &Path) -> anyhow::Result<Report> {
     }
     let other = |error| format!("{shown} has the schema {SCHEMA} but not its fields: {error}");
     Ok(serde_json::from_value(value).map_err(|error| BadInput(other(error)))?)
+}
+
+/// The number of a schema of the laboratory's reports; of other schemas none.
+fn version(schema: &str) -> Option<u32> {
+    schema.strip_prefix("forebay-lab/")?.parse().ok()
 }
 
 /// Compares two reports, each with its name.

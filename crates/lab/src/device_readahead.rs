@@ -108,7 +108,7 @@ pub(crate) fn read_kib(file: &Path) -> anyhow::Result<u64> {
 pub(crate) fn parse_readahead(text: &str) -> Result<u64, String> {
     let bytes = match text.trim() {
         "0" => 0,
-        text => parse_size(text)?,
+        text => parse_size(text).map_err(|_| "a readahead looks like 128KiB, 8MiB or 0")?,
     };
     if bytes.is_multiple_of(1024) {
         return Ok(bytes);

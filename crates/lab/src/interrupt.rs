@@ -12,10 +12,14 @@
 //!              is being done waits for its end, so the process does not exit in the middle of one.
 
 use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::pipe;
 
 use crate::output::tell;
 
@@ -83,14 +87,44 @@ fn clean_up() {
 /// # Errors
 /// When the system refuses the handler.
 pub fn install() -> anyhow::Result<()> {
-    ctrlc::set_handler(|| {
+    on_signals(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             ENDING.store(true, Ordering::SeqCst);
             clean_up();
             std::process::exit(130);
         }
     })
-    .context("cannot listen for Ctrl-C")
+}
+
+/// From now on `handle` is called for each SIGINT, SIGTERM and SIGHUP, on a thread of its own. A SIGHUP that was ignored
+/// when the process started stays ignored: `nohup` means that.
+///
+/// # Errors
+/// When the system refuses the handler.
+pub fn on_signals(mut handle: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+    let listen = || {
+        // A byte for each signal, so that two are two.
+        let (mut receiver, sender) = UnixStream::pair()?;
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            if signal != SIGHUP || !is_ignored(signal, &status) {
+                pipe::register(signal, sender.try_clone()?)?;
+            }
+        }
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            while receiver.read_exact(&mut [0]).is_ok() {
+                handle();
+            }
+        })
+    };
+    listen().map(drop).context("cannot listen for Ctrl-C")
+}
+
+/// Whether a process with this /proc/PID/status ignores `signal`; no where there is none.
+fn is_ignored(signal: i32, status: &str) -> bool {
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Whether the user has asked to stop; does not wait, for callers that have something to end first.
@@ -141,6 +175,13 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn what_is_ignored_is_read_from_the_mask() {
+        let status = "Name:\tforebay\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert!(is_ignored(SIGHUP, status) && !is_ignored(SIGINT, status));
+        assert!(!is_ignored(SIGHUP, "") && !is_ignored(SIGHUP, "SigIgn:\tx"));
+    }
 
     #[test]
     fn a_thread_that_asks_after_a_second_signal_does_not_go_on() {

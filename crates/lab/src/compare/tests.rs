@@ -153,7 +153,7 @@ fn another_schema_is_refused_with_a_sentence() {
     let scratch = tempfile::tempdir().unwrap();
     let refused = |text: &str| {
         let path = scratch.path().join("report.json");
-        fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         error.to_string()
@@ -169,6 +169,6 @@ fn another_schema_is_refused_with_a_sentence() {
     assert!(refused("words").contains("is no JSON"));
     assert!(read(&scratch.path().join("none")).unwrap_err().is::<crate::BadInput>());
     let path = scratch.path().join("report.json");
-    fs::write(&path, serde_json::to_string(&sample::report()).unwrap()).unwrap();
+    std::fs::write(&path, serde_json::to_string(&sample::report()).unwrap()).unwrap();
     assert_eq!(read(&path).unwrap().records.len(), sample::records().len());
 }

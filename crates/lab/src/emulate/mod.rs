@@ -18,7 +18,7 @@ pub use child::{Emulated, EmulatedOptions};
 
 use crate::bad_input;
 use crate::cli::EmulateArgs;
-use crate::{facts, output};
+use crate::{facts, interrupt, output};
 
 /// Memory that data may take when the system does not say how much there is.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -115,10 +115,9 @@ fn mount(
 /// Has `ended` told when a signal comes, the parent ends, or standard input does.
 fn listen(args: &EmulateArgs, ended: &Sender<()>) -> anyhow::Result<()> {
     let signalled = ended.clone();
-    ctrlc::set_handler(move || {
+    interrupt::on_signals(move || {
         let _ = signalled.send(());
-    })
-    .context("cannot listen for Ctrl-C")?;
+    })?;
     if args.until_stdin_ends {
         let ended = ended.clone();
         std::thread::spawn(move || {

@@ -67,7 +67,7 @@ pub(super) fn explain(
     let emulated = Emulated::start(&args.profile, &options)?;
     let directory = emulated.directory().join(DIRECTORY);
     fs::create_dir(&directory).with_context(|| format!("cannot make {}", directory.display()))?;
-    let file_bytes = make_file(&directory, args, pattern)?;
+    let file_bytes = make_file(&directory, args, pattern, emulated.profile()?.size_bytes)?;
     let disk = look(&emulated)?;
     let reader = Reader::open(strategy, &directory, pattern, args)?;
     emulated.control("log clear")?;
@@ -88,11 +88,25 @@ pub(super) fn explain(
     Ok((disk, Told { strategy, account, seconds, cached, remark }))
 }
 
-/// Makes the file, and gives its length in bytes.
-fn make_file(directory: &Path, args: &ExplainArgs, pattern: &Pattern) -> anyhow::Result<u64> {
+/// Makes the file on a disk of `disk_bytes`, and gives its length in bytes.
+fn make_file(
+    directory: &Path,
+    args: &ExplainArgs,
+    pattern: &Pattern,
+    disk_bytes: u64,
+) -> anyhow::Result<u64> {
     let file = File::open(&directory.join(FILE), &OpenOptions::new().create_new(true))?;
     let last = pattern.wanted[pattern.wanted.len() - 1];
     let file_bytes = (u64::from(last) + 1) * args.block_size + TAIL_BYTES;
+    if file_bytes > disk_bytes {
+        let highest = (disk_bytes.saturating_sub(TAIL_BYTES) / args.block_size).saturating_sub(1);
+        bad_input!(
+            "PATTERN: block {last} is beyond the end of the disk {}, which has {}: the last block that fits is \
+             {highest}; choose lower blocks, a smaller --block-size or another --profile",
+            args.profile,
+            shown_size(disk_bytes)
+        );
+    }
     // Without a place on the disk it would be a hole, which costs no time. A pool may want it past the page
     // cache, and a process has a file open in one way only: it is closed again.
     if let Err(error) = file.preallocate(0..file_bytes, Preallocate::Extend) {

@@ -198,3 +198,22 @@ fn help_teaches() {
     assert!(help.contains("\n                  since\n"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hangup_that_was_ignored_at_the_start_stays_ignored() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let scratch = scratch();
+    // As nohup starts it.
+    let line = "trap '' HUP; exec \"$0\" lab sync --quick --rounds 1 --size 32MiB --json out.json";
+    let mut command = Command::new("sh");
+    command.args(["-c", line, env!("CARGO_BIN_EXE_forebay")]).current_dir(scratch.path());
+    let mut child = crate::command::spawned(command.stdin(Stdio::null()));
+    wait_until_it_listens(&child);
+    while child.try_wait().unwrap().is_none() {
+        let _ = kill_process(Pid::from_child(&child), Signal::HUP);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_ends_with(0, child, "sync under nohup");
+    assert_eq!(entries(scratch.path()), ["out.json"]);
+}

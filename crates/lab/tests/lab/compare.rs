@@ -46,17 +46,25 @@ fn what_is_no_report_of_this_schema_is_refused() {
     let scratch = scratch();
     let report = serde_json::to_string(&sample::report()).unwrap();
     std::fs::write(scratch.path().join("a.json"), &report).unwrap();
-    let older = report.replace("forebay-lab/2", "forebay-lab/1");
-    std::fs::write(scratch.path().join("older.json"), older).unwrap();
+    for (name, schema) in [("older.json", "forebay-lab/1"), ("newer.json", "forebay-lab/10")] {
+        let other = report.replace("forebay-lab/2", schema);
+        std::fs::write(scratch.path().join(name), other).unwrap();
+    }
+    std::fs::hard_link(scratch.path().join("a.json"), scratch.path().join("again.json")).unwrap();
     std::fs::write(scratch.path().join("words.json"), "words").unwrap();
     assert_refused(
         scratch.path(),
         &["compare"],
         &[
-            (&["a.json", "older.json"], "older.json has the schema forebay-lab/1"),
+            (&["a.json", "older.json"], "compares forebay-lab/2; measure it again"),
+            (&["a.json", "newer.json"], "forebay-lab/10, of a newer forebay"),
+            (&["a.json", "a.json"], "the same file"),
+            (&["a.json", "again.json"], "the same file"),
+            (&["a.json", "/dev/zero"], "/dev/zero has more than 256.0 MiB"),
+            (&["a.json", "."], "cannot read .: Is a directory"),
             (&["words.json", "a.json"], "words.json is no JSON"),
             (&["a.json", "none.json"], "cannot read none.json"),
-            (&["a.json", "a.json", "--json", "/sys/x.json"], "/sys/x.json"),
+            (&["a.json", "older.json", "--json", "/sys/x.json"], "/sys/x.json"),
             (&["a.json"], "B.json"),
         ],
     );

@@ -288,6 +288,21 @@ fn bad_input_is_told_plainly_with_exit_code_2() {
 }
 
 #[test]
+fn a_block_beyond_the_disk_is_named_with_the_last_one_that_fits() {
+    if !fuse("a block beyond the disk") {
+        return;
+    }
+    let output = output(scratch().path(), &["explain", "4294967295", "--profile", DISK]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    for text in
+        ["block 4294967295 is beyond the end of the disk nvme", "the last block that fits is"]
+    {
+        assert!(told.contains(text), "{text} in {told}");
+    }
+}
+
+#[test]
 fn a_profile_that_is_not_there_is_bad_input() {
     let output = output(scratch().path(), &["explain", "1", "--profile", "no-such-disk"]);
     let told = String::from_utf8_lossy(&output.stderr);
