@@ -169,11 +169,16 @@ pub(crate) fn look() -> Look {
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()))
         .is_none_or(|value| value.to_lowercase().replace('-', "").contains("utf8"));
-    let width = match rustix::termios::tcgetwinsize(&stdout) {
-        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
-        _ => 100,
-    };
-    Look { width, colour, ascii: !utf8 }
+    let asked = std::env::var("COLUMNS").ok();
+    let terminal = rustix::termios::tcgetwinsize(&stdout).map_or(0, |size| size.ws_col);
+    Look { width: columns(asked.as_deref(), terminal), colour, ascii: !utf8 }
+}
+
+/// The columns to write in: what COLUMNS says, what the terminal has, or 100 where there is none.
+fn columns(asked: Option<&str>, terminal: u16) -> usize {
+    let asked = asked.and_then(|columns| columns.trim().parse().ok()).unwrap_or(0);
+    let found = [asked, terminal].into_iter().find(|columns| *columns > 0);
+    usize::from(found.unwrap_or(100))
 }
 
 /// Better before a minute of measuring than after it.
@@ -245,6 +250,13 @@ mod tests {
         report.advice.retain(|advice| advice.applies_to == report::AppliesTo::Profile);
         outputs.write(&report, &[]).unwrap();
         assert_eq!(names(), [toml, "index.html", "report.json"]);
+    }
+
+    #[test]
+    fn columns_that_are_asked_for_come_first_also_in_a_pipe() {
+        assert_eq!([columns(Some("72"), 80), columns(Some("72"), 0)], [72, 72]);
+        assert_eq!([columns(None, 80), columns(Some("wide"), 80), columns(Some("0"), 80)], [80; 3]);
+        assert_eq!(columns(None, 0), 100);
     }
 
     #[test]

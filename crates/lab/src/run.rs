@@ -10,7 +10,7 @@ use crate::cli::{Cli, Command, LabArgs, Measured, repeated};
 use crate::compare;
 use crate::device::{self, DeviceArgs};
 use crate::emulate;
-use crate::experiment::{Bench, Choice, Experiment, Ground};
+use crate::experiment::{Bench, Choice, Experiment, Ground, Measurements, Outcome};
 use crate::explain;
 use crate::facts::{CounterSource, Host, Storage, Sysfs};
 use crate::ground::ledger;
@@ -131,8 +131,13 @@ fn measured(
         ..Report::default()
     };
     let mut run = Run { on, counters, device, report, sections: Vec::new() };
-    for experiment in experiments {
-        run.measure(&**experiment)?;
+    let measured = experiments.iter().map(|experiment| run.measure(&**experiment));
+    let measured = measured.collect::<anyhow::Result<Vec<Measurements<'_>>>>()?;
+    // Nothing is said of any of them that the noise floor of another one contradicts.
+    let floor = measured.iter().find_map(|it| it.floor).unwrap_or_default();
+    for one in measured {
+        let outcome = (one.conclude)(&run.report.storage, floor);
+        run.keep(outcome);
     }
     run.report.seconds = clock.elapsed().as_secs_f64();
     Ok((run.report, run.sections))
@@ -168,8 +173,8 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Makes the working file, lets `experiment` measure on it, and keeps what it found.
-    fn measure(&mut self, experiment: &dyn Experiment) -> anyhow::Result<()> {
+    /// Makes the working file, and lets `experiment` measure on it.
+    fn measure<'e>(&mut self, experiment: &'e dyn Experiment) -> anyhow::Result<Measurements<'e>> {
         let ground = experiment.ground();
         let Ground { directory, size_bytes, block_bytes, seed, naming } = ground;
         let mut workfile = Workfile::create(&directory, size_bytes, block_bytes, seed, naming)?;
@@ -190,10 +195,13 @@ impl Run<'_> {
         }
         let mut progress = Progress::new(experiment.measurements());
         let mut begun = 0;
-        let outcome = measuring(&self.bench(&workfile), &mut |label| {
+        measuring(&self.bench(&workfile), &mut |label| {
             begun += 1;
             progress.reach(begun, label);
-        })?;
+        })
+    }
+
+    fn keep(&mut self, outcome: Outcome) {
         let report = &mut self.report;
         report.records.extend(outcome.records);
         report.verdicts.extend(outcome.verdicts);
@@ -205,7 +213,6 @@ impl Run<'_> {
             }
         }
         self.sections.push(outcome.section);
-        Ok(())
     }
 
     fn bench<'b>(&'b self, workfile: &'b Workfile) -> Bench<'b> {

@@ -10,6 +10,9 @@
 //! five is the luckiest of five, and an entrant that truly ties with them loses to it. So the rival of
 //! a round is chosen by all the other rounds.
 //!
+//! The experiments of the laboratory make many comparisons, and look at them more than once: theirs are made by a
+//! [`Judge`].
+//!
 //! Rounds of two runs have nothing in common, so that what slowed one of them slowed nothing of the other.
 //! They are compared by their means, each side resampled by itself, and the interval is the wider for it.
 //!
@@ -19,6 +22,10 @@
 //! Source:      B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", 1993, for the percentile
 //!              interval; T. Hesterberg, "What Teachers Should Know About the Bootstrap", 2015, for
 //!              widening it where samples are few (the expanded percentile interval).
+
+mod judge;
+
+pub use judge::{Floor, Judge, LOOKS_MAX};
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -76,6 +83,16 @@ impl Estimate {
         Estimate { value: 1.0 / value, low: 1.0 / high, high: 1.0 / low, rounds }
     }
 
+    /// Whether what is so much of the best reaches [`BOUND`] of it, and its interval reaches it or lies above 0.975.
+    fn is_near_best(&self) -> bool {
+        self.value >= BOUND && (self.high >= 1.0 || self.low >= NEAR)
+    }
+
+    /// Whether it is surely a gain that is worth a change: the other one misses its bound next to it.
+    pub fn is_gain(&self) -> bool {
+        self.inverse().judgement() == Judgement::Misses
+    }
+
     /// True if the interval lies on one side of 1.
     pub fn is_clear(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
@@ -106,13 +123,23 @@ pub fn range(values: &[f64]) -> (f64, f64) {
 /// What `entrant` is of `rival`, whose rounds of one number were measured side by side: the geometric mean of
 /// the ratios of those rounds that both have. `None` unless there is one, and all are above 0.
 pub fn paired_ratio(entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
-    let ratios = entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln());
-    geometric_mean(&ratios.collect::<Vec<f64>>())
+    geometric_mean(&paired_logs(entrant, rival))
+}
+
+/// The logarithms of those ratios.
+fn paired_logs(entrant: &[f64], rival: &[f64]) -> Vec<f64> {
+    entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln()).collect()
 }
 
 /// What `entrant` is of the best of `rivals`, by the rounds that all of them have. Which is the best is decided
 /// for each round by the others [STA-2]. Also gives the number of the rival that was most often the best.
 pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Estimate)> {
+    let (best, logs) = logs_to_best(entrant, rivals)?;
+    Some((best, geometric_mean(&logs)?))
+}
+
+/// The logarithms of those ratios, one for each round.
+fn logs_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Vec<f64>)> {
     let fewest = rivals.iter().map(|rival| rival.as_ref().len()).min()?;
     let rounds = fewest.min(entrant.len());
     if rounds < 2 {
@@ -120,31 +147,26 @@ pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(
     }
     let entrant = logs(entrant);
     let rivals: Vec<Vec<f64>> = rivals.iter().map(|it| logs(&it.as_ref()[..rounds])).collect();
+    let sums: Vec<f64> = rivals.iter().map(|rival| rival.iter().sum()).collect();
     let mut chosen = vec![0; rivals.len()];
     let ratios = (0..rounds).map(|round| {
-        let without = |rival: &Vec<f64>| rival.iter().sum::<f64>() - rival[round];
-        let best = (0..rivals.len())
-            .max_by(|&a, &b| without(&rivals[a]).total_cmp(&without(&rivals[b])))
-            .unwrap_or(0);
+        let without = |rival: usize| sums[rival] - rivals[rival][round];
+        let best = (0..rivals.len()).max_by(|&a, &b| without(a).total_cmp(&without(b)));
+        let best = best.unwrap_or(0);
         chosen[best] += 1;
         entrant[round] - rivals[best][round]
     });
-    let estimate = geometric_mean(&ratios.collect::<Vec<f64>>())?;
+    let ratios = ratios.collect();
     let most = (0..chosen.len()).rev().max_by_key(|&rival| chosen[rival])?;
-    Some((most, estimate))
+    Some((most, ratios))
 }
 
 /// The knee: of `cells`, in ascending order of a setting, each with its rates in the same rounds, the first
 /// that is near the best. `None` without a cell or a second round.
 pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
-    cells.iter().position(|cell| is_near_best(cell.as_ref(), cells))
-}
-
-/// Whether `cell` reaches [`BOUND`] of the best of `cells`, chosen as in [`ratio_to_best`], and its interval reaches that or
-/// lies above 0.975.
-fn is_near_best<R: AsRef<[f64]>>(cell: &[f64], cells: &[R]) -> bool {
-    ratio_to_best(cell, cells)
-        .is_some_and(|(_, ratio)| ratio.value >= BOUND && (ratio.high >= 1.0 || ratio.low >= NEAR))
+    cells.iter().position(|cell| {
+        ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, ratio)| ratio.is_near_best())
+    })
 }
 
 /// What `ours` is of `theirs`, measured in different runs: the ratio of their geometric means. `None` unless

@@ -10,10 +10,14 @@
 pub mod checkpoint;
 mod contest;
 pub mod depth;
+mod driver;
 mod modes;
 mod pattern;
 pub mod readahead;
 pub(crate) mod rounds;
+mod schedule;
+#[cfg(test)]
+mod simulation;
 pub mod strategies;
 pub mod sync;
 mod tally;
@@ -27,6 +31,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Command, Subcommand};
 use serde::Serializer;
@@ -35,6 +40,7 @@ use crate::cli::{CommonArgs, OutputArgs};
 use crate::facts::{CounterSource, Storage};
 use crate::ground::on::OnDisk;
 use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
+use crate::statistics::Floor;
 use crate::units::parse_size_in;
 use crate::workfile::{Naming, Workfile};
 
@@ -156,10 +162,41 @@ pub trait Experiment {
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>>;
 }
 
-/// Measures. The second argument is told what is being measured, once for each measurement. Errors are
+/// Measures. The second argument gets what is being measured, once for each measurement. Errors are
 /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub type Measuring<'a> =
-    Box<dyn FnOnce(&Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Outcome> + 'a>;
+    Box<dyn FnOnce(&Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Measurements<'a>> + 'a>;
+
+/// What was measured. Conclusions are drawn from it once all experiments have been, as none of them is to say what the
+/// noise floor of another one contradicts.
+pub struct Measurements<'a> {
+    /// By how much two that do the same differed, where that was measured.
+    pub floor: Option<Floor>,
+    /// What follows.
+    pub conclude: Conclude<'a>,
+}
+
+/// Draws conclusions, on this storage and with the noise floor of the whole run.
+pub type Conclude<'a> = Box<dyn FnOnce(&Storage, Floor) -> Outcome + 'a>;
+
+impl fmt::Debug for Measurements<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Measurements").field("floor", &self.floor).finish_non_exhaustive()
+    }
+}
+
+impl<'a> Measurements<'a> {
+    /// Without a floor of its own.
+    fn new(conclude: impl FnOnce(&Storage, Floor) -> Outcome + 'a) -> Measurements<'a> {
+        Measurements { floor: None, conclude: Box::new(conclude) }
+    }
+}
+
+/// Time since the first call.
+fn stopwatch() -> impl Fn() -> Duration {
+    let begun = Instant::now();
+    move || begun.elapsed()
+}
 
 /// Where an experiment measures, and what its working file is like.
 #[derive(Debug, Clone, PartialEq, Eq)]

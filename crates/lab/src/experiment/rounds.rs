@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::schedule::Limits;
 use crate::report::numbers;
 use crate::statistics::{median, range};
 
@@ -19,9 +20,10 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Time for all rounds, within which there are more: so many `seconds`, if more are wanted.
-    pub(super) fn time(self, seconds: u64) -> Duration {
-        Duration::from_secs(if self.more { seconds } else { 0 })
+    /// With so many `seconds` for all rounds, if more than the first are wanted; these take what they take.
+    pub(super) fn limits(self, seconds: u64) -> Limits {
+        let time = Duration::from_secs(if self.more { seconds } else { 0 });
+        Limits { first: self.least, first_time: Duration::MAX, time }
     }
 }
 

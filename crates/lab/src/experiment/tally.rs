@@ -6,8 +6,6 @@
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
 //!              [TAL-2] a 99th percentile is of a thousand waits at least
-//! Failure:     a round that this system does not support ends its row, which says why; anything
-//!              else that went wrong is handed back and ends the run.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +16,6 @@ use serde_json::Value;
 
 use super::unique;
 use crate::facts::{CounterSource, DeviceCounters};
-use crate::interrupt;
 use crate::measure::{Coldness, Stopwatch, empty_cache, wait_us};
 use crate::report::Record;
 use crate::statistics::median;
@@ -82,40 +79,6 @@ impl<C: Serialize, R: Serialize> Row<C, R> {
         record.remarks = self.notes();
         record
     }
-}
-
-/// One round: measures those `rows` whose numbers are in `order`, except for those that have failed. `label`: what
-/// `progress` is told of each.
-///
-/// # Errors
-/// [`Interrupted`](interrupt::Interrupted), or what went wrong.
-pub(super) fn one_round<C, R>(
-    rows: &mut [Row<C, R>],
-    order: impl IntoIterator<Item = usize>,
-    progress: &mut dyn FnMut(&str),
-    label: impl Fn(&C) -> String,
-    mut measure: impl FnMut(&mut Row<C, R>) -> anyhow::Result<R>,
-) -> anyhow::Result<()> {
-    for index in order {
-        let row = &mut rows[index];
-        if row.failure.is_some() {
-            continue;
-        }
-        interrupt::check()?;
-        progress(&label(&row.cell));
-        match measure(row) {
-            Ok(round) => row.rounds.push(round),
-            Err(error) => row.failure = Some(unsupported(&error).ok_or(error)?),
-        }
-    }
-    Ok(())
-}
-
-/// The numbers of `rows`, shuffled.
-pub(super) fn shuffled<T>(rows: &[T], random: &mut fastrand::Rng) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    random.shuffle(&mut order);
-    order
 }
 
 /// What one measurement of reads gave.
@@ -353,19 +316,6 @@ mod tests {
         assert!(unsupported(&anyhow::Error::new(lack())).is_some());
         assert!(unsupported(&anyhow::Error::new(forebay::Error::Io(lack()))).is_some());
         assert!(unsupported(&anyhow::Error::new(forebay::Error::Closed)).is_none());
-
-        let mut rows = [Row::new("one"), Row::new("other")];
-        let measured = one_round(&mut rows, [0, 1], &mut |_| (), ToString::to_string, |row| {
-            if row.cell == "one" { Err(Missing("no such disk".to_owned()).into()) } else { Ok(1) }
-        });
-        measured.unwrap();
-        assert_eq!(rows[0].notes(), ["not measured: no such disk"]);
-        assert_eq!((rows[1].rounds.len(), rows[1].notes().len()), (1, 0));
-        let fail = |_: &mut Row<&str, i32>| anyhow::bail!("a failing disk");
-        let mut told = Vec::new();
-        let tell = &mut |label: &str| told.push(label.to_owned());
-        assert!(one_round(&mut rows, [0, 1], tell, ToString::to_string, fail).is_err());
-        assert_eq!(told, ["other"], "a row that has failed is not tried again");
     }
 
     #[test]

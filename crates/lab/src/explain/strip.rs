@@ -22,7 +22,7 @@ use anstyle::{AnsiColor, Style};
 use super::axis::{Columns, most};
 use super::request::{Use, following, letter};
 use super::{Explained, Told, shown_count};
-use crate::report::terminal::text::{ascii, cut, push_line, push_wrapped, styled};
+use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled, wrapped};
 use crate::report::terminal::{self, Look, WIDTH_MIN};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
@@ -114,7 +114,9 @@ impl Strip<'_> {
     fn strategy(&self, text: &mut String, told: &Told) {
         let heading = format!("{}: {}", told.strategy, self.explained.about(told.strategy));
         push_line(text, "");
-        push_line(text, &styled(&cut(&heading, self.look.width), Style::new().bold(), self.look));
+        for line in wrapped(&heading, self.look.width) {
+            push_line(text, &styled(&line, Style::new().bold(), self.look));
+        }
         let requests = &told.account.requests;
         if requests.is_empty() {
             push_wrapped(text, "  ", "no request arrived at the disk", self.look.width);

@@ -1,15 +1,15 @@
 //! Advice: settings to change, each with what it gains and how sure that is; and the same to paste.
 //!
-//! Nothing is advised that is the default already, that nobody measured, or whose interval includes no
-//! gain, or whose present value counts as equal: [`Advice::worth_it`] is the one place that says so.
+//! Nothing is advised that is the default already, that was not measured, or whose gain may be too small to be worth a
+//! change: [`Advice::worth_it`] is the one place that says so.
 //!
-//! Invariants:  [ADV-1] advice has an interval above 1 and rests on three rounds at least, and what is set now
-//!              does not reach [`BOUND`] of it
+//! Invariants:  [ADV-1] advice rests on three rounds at least, and what is set now surely does not reach
+//!              [`BOUND`](crate::statistics::BOUND) of it: the whole interval of its gain is above 1.053
 //!              [ADV-2] nothing is advised that is set already
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::{BOUND, Estimate, ROUNDS_MIN};
+use crate::statistics::Estimate;
 
 /// What is surely gained by more than this, by many rounds, is advised with high confidence.
 const GAIN_HIGH: f64 = 1.2;
@@ -88,8 +88,7 @@ impl Advice {
         gain: Estimate,
         evidence: String,
     ) -> Option<Advice> {
-        let sure = gain.rounds >= ROUNDS_MIN && gain.low > 1.0 && gain.value > 1.0 / BOUND;
-        if !sure || current == advised {
+        if !gain.is_gain() || current == advised {
             return None;
         }
         let high = gain.rounds >= ROUNDS_HIGH && gain.low >= GAIN_HIGH;
@@ -127,7 +126,8 @@ mod tests {
         assert!(!advised((2.0, 0.9, 3.5), 30), "[ADV-1]");
         assert!(!advised((2.0, 1.9, 2.5), 2), "[ADV-1] too few rounds");
         assert!(!advised((1.05, 1.04, 1.06), 30), "[ADV-1] surely a gain, and none worth a change");
-        assert!(advised((1.06, 1.05, 1.07), 30), "[ADV-1]");
+        assert!(!advised((1.18, 1.04, 1.34), 30), "[ADV-1] perhaps a gain that is worth none");
+        assert!(advised((1.08, 1.06, 1.10), 30), "[ADV-1]");
     }
 
     #[test]

@@ -17,7 +17,9 @@ use anyhow::Context;
 use minijinja::value::{Serde, Value};
 use minijinja::{Environment, UndefinedBehavior, context};
 
-use super::{Part, Plot, Report, Section, Snippet, Table, numbers, paste, plot, tables};
+use super::{
+    Conclusion, Part, Plot, Report, Section, Snippet, Table, numbers, paste, plot, tables,
+};
 use crate::units::shown_size;
 
 const TEMPLATES: [(&str, &str); 3] = [
@@ -81,7 +83,7 @@ pub fn render(kind: &Kind, report: &Report, sections: &[Section]) -> anyhow::Res
         command => kind.command,
         details => kind.details,
         snippets => Serde(&kind.snippets),
-        sections => named.map(shown).collect::<Vec<_>>(),
+        sections => named.map(|section| shown(section, report)).collect::<Vec<_>>(),
         counts => tables::verdict_counts(&report.verdicts),
         verdicts => table(&tables::verdicts(&report.verdicts)),
         records => records.iter().map(table).collect::<Vec<_>>(),
@@ -105,14 +107,17 @@ fn drawn(plot: &Plot, (width, height): (f64, f64)) -> Value {
     Value::from(Serde(plot::draw(plot, width, height)))
 }
 
-/// A section, each of its parts under the name of what it is.
-fn shown(section: &Section) -> Value {
+/// A section with what follows for authors of engines, each of its parts under the name of what it is.
+fn shown(section: &Section, report: &Report) -> Value {
     let part = |part: &Part| match part {
         Part::Table(shown) => context! { table => table(shown) },
         Part::Plot(plot) => context! { plot => drawn(plot, PLOT_SIZE) },
     };
     let &Section { name, ref title, ref about, ref parts } = section;
-    context! { name, title, about, parts => parts.iter().map(part).collect::<Vec<_>>() }
+    let is_here = |it: &&Conclusion| it.for_engines && it.experiment == name;
+    let told = report.conclusions.iter().filter(is_here).map(|it| it.sentence.clone());
+    let (told, parts) = (told.collect::<Vec<_>>(), parts.iter().map(part).collect::<Vec<_>>());
+    context! { name, title, about, told, parts }
 }
 
 /// A table with its notes, and which of its columns hold words.

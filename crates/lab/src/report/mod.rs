@@ -176,6 +176,9 @@ pub struct Conclusion {
     pub experiment: String,
     /// The whole conclusion.
     pub sentence: String,
+    /// Whether it is of use to authors of storage engines alone, and not to those who run a disk.
+    #[serde(default)]
+    pub for_engines: bool,
 }
 
 impl Verdict {
@@ -190,8 +193,18 @@ impl Verdict {
 impl Conclusion {
     /// Each of `sentences`, of one experiment.
     pub fn all(experiment: &str, sentences: impl IntoIterator<Item = String>) -> Vec<Conclusion> {
-        let of = |sentence| Conclusion { experiment: experiment.to_owned(), sentence };
+        let (experiment, for_engines) = (experiment.to_owned(), false);
+        let of = |sentence| Conclusion { experiment: experiment.clone(), sentence, for_engines };
         sentences.into_iter().map(of).collect()
+    }
+
+    /// The same of sentences for authors of storage engines.
+    pub fn for_engines(
+        experiment: &str,
+        sentences: impl IntoIterator<Item = String>,
+    ) -> Vec<Conclusion> {
+        let all = Conclusion::all(experiment, sentences).into_iter();
+        all.map(|it| Conclusion { for_engines: true, ..it }).collect()
     }
 }
 

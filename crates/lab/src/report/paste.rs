@@ -15,6 +15,9 @@ use crate::facts::Storage;
 pub(crate) const FILES: [&str; 3] =
     ["postgresql.conf.forebay", "60-forebay.rules", "forebay.advised.toml"];
 
+/// Columns of a comment.
+const COMMENT_COLUMNS: usize = 98;
+
 /// One file to paste or to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snippet {
@@ -29,7 +32,7 @@ pub struct Snippet {
 /// What of `advice` can be pasted, measured on `storage`; one entry for each kind of file that there is advice
 /// for.
 pub fn snippets(advice: &[Advice], storage: &Storage) -> Vec<Snippet> {
-    [postgres(advice), block_device(advice, storage), profile(advice)]
+    [postgres(advice, storage), block_device(advice, storage), profile(advice)]
         .into_iter()
         .flatten()
         .collect()
@@ -60,7 +63,13 @@ fn line(advice: &Advice, quote: char) -> String {
     format!("{} = {advised}  # {}\n", inert(&advice.setting), why(advice))
 }
 
-fn postgres(advice: &[Advice]) -> Option<Snippet> {
+/// `text` as lines of a comment.
+fn comment(text: &str) -> String {
+    let lines = textwrap::wrap(text, COMMENT_COLUMNS);
+    lines.iter().map(|line| format!("# {}\n", inert(line))).collect()
+}
+
+fn postgres(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     let is_postgres =
         |it: &&Advice| !matches!(it.applies_to, AppliesTo::BlockDevice | AppliesTo::Profile);
     let mut advice: Vec<&Advice> = advice.iter().filter(is_postgres).collect();
@@ -69,11 +78,26 @@ fn postgres(advice: &[Advice]) -> Option<Snippet> {
         advice.chunk_by(|a, b| a.applies_to == b.applies_to).collect();
     let is_of_all = |of_one: &[&Advice]| of_one[0].applies_to == AppliesTo::Postgres;
     let several = by_version.iter().filter(|of_one| !is_of_all(of_one)).count() > 1;
-    let mut text = String::new();
+    let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
+    let mut text = comment(&format!(
+        "Settings for PostgreSQL, measured by forebay lab on the disk of {} ({filesystem}). Append them to \
+         postgresql.conf, or name this file there: include = 'FILE'. They take effect without a restart: \
+         SELECT pg_reload_conf(). To take them back, remove them and reload again.",
+        storage.directory
+    ));
+    if several {
+        text += &comment(
+            "PostgreSQL 18 reads in one of three ways, which SHOW io_method tells, older versions in one. Remove the # \
+             before the settings of yours.",
+        );
+    }
     for of_one in by_version {
-        text += &format!("# {}\n", of_one[0].applies_to);
-        let comment = if several && !is_of_all(of_one) { "#" } else { "" }; // [PAS-1]
-        text.extend(of_one.iter().map(|it| comment.to_owned() + &line(it, '\'')));
+        text += &format!("\n# {}\n", of_one[0].applies_to);
+        let hash = if several && !is_of_all(of_one) { "#" } else { "" }; // [PAS-1]
+        for it in of_one {
+            text += &comment(&it.evidence);
+            text += &(hash.to_owned() + &line(it, '\''));
+        }
     }
     let about = if several {
         "Append to postgresql.conf, and remove the # before the settings of your version."
@@ -157,7 +181,11 @@ mod tests {
     #[test]
     fn what_only_some_versions_know_is_a_comment_where_there_are_several() {
         let conf = snippet(&sample::advice(), "postgresql.conf.forebay").unwrap();
-        let settings: Vec<&str> = conf.text.lines().filter(|line| line.contains(" = ")).collect();
+        let settings: Vec<&str> = conf
+            .text
+            .lines()
+            .filter(|line| line.contains(" = ") && !line.starts_with("# "))
+            .collect();
         assert!(
             settings[0].starts_with("random_page_cost = 1.1  # was 4;"),
             "[PAS-1] {}",
@@ -171,6 +199,26 @@ mod tests {
             "[PAS-1] {}",
             one.text
         );
+    }
+
+    #[test]
+    fn a_postgresql_conf_explains_itself() {
+        let conf = snippet(&sample::advice(), "postgresql.conf.forebay").unwrap().text;
+        let words = conf.replace("\n# ", " ");
+        for text in
+            ["forebay lab on the disk of /var/lib/forebay", "pg_reload_conf()", "SHOW io_method"]
+        {
+            assert!(words.contains(text), "{text} in {conf}");
+        }
+        for it in sample::advice().iter().filter(|it| it.applies_to == AppliesTo::Postgres18Worker)
+        {
+            assert!(words.contains(&inert(&it.evidence)), "{} in {conf}", it.evidence);
+        }
+        let is_setting = |line: &str| line.trim_start_matches('#').contains(" = ");
+        let is_known = |line: &&str| line.is_empty() || line.starts_with('#') || is_setting(line);
+        assert!(conf.lines().all(|line| is_known(&line)), "{conf}");
+        let one = snippet(&sample::advice()[..1], "postgresql.conf.forebay").unwrap().text;
+        assert!(!one.contains("SHOW io_method"), "{one}");
     }
 
     #[test]

@@ -288,6 +288,7 @@ fn conclusions() -> Vec<Conclusion> {
     .map(|(experiment, sentence)| Conclusion {
         experiment: experiment.to_owned(),
         sentence: sentence.to_owned(),
+        for_engines: experiment == "strategies",
     })
     .to_vec()
 }

@@ -27,11 +27,12 @@ pub(crate) fn settings(advice: &[Advice]) -> Table {
         sorted,
         |_| String::new(),
         &[
+            // The first three are what a narrow screen shows.
             ("setting", &|it| TableCell::new(&it.setting)),
-            ("applies to", &|it| TableCell::new(it.applies_to.to_string())),
-            ("current", &|it| TableCell::new(current(it))),
             ("advised", &|it| TableCell { mark: Mark::Best, ..TableCell::new(&it.advised) }),
             ("gain", &|it| gain(it).noted(std::slice::from_ref(&it.evidence))),
+            ("current", &|it| TableCell::new(current(it))),
+            ("applies to", &|it| TableCell::new(it.applies_to.to_string())),
             ("confidence", &|it| TableCell::new(it.confidence.to_string())),
         ],
     )
@@ -40,10 +41,10 @@ pub(crate) fn settings(advice: &[Advice]) -> Table {
 /// The same for narrow places: whose setting it is heads a group, and what was measured is not told.
 pub(crate) fn settings_in_groups(advice: &[Advice]) -> Table {
     let mut made = settings(advice);
-    made.columns.remove(1);
+    made.columns.remove(4);
     for row in &mut made.rows {
-        row.group = row.cells.remove(1).text;
-        row.cells[3].notes.clear();
+        row.group = row.cells.remove(4).text;
+        row.cells.iter_mut().for_each(|cell| cell.notes.clear());
     }
     made
 }

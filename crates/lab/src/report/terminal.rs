@@ -1,9 +1,10 @@
 //! Terminal: what ends a run, in a page of text.
 //!
 //! Where it was measured, what the disk does, the one table that people come for (settings to change), and
-//! what follows from the experiments, a line or two each. Everything else is for the page. One
-//! experiment alone also shows its first table. A table that is wider than the terminal goes on below, with
-//! its first column again; leaving columns out was the alternative, and hid figures.
+//! what follows from the experiments, in whole sentences. Everything else is for the page. One
+//! experiment alone also shows its first table, and what is for authors of engines. A table that is wider than the
+//! terminal goes on below, with its first column again; leaving columns out was the alternative, and hid figures.
+//! Nothing is cut: what is too wide is wrapped, and what is too much is counted.
 //!
 //! Invariants:  [TER-1] no line is wider than `width` (of at least [`WIDTH_MIN`]), but the command
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
@@ -16,7 +17,7 @@ use anstyle::{AnsiColor, Style};
 use super::{Mark, Part, Report, Section, Table, TableCell, tables};
 use crate::facts::Device;
 use crate::units::shown_size;
-use text::{ascii, cut, push_line, push_shortened, push_wrapped, styled};
+use text::{ascii, push_line, push_wrapped, styled, wrapped};
 
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
@@ -29,11 +30,10 @@ pub const LINES_OF_FILES: usize = 3;
 
 /// Most lines of each part, so that one of them does not push out the others; together with a blank line
 /// before each they are [`LINES_MAX`].
-const PLACE_LINES: usize = 4;
+const PLACE_LINES: usize = 6;
 const DEVICE_LINES: usize = 9;
 const SETTINGS_LINES: usize = 17;
-const CONCLUSION_LINES: usize = 15;
-const COUNT_LINES: usize = 4;
+const CONCLUSION_LINES: usize = 18;
 const COMMAND_LINES: usize = 3;
 
 /// What the terminal can show.
@@ -50,42 +50,41 @@ pub struct Look {
 /// The whole report as text for a terminal, ending in a line feed. `sections`: what its experiments show.
 pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
-    // One experiment alone has room for whole sentences.
     let is_alone = sections.len() == 1;
-    let lines = if is_alone { usize::MAX } else { 2 };
-    let sentences = |sentences: &[String]| {
-        let mut text = String::new();
-        for sentence in sentences {
-            push_shortened(&mut text, "* ", sentence, lines, look.width);
-        }
-        text
-    };
+    let most = |lines: usize| if is_alone { usize::MAX } else { lines };
     let device = report.device.as_ref().map_or(String::new(), |device| {
-        drawn(&tables::device(device), look) + &sentences(&device.remarks)
+        let table = capped(&drawn(&tables::device(device), look), most(DEVICE_LINES - 1), look);
+        let left = most(DEVICE_LINES) - table.lines().count();
+        table + &listed("* ", &device.remarks, left, look)
     });
     let settings = if report.advice.is_empty() {
         "No setting is worth changing, by what was measured.\n".to_owned()
     } else {
-        drawn(&tables::settings_in_groups(&report.advice), look)
+        capped(
+            &drawn(&tables::settings_in_groups(&report.advice), look),
+            most(SETTINGS_LINES),
+            look,
+        )
     };
-    let conclusions: Vec<String> =
-        report.conclusions.iter().map(|conclusion| conclusion.sentence.clone()).collect();
+    let told = report.conclusions.iter().filter(|it| is_alone || !it.for_engines);
+    let conclusions: Vec<String> = told.map(|it| it.sentence.clone()).collect();
+    let counts = if is_alone { tables::verdict_counts(&report.verdicts) } else { Vec::new() };
     // Not wrapped, so that it can be copied; the terminal needs so many lines for it.
     let command = format!("to repeat: {}", report.command);
     let is_short = command.chars().count().div_ceil(look.width) <= COMMAND_LINES;
     let command = if is_alone || is_short { &command } else { "to repeat: see the report" };
 
-    let mut text = capped(&place(report, look), PLACE_LINES, look);
-    for (part, lines) in [
-        (device, DEVICE_LINES),
-        (settings, SETTINGS_LINES),
-        (first_table(sections, look), usize::MAX),
-        (sentences(&conclusions), CONCLUSION_LINES),
-        (sentences(&tables::verdict_counts(&report.verdicts)), COUNT_LINES),
+    let mut text = listed("", &place(report), most(PLACE_LINES), look);
+    for part in [
+        device,
+        settings,
+        first_table(sections, look),
+        listed("* ", &conclusions, most(CONCLUSION_LINES), look),
+        listed("* ", &counts, usize::MAX, look),
     ] {
         if !part.is_empty() {
             text.push('\n');
-            text.push_str(&capped(&part, lines, look));
+            text.push_str(&part);
         }
     }
     text.push('\n');
@@ -111,7 +110,7 @@ pub(crate) fn device_name(device: &Device) -> String {
 }
 
 /// Where it was measured, and which backends were not.
-fn place(report: &Report, look: Look) -> String {
+fn place(report: &Report) -> Vec<String> {
     let (storage, host) = (&report.storage, &report.host);
     let device = storage.device.as_ref();
     let readahead = device.and_then(|device| device.readahead_bytes).map(shown_size);
@@ -138,11 +137,24 @@ fn place(report: &Report, look: Look) -> String {
     let missing = report.backends.iter().filter(|note| !note.available);
     let missing = missing.map(|note| format!("{} not measured: {}", note.backend, note.note));
     let remark = Some(storage.device_remark.clone()).filter(|remark| !remark.is_empty());
-    let mut text = String::new();
-    for line in [told(&disk), told(&machine)].into_iter().chain(missing).chain(remark) {
-        push_shortened(&mut text, "", &line, 2, look.width);
+    [told(&disk), told(&machine)].into_iter().chain(missing).chain(remark).collect()
+}
+
+/// As many whole `sentences` as fit into so many lines, each after `lead`; the last line says how many are left out.
+fn listed(lead: &str, sentences: &[String], lines: usize, look: Look) -> String {
+    let wrapped = |sentence: &String| {
+        let mut text = String::new();
+        push_wrapped(&mut text, lead, sentence, look.width);
+        text
+    };
+    let all: Vec<String> = sentences.iter().map(wrapped).collect();
+    let count = |texts: &[String]| texts.iter().map(|text| text.lines().count()).sum::<usize>();
+    if count(&all) <= lines {
+        return all.concat();
     }
-    text
+    let fits = |kept: &usize| count(&all[..*kept]) < lines;
+    let kept = (0..all.len()).rev().find(fits).unwrap_or(0);
+    format!("{}… {} more in the report\n", all[..kept].concat(), all.len() - kept)
 }
 
 /// At most `lines` lines of `text`, the last of which says what is missing [TER-3].
@@ -153,7 +165,7 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
     }
     let mut kept: String = text.split_inclusive('\n').take(lines - 1).collect();
     let missing = format!("… {} more lines in the report", count - lines + 1);
-    push_line(&mut kept, &cut(&missing, look.width));
+    push_wrapped(&mut kept, "", &missing, look.width);
     kept
 }
 
@@ -208,25 +220,37 @@ fn push_block(
     full: &dyn Fn(&TableCell) -> String,
     look: Look,
 ) {
-    let line = |cell: &dyn Fn(usize) -> (String, Style)| {
-        let cells = columns.iter().map(|&(column, width)| {
-            let (text, style) = cell(column);
-            let text = cut(&text, width);
-            let text = match table.is_words(column) {
-                true => format!("{text:<width$}"),
-                false => format!("{text:>width$}"),
-            };
-            styled(&text, style, look)
-        });
-        cells.collect::<Vec<_>>().join("  ")
+    // What is wider than its column goes on in the next line of the row.
+    let push = |text: &mut String, cell: &dyn Fn(usize) -> (String, Style)| {
+        let cells: Vec<(Vec<String>, Style)> = columns
+            .iter()
+            .map(|&(column, width)| {
+                let (text, style) = cell(column);
+                (wrapped(&text, width), style)
+            })
+            .collect();
+        let height = cells.iter().map(|(lines, _)| lines.len()).max().unwrap_or(0);
+        for number in 0..height {
+            let cells = columns.iter().zip(&cells).map(|(&(column, width), (lines, style))| {
+                let text = lines.get(number).map_or("", String::as_str);
+                let text = match table.is_words(column) {
+                    true => format!("{text:<width$}"),
+                    false => format!("{text:>width$}"),
+                };
+                styled(&text, *style, look)
+            });
+            push_line(text, &cells.collect::<Vec<_>>().join("  "));
+        }
     };
-    push_line(text, &line(&|column| (table.columns[column].clone(), Style::new().dimmed())));
+    push(text, &|column| (table.columns[column].clone(), Style::new().dimmed()));
     let mut group = "";
     for row in &table.rows {
         if row.group != group {
             group = &row.group;
             let style = Style::new().bold().fg_color(Some(AnsiColor::Cyan.into()));
-            push_line(text, &styled(&cut(group, look.width), style, look));
+            for line in wrapped(group, look.width) {
+                push_line(text, &styled(&line, style, look));
+            }
         }
         let cell = |column: usize| {
             let cell = &row.cells[column]; // [TAB-1]
@@ -238,7 +262,7 @@ fn push_block(
             };
             (full(cell), style)
         };
-        push_line(text, &line(&cell));
+        push(text, &cell);
     }
 }
 

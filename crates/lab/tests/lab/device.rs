@@ -44,7 +44,7 @@ fn assert_advice(report: &Value, settings: &[&str]) {
     for advice in report["advice"].as_array().unwrap() {
         assert!(settings.contains(&advice["setting"].as_str().unwrap()), "{advice}");
         assert!(advice["current"] != advice["advised"], "{advice}");
-        assert!(number(advice, "gain_low") > 1.0 && number(advice, "gain") >= 1.05, "{advice}");
+        assert!(number(advice, "gain_low") > 1.05, "{advice}");
         for key in ["experiment", "applies_to", "advised", "confidence", "evidence"] {
             assert!(!advice[key].as_str().unwrap().is_empty(), "{key} of {advice}");
         }
@@ -52,7 +52,7 @@ fn assert_advice(report: &Value, settings: &[&str]) {
 }
 
 #[test]
-fn a_quick_depth_has_rounds_of_a_quarter_of_a_second_or_the_whole_file() {
+fn a_quick_depth_has_rounds_of_120_ms_or_the_whole_file() {
     let scratch = scratch();
     let line = "depth --quick --size 16MiB --backends sync,threads --depths 1,16,64 --rounds 3";
     let report = report(scratch.path(), line);
@@ -64,7 +64,7 @@ fn a_quick_depth_has_rounds_of_a_quarter_of_a_second_or_the_whole_file() {
     // Less those that threads are warmed up with.
     let whole = 16.0 * 128.0 - 256.0;
     for round in records.iter().flat_map(|record| record["rounds"].as_array().unwrap()) {
-        let enough = number(round, "seconds") >= 0.25 || number(round, "blocks") >= whole;
+        let enough = number(round, "seconds") >= 0.12 || number(round, "blocks") >= whole;
         assert!(enough, "{round}");
     }
     let workers = records.iter().filter_map(|record| record["cell"]["workers"].as_u64());

@@ -229,3 +229,32 @@ fn without_scripts_all_but_the_buttons_remains() {
         assert!(!rendered.contains(text), "{text} needs scripts: {rendered}");
     }
 }
+
+/// What a phone of 390 pixels shows of the settings without scrolling sideways: what to set, to what, and the gain.
+#[test]
+fn on_a_phone_the_advised_values_and_their_gains_are_seen_first() {
+    let Some(browser) = browser("on_a_phone_the_advised_values") else { return };
+    let source = page().replace('&', "&amp;").replace('"', "&quot;");
+    // The browser's own window is never so narrow.
+    let framed = format!(
+        "<!doctype html><html><body style=\"margin: 0\"><iframe sandbox=\"allow-same-origin\" width=\"390\" \
+         height=\"800\" style=\"border: 0\" srcdoc=\"{source}\"></iframe><script>onload = () => {{\
+         const page = document.querySelector('iframe').contentDocument;\
+         const cells = [...page.querySelectorAll('#settings thead th')];\
+         const ends = cells.map((cell) => cell.textContent + ' ' + Math.round(cell.getBoundingClientRect().right));\
+         const tell = (name, value) => document.documentElement.setAttribute('data-seen-' + name, value);\
+         tell('ends', ends.join(','));\
+         tell('sideways', page.scrollingElement.scrollWidth > 390);\
+         }}</script></body></html>"
+    );
+    let visit = visit(&browser, &framed, &[LIGHT]);
+    let ends: Vec<(&str, u32)> = seen(&visit, "ends")
+        .split(',')
+        .map(|cell| cell.rsplit_once(' ').unwrap())
+        .map(|(name, end)| (name, end.parse().unwrap()))
+        .collect();
+    let names: Vec<&str> = ends[..3].iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, ["setting", "advised", "gain"]);
+    assert!(ends[2].1 <= 390, "{ends:?}");
+    assert_eq!(seen(&visit, "sideways"), "false");
+}

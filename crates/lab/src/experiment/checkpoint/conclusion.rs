@@ -9,7 +9,7 @@ use super::record::{Tally, baseline};
 use super::{Cell, Dirty, NAME, Order, Settings};
 use crate::experiment::Outcome;
 use crate::report::{Conclusion, Verdict};
-use crate::statistics::{Estimate, Judgement, ROUNDS_MIN};
+use crate::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};
 
 /// The best way of writing against one write after another: the time to the end of the sync. Or a spread
 /// checkpoint against one at once, if both are timed: the 99th percentile of reads in the interval.
@@ -46,9 +46,9 @@ impl Comparison<'_> {
         let Cell { dirty, cache, paced, .. } = self.entrant.cell;
         let Estimate { value, low, high, rounds } = self.ratio;
         let times = format!("{value:.2} times ({low:.2} to {high:.2}, {rounds} rounds)");
-        let clear = match (low > 1.0, high < 1.0) {
+        let clear = match (self.ratio.is_gain(), self.ratio.judgement()) {
             (true, _) => "a clear gain",
-            (_, true) => "a clear loss",
+            (_, Judgement::Misses) => "a clear loss",
             _ => "no clear difference",
         };
         if paced {
@@ -67,47 +67,83 @@ impl Comparison<'_> {
 
 /// Cells of which the rounds so far do not tell what is asked of them.
 pub(super) fn undecided(settings: &Settings, tallies: &[Tally]) -> Vec<Cell> {
-    let open = comparisons(settings, tallies).into_iter().filter(Comparison::is_undecided);
+    let all = comparisons(settings, tallies, Floor::default());
+    let open = all.into_iter().filter(Comparison::is_undecided);
     open.flat_map(|compared| [compared.entrant.cell, compared.rival.cell]).collect()
 }
 
-/// Every comparison that the rounds allow so far.
-fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally]) -> Vec<Comparison<'t>> {
-    let best = tallies.iter().filter(|tally| settings.is_best(&tally.cell));
-    best.filter_map(|entrant| {
+/// The numbers of the tallies that are compared, each entrant with its rival.
+fn pairs(settings: &Settings, tallies: &[Tally]) -> Vec<[usize; 2]> {
+    let rival = |entrant: &Tally| {
         let cell = entrant.cell;
-        let (rival, ratio) = if cell.is_timed() {
-            let at_once = Cell { paced: false, ..cell };
-            let is_rival = |tally: &&Tally| cell.paced && cell.foreground && tally.cell == at_once;
-            let rival = tallies.iter().find(is_rival)?;
-            let p99 = entrant
-                .ratio_to(rival, |round| round.readers.as_ref()?.foreground_interval_us_p99)?;
-            (rival, p99)
-        } else {
-            let rival = baseline(tallies, &cell)?;
-            (rival, entrant.ratio_to(rival, |round| Some(round.seconds))?)
-        };
-        Some(Comparison { entrant, rival, ratio: ratio.inverse() })
-    })
-    .collect()
+        if !cell.is_timed() {
+            return baseline(tallies, &cell).map(|tally| tally.cell);
+        }
+        (cell.paced && cell.foreground).then_some(Cell { paced: false, ..cell })
+    };
+    let best = tallies.iter().enumerate().filter(|(_, tally)| settings.is_best(&tally.cell));
+    let pair = |(number, tally): (usize, &Tally)| {
+        let rival = rival(tally).filter(|rival| *rival != tally.cell)?;
+        Some([number, tallies.iter().position(|tally| tally.cell == rival)?])
+    };
+    best.filter_map(pair).collect()
+}
+
+/// The series of a run: what is compared, and every other cell alone.
+pub(super) fn series(settings: &Settings, tallies: &[Tally]) -> Vec<Vec<usize>> {
+    let mut series: Vec<Vec<usize>> = pairs(settings, tallies).into_iter().map(Vec::from).collect();
+    let is_alone = |number: &usize| !series.iter().flatten().any(|it| it == number);
+    let alone: Vec<usize> = (0..tallies.len()).filter(is_alone).collect();
+    series.extend(alone.into_iter().map(|number| vec![number]));
+    series
+}
+
+/// Every comparison that the rounds allow so far; none decides what is smaller than `floor`.
+fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally], floor: Floor) -> Vec<Comparison<'t>> {
+    let figures = |tally: &Tally| {
+        tally.figures(|round| match tally.cell.is_timed() {
+            true => round.readers.as_ref()?.foreground_interval_us_p99,
+            false => Some(round.seconds),
+        })
+    };
+    let pairs = pairs(settings, tallies).into_iter().filter_map(|pair| {
+        let [entrant, rival] = pair.map(|number| &tallies[number]);
+        Some((entrant, rival, vec![figures(entrant)?, figures(rival)?]))
+    });
+    let pairs: Vec<_> = pairs.collect();
+    let rates: Vec<Vec<Vec<f64>>> = pairs.iter().map(|(.., rates)| rates.clone()).collect();
+    let judge = Judge::new(&rates, pairs.len(), floor);
+    let compared = |(entrant, rival, rates): (&'t Tally, &'t Tally, Vec<Vec<f64>>)| {
+        // Less is better, of seconds and of waits.
+        let ratio = judge.ratio(&rates[1], &rates[0])?;
+        Some(Comparison { entrant, rival, ratio })
+    };
+    pairs.into_iter().filter_map(compared).collect()
 }
 
 /// Verdicts and sentences, the most useful first.
-pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> Outcome {
-    let compared = comparisons(settings, tallies);
+pub(super) fn draw(settings: &Settings, tallies: &[Tally], floor: Floor) -> Outcome {
+    let compared = comparisons(settings, tallies, floor);
     let (enough, few): (Vec<_>, Vec<_>) =
         compared.iter().partition(|compared| compared.ratio.rounds >= ROUNDS_MIN);
-    let mut told: Vec<String> = enough.into_iter().map(Comparison::sentence).collect();
+    let (beside, writing): (Vec<_>, Vec<_>) =
+        enough.into_iter().partition(|compared| compared.entrant.cell.paced);
+    let mut told: Vec<String> = beside.into_iter().map(Comparison::sentence).collect();
     if let Some(rounds) = few.iter().map(|compared| compared.ratio.rounds).max() {
         let rows: Vec<String> = few.iter().map(|compared| compared.row()).collect();
         told.push(format!("Undecided, as {rounds} rounds are too few: {}.", rows.join(", ")));
     }
-    told.extend(settings.caches.iter().filter_map(|&cache| tablespaces(tallies, cache)));
-    if told.is_empty() {
+    let tablespaces = settings.caches.iter().filter_map(|&cache| tablespaces(tallies, cache));
+    let engines: Vec<String> =
+        writing.into_iter().map(Comparison::sentence).chain(tablespaces).collect();
+    if told.is_empty() && engines.is_empty() {
         told.push("No conclusion: nothing that could be compared was measured.".to_owned());
     }
     let verdicts = compared.iter().map(Comparison::verdict).collect();
-    Outcome { verdicts, conclusions: Conclusion::all(NAME, told), ..Outcome::default() }
+    let mut conclusions = Conclusion::all(NAME, told);
+    // Which order is best is for engines to know; a server has no setting for it.
+    conclusions.extend(Conclusion::for_engines(NAME, engines));
+    Outcome { verdicts, conclusions, ..Outcome::default() }
 }
 
 /// Whether two tablespaces end together.
@@ -136,7 +172,7 @@ mod tests {
     use super::*;
 
     fn drawn(tallies: &[Tally]) -> (Vec<Verdict>, String) {
-        let found = draw(&settings(), tallies);
+        let found = draw(&settings(), tallies, Floor::default());
         let told: Vec<String> = found.conclusions.into_iter().map(|it| it.sentence).collect();
         (found.verdicts, told.join("\n"))
     }
@@ -149,7 +185,7 @@ mod tests {
             written(Dirty::Uniform, false, &[9.0, 10.0, 9.5]),
             written(Dirty::Uniform, true, &[7.0, 12.0, 9.5]),
         ]);
-        assert!(told.contains("is 5.00 times (5.00 to 5.00, 3 rounds) as fast"), "{told}");
+        assert!(told.contains("is 5.00 times (") && told.contains(", 3 rounds) as fast"), "{told}");
         assert!(told.contains("(clustered pages, direct): a clear gain."), "{told}");
         assert!(told.contains("(uniform pages, direct): no clear difference."), "{told}");
         assert_eq!(verdicts[0].row, "writing clustered direct");

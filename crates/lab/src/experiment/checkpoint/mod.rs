@@ -26,8 +26,6 @@ mod section;
 mod settings;
 mod site;
 
-use std::time::Instant;
-
 use clap::ValueEnum;
 use forebay_io::{CacheMode, Kind};
 use serde::Serialize;
@@ -35,10 +33,14 @@ use serde::Serialize;
 pub use dirty::Dirty;
 pub use settings::Settings;
 
-use super::tally::{Missing, one_round, shuffled};
-use super::{Bench, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES, by_name};
+use super::driver::{RowSet, drive};
+use super::tally::Missing;
+use super::{
+    Bench, Experiment, Ground, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, by_name,
+    stopwatch,
+};
 use crate::workfile::Naming;
-use record::Tally;
+use record::{Round, Tally};
 use resources::Resources;
 use site::Site;
 
@@ -124,60 +126,107 @@ impl Experiment for Settings {
     }
 }
 
-fn run(
-    settings: &Settings,
+fn run<'s>(
+    settings: &'s Settings,
     bench: &Bench<'_>,
     mut resources: Resources,
     progress: &mut dyn FnMut(&str),
-) -> anyhow::Result<Outcome> {
+) -> anyhow::Result<Measurements<'s>> {
     resources.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))?;
     let mut tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
     for tally in &mut tallies {
         tally.failure = resources.missing(tally.cell).map(str::to_owned);
     }
-    let begun = Instant::now();
+    let mut rows = Rows { settings, tallies };
     let mut random = fastrand::Rng::with_seed(settings.common.seed);
-    let mut round = 0;
-    loop {
-        let more = conclusion::undecided(settings, &tallies);
-        if !settings.another_round(round, begun.elapsed(), !more.is_empty()) {
-            break;
+    let mut sets = dirty::sets(settings, &mut random);
+    let now = stopwatch();
+    drive(&mut rows, settings.limits(), &mut random, &now, progress, |rows, index, turn| {
+        let tally = &mut rows.tallies[index];
+        if turn.round == 0 && now() > settings.time_max() {
+            let why = "no time: the cells before it took too long on this disk";
+            return Err(Missing(why.to_owned()).into());
         }
-        // [CKP-1] One set for each pattern, and the cells in shuffled order.
-        let sets = dirty::sets(settings, &mut random);
-        let mut wanted = order(settings, &tallies, round, &mut random);
-        wanted.retain(|&it| round < settings.rounds.least || more.contains(&tallies[it].cell));
-        one_round(&mut tallies, wanted, progress, Cell::label, |tally| {
-            if round == 0 && begun.elapsed() > settings.time_max() {
-                let why = "no time: the cells before it took too long on this disk";
-                return Err(Missing(why.to_owned()).into());
-            }
-            let set = &sets[&tally.cell.dirty];
-            Site::new(settings, bench, &resources, tally)?.measure(set, &mut random)
-        })?;
-        round += 1;
-    }
-    let record = |tally: &Tally| tally.record_beside(record::baseline(&tallies, &tally.cell));
-    let records = tallies.iter().map(record).collect();
-    let section = section::draw(settings, &tallies);
+        if turn.is_first {
+            sets = dirty::sets(settings, turn.random); // [CKP-1]
+        }
+        let set = &sets[&tally.cell.dirty];
+        Site::new(settings, bench, &resources, tally)?.measure(set, turn.random)
+    })?;
     let backends = resources.first.backends;
-    Ok(Outcome { records, backends, section, ..conclusion::draw(settings, &tallies) })
+    Ok(Measurements::new(move |_, floor| {
+        let tallies = rows.tallies;
+        let record = |tally: &Tally| tally.record_beside(record::baseline(&tallies, &tally.cell));
+        let records = tallies.iter().map(record).collect();
+        let section = section::draw(settings, &tallies);
+        Outcome { records, backends, section, ..conclusion::draw(settings, &tallies, floor) }
+    }))
 }
 
-/// The cells in random order; but in the first round the essential ones first, since time may not do for
-/// all of them.
-fn order(
-    settings: &Settings,
-    tallies: &[Tally],
-    round: u32,
-    random: &mut fastrand::Rng,
-) -> Vec<usize> {
-    let mut order = shuffled(tallies, random);
-    if round == 0 {
-        // Stable: among themselves they stay in random order.
-        order.sort_by_key(|&index| !settings.is_essential(&tallies[index].cell));
+/// The cells of a run; two that are compared are a series.
+#[derive(Debug)]
+struct Rows<'s> {
+    settings: &'s Settings,
+    tallies: Vec<Tally>,
+}
+
+impl RowSet for Rows<'_> {
+    type Cell = Cell;
+    type Figures = Round;
+
+    fn rows(&self) -> usize {
+        self.tallies.len()
     }
-    order
+
+    fn row(&mut self, index: usize) -> &mut Tally {
+        &mut self.tallies[index]
+    }
+
+    fn series(&self) -> Vec<Vec<usize>> {
+        conclusion::series(self.settings, &self.tallies)
+    }
+
+    fn open(&self) -> Vec<bool> {
+        let open = conclusion::undecided(self.settings, &self.tallies);
+        let is_open = |row: &usize| open.contains(&self.tallies[*row].cell);
+        self.series().iter().map(|rows| rows.iter().any(is_open)).collect()
+    }
+
+    fn label(&self, index: usize) -> String {
+        self.tallies[index].cell.label()
+    }
+
+    /// In random order; but in the first round the essential ones first, since time may not do for all of them.
+    fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
+        let mut order = due.concat();
+        random.shuffle(&mut order);
+        let is_measured = |tally: &Tally| !tally.rounds.is_empty();
+        if !self.tallies.iter().any(is_measured) {
+            // Stable: among themselves they stay in random order.
+            order.sort_by_key(|&row| !self.settings.is_essential(&self.tallies[row].cell));
+        }
+        order
+    }
+}
+
+/// Concludes from runs on disks on which all ways of writing are equal, except for the best in the first pattern, which is
+/// so many times as fast.
+#[cfg(test)]
+pub(super) fn simulated() -> super::simulation::Simulated {
+    let options = "--seed 1 --essential --patterns uniform,clustered --backends sync,uring";
+    let settings = super::typed::<Settings>(options).checked().unwrap();
+    Box::new(move |disk, best| {
+        let tallies = settings.cells().into_iter().map(Tally::new).collect();
+        let mut rows = Rows { settings: &settings, tallies };
+        disk.simulate(&mut rows, settings.limits(), 1.0, |rows, index, rate| {
+            let cell = rows.tallies[index].cell;
+            let is_first = cell.dirty == settings.patterns[0] && cell.cache == settings.caches[0];
+            let is_it = is_first && settings.is_best(&cell) && !cell.is_timed();
+            let seconds = 1.0 / (rate * if is_it { best } else { 1.0 });
+            record::tests::round(seconds, cell.foreground.then_some(1e3 / rate))
+        });
+        conclusion::draw(&settings, &rows.tallies, crate::statistics::Floor::default())
+    })
 }
 
 #[cfg(test)]
@@ -188,21 +237,24 @@ mod tests {
         let settings = crate::experiment::typed::<Settings>("--quick --essential --seed 1");
         let settings = settings.checked().unwrap();
         let tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
+        let mut rows = Rows { settings: &settings, tallies };
         let mut random = fastrand::Rng::with_seed(1);
         let sets = dirty::sets(&settings, &mut random);
         for dirty in [Dirty::Uniform, Dirty::Clustered] {
             assert_eq!(sets[&dirty].len(), 4096, "[CKP-1] {dirty}");
         }
-        let first = order(&settings, &tallies, 0, &mut random);
-        let is_essential = |&index: &usize| settings.is_essential(&tallies[index].cell);
+        let all: Vec<usize> = (0..rows.rows()).collect();
+        let first = rows.order(&[&all], &mut random);
+        let is_essential = |&index: &usize| settings.is_essential(&rows.tallies[index].cell);
         let count = first.iter().filter(|index| is_essential(index)).count();
         assert!(first[..count].iter().all(is_essential), "while there is time");
-        for round in 1..3 {
-            let later = order(&settings, &tallies, round, &mut random);
+        rows.tallies[0] = record::tests::written(Dirty::Uniform, false, &[1.0]);
+        for _ in 1..3 {
+            let later = rows.order(&[&all], &mut random);
             assert_ne!(first, later, "[CKP-1]");
             let mut sorted = later.clone();
             sorted.sort_unstable();
-            assert!(!later.is_sorted() && sorted.into_iter().eq(0..tallies.len()), "[CKP-1]");
+            assert!(!later.is_sorted() && sorted == all, "[CKP-1]");
         }
     }
 

@@ -174,7 +174,7 @@ pub(super) mod tests {
         crate::experiment::typed::<Settings>(options).checked().unwrap()
     }
 
-    fn round(seconds: f64, interval_us_p99: Option<f64>) -> Round {
+    pub(in super::super) fn round(seconds: f64, interval_us_p99: Option<f64>) -> Round {
         Round {
             seconds,
             pages: 4096,

@@ -10,6 +10,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 use super::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
+use crate::experiment::schedule::Limits;
 use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size, unique};
 use crate::units::parse_time;
 
@@ -214,7 +215,7 @@ impl Settings {
         cell.is_baseline() || self.is_best(cell)
     }
 
-    /// No round after the first begins that would probably end later, unless so many rounds were asked for.
+    /// No round after the first begins that would probably end later, unless `--rounds` says how many.
     pub(super) fn time_max(&self) -> Duration {
         match (self.rounds.more, self.quick) {
             (false, _) => Duration::MAX,
@@ -223,11 +224,11 @@ impl Settings {
         }
     }
 
-    /// Whether another round is likely to end in time, and wanted: all of the first ones are, later ones of
-    /// what is `undecided`. `begun`: rounds that took `elapsed`.
-    pub(super) fn another_round(&self, begun: u32, elapsed: Duration, undecided: bool) -> bool {
-        let wanted = begun < self.rounds.least || (undecided && self.rounds.more);
-        wanted && (begun == 0 || elapsed + elapsed / begun <= self.time_max())
+    /// How long there are rounds: the first ones too only while there is time.
+    pub(super) fn limits(&self) -> Limits {
+        let time = self.time_max();
+        let limits = self.rounds.limits(time.as_secs());
+        Limits { first_time: time, ..limits }
     }
 }
 
@@ -339,16 +340,11 @@ mod tests {
     }
 
     #[test]
-    fn rounds_end_when_time_does_and_what_is_undecided_has_more() {
-        let settings = self::settings("");
-        let second = Duration::from_secs(1);
-        assert!(settings.another_round(0, Duration::ZERO, false));
-        assert!(settings.another_round(1, second * 200, false));
-        assert!(!settings.another_round(1, second * 300, false), "it would take as long again");
-        assert!(!settings.another_round(3, second, false));
-        assert!(settings.another_round(3, second, true));
-        assert!(!settings.another_round(3, second * 400, true));
-        let asked = self::settings("--rounds 2");
-        assert!(!asked.another_round(2, second, true), "so many were asked for");
+    fn rounds_end_when_time_does_unless_so_many_are_wanted() {
+        let limits = settings("").limits();
+        assert_eq!((limits.first, limits.first_time, limits.time.as_secs()), (3, limits.time, 420));
+        let exact = settings("--rounds 2").limits();
+        assert_eq!((exact.first, exact.time), (2, Duration::ZERO));
+        assert_eq!(exact.first_time, Duration::MAX);
     }
 }

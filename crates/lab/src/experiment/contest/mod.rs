@@ -7,8 +7,8 @@
 //! from a fresh state of the caches. Worked example: `bitmap-10 cold direct` has 819 ascending blocks
 //! in a plan; in a cell of 250 ms `async` reads twenty plans of round 2, `os` the first three of them.
 //!
-//! Every row is read in the first rounds; then only those go on whose outcome is still open
-//! ([`schedule`]).
+//! Every row is a series: all are read in the first rounds; then only those go on whose outcome is still open
+//! ([`schedule`](super::schedule)).
 //!
 //! Nothing but reading is measured: pools, threads and memory are there before the watch is started,
 //! and what the kernel still reads ahead afterwards is waited for before the device's counters are
@@ -25,7 +25,6 @@ mod cache_state;
 mod entrant;
 mod kernel;
 mod pooled;
-mod schedule;
 mod standing;
 
 use std::time::{Duration, Instant};
@@ -37,14 +36,17 @@ pub use cache_state::CacheState;
 pub use entrant::Entrant;
 pub(super) use kernel::read_exactly;
 pub(super) use pooled::backend;
-pub(super) use standing::{Comparison, Standing};
+pub(super) use standing::{Comparison, Standing, judge};
 
-use super::Bench;
+use super::driver::{RowSet, drive};
 use super::pattern::{Pattern, Shape};
-use super::tally::{self, Round, counted, emptied, one_round, shuffled};
+use super::schedule::Limits;
+use super::tally::{self, Round, counted, emptied};
+use super::{Bench, stopwatch};
 use crate::bad_input;
 use crate::device_readahead::ReadaheadGuard;
 use crate::facts::{Storage, Sysfs};
+use crate::statistics::Floor;
 use crate::workfile::Workfile;
 
 /// How long the device may take to finish what the kernel has begun to read ahead.
@@ -72,14 +74,14 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) shape: Shape,
-    /// Rounds of every row.
-    pub(super) rounds: u32,
+    /// How long there are rounds.
+    pub(super) limits: Limits,
     /// How long a measurement lasts.
     pub(super) cell_time: Duration,
     /// Most plans of a measurement: before each one the state of the caches is restored.
     pub(super) plans_max: usize,
-    /// Until then open rows get more rounds. `None`: so many rounds and no more.
-    pub(super) time_max: Option<Duration>,
+    /// Comparisons of a row.
+    pub(super) judged: usize,
     /// Who is slowed down on purpose, and by which part of its time.
     pub(super) handicap: Option<(Entrant, f64)>,
     pub(super) seed: u64,
@@ -131,40 +133,111 @@ fn rounds(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(rules.seed);
-    let begun = Instant::now();
     let found = bench.storage.device.as_ref().and_then(|device| device.readahead_bytes);
-    loop {
-        let due: Vec<_> = standings.iter().map(Standing::due).collect();
-        let time = rules.time_max.map(|time_max| (time_max, begun.elapsed()));
-        let next = schedule::next(&due, rules.rounds, time);
-        if next.is_empty() {
-            return Ok(());
-        }
-        for index in row_order(standings, next, &mut random) {
-            let (standing, moment) = (&mut standings[index], Instant::now());
+    let mut seed = (None, 0);
+    let mut rows = Rows { standings, judged: rules.judged };
+    drive(&mut rows, rules.limits, &mut random, &stopwatch(), progress, |rows, index, turn| {
+        let (standing, entrant) = rows.place(index);
+        // [CON-1] The same plans for all entrants of a row in a round, who are measured one after the other.
+        if seed.0 != Some((standing, turn.round)) {
+            seed = (Some((standing, turn.round)), turn.random.u64(..));
+            let standing = &mut rows.standings[standing];
             standing.device_readahead_bytes = match guard.zip(standing.row.device_readahead) {
                 Some((guard, bytes)) => Some(guard.set(bytes)?),
                 None => found,
             };
-            // [CON-1] The same plans for all of them.
-            let seed = random.u64(..);
-            let order = shuffled(&standing.tallies, &mut random);
-            let row = &standing.row;
-            let label = |entrant: &Entrant| format!("{entrant} {row}");
-            one_round(&mut standing.tallies, order, progress, label, |tally| {
-                measure(bench, rules, row, seed, tally)
-            })?;
-            standing.rounds += 1;
-            standing.took += moment.elapsed();
         }
+        let standing = &mut rows.standings[standing];
+        measure(bench, rules, &standing.row, seed.1, &mut standing.tallies[entrant])
+    })
+}
+
+/// The rows of a contest, each with its entrants.
+pub(super) struct Rows<'s> {
+    pub(super) standings: &'s mut [Standing],
+    /// Comparisons of a row.
+    pub(super) judged: usize,
+}
+
+impl Rows<'_> {
+    /// The standing and the entrant in it that have this number.
+    fn place(&self, mut index: usize) -> (usize, usize) {
+        for (number, standing) in self.standings.iter().enumerate() {
+            match index.checked_sub(standing.tallies.len()) {
+                Some(rest) => index = rest,
+                None => return (number, index),
+            }
+        }
+        panic!("[CON-1] there is no such entrant")
     }
 }
 
-/// The rows `next` in random order; but those that want the file in the page cache come together,
-/// since others empty it.
-fn row_order(standings: &[Standing], next: Vec<usize>, random: &mut fastrand::Rng) -> Vec<usize> {
-    let fills = |index: &usize| standings[*index].row.state == CacheState::PageCache;
-    let (mut full, mut order): (Vec<usize>, Vec<usize>) = next.into_iter().partition(fills);
+impl RowSet for Rows<'_> {
+    type Cell = Entrant;
+    type Figures = Round;
+
+    fn rows(&self) -> usize {
+        self.standings.iter().map(|standing| standing.tallies.len()).sum()
+    }
+
+    fn row(&mut self, index: usize) -> &mut Tally {
+        let (standing, entrant) = self.place(index);
+        &mut self.standings[standing].tallies[entrant]
+    }
+
+    fn series(&self) -> Vec<Vec<usize>> {
+        let mut next = 0;
+        let series = |standing: &Standing| {
+            let first = next;
+            next += standing.tallies.len();
+            (first..next).collect()
+        };
+        self.standings.iter().map(series).collect()
+    }
+
+    fn open(&self) -> Vec<bool> {
+        let judge = judge(self.standings, self.judged, Floor::default());
+        self.standings.iter().map(|standing| standing.is_open(&judge)).collect()
+    }
+
+    fn label(&self, index: usize) -> String {
+        let (standing, entrant) = self.place(index);
+        let standing = &self.standings[standing];
+        format!("{} {}", standing.tallies[entrant].cell, standing.row)
+    }
+
+    fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
+        let rows = row_order(self.standings, due, random);
+        let entrants = |row: &[usize]| {
+            let mut entrants = row.to_vec();
+            random.shuffle(&mut entrants);
+            entrants
+        };
+        rows.into_iter().flat_map(entrants).collect()
+    }
+}
+
+/// The rows that are `due`, each by its numbers, in random order; but those that want the file in the page cache come
+/// together, since others empty it.
+fn row_order<'d>(
+    standings: &[Standing],
+    due: &[&'d [usize]],
+    random: &mut fastrand::Rng,
+) -> Vec<&'d [usize]> {
+    let mut first = 0;
+    let states: Vec<(usize, CacheState)> = standings
+        .iter()
+        .map(|standing| {
+            first += standing.tallies.len();
+            (first, standing.row.state)
+        })
+        .collect();
+    let fills = |row: &&[usize]| {
+        let state = states.iter().find(|(end, _)| row.first() < Some(end)).map(|it| it.1);
+        state == Some(CacheState::PageCache)
+    };
+    let (mut full, mut order): (Vec<&[usize]>, Vec<&[usize]>) =
+        due.iter().copied().partition(fills);
     random.shuffle(&mut full);
     random.shuffle(&mut order);
     let place = random.usize(0..=order.len());

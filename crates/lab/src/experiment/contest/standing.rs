@@ -4,20 +4,13 @@
 //! from the state that it asks for: what was not cold has no rates.
 
 use std::fmt;
-use std::time::Duration;
 
 use forebay::ReadaheadStrategy;
 
-use super::schedule::Due;
 use super::{Entrant, Row, Tally};
 use crate::experiment::tally::Round;
-use crate::statistics::{Estimate, Judgement, median, paired_ratio, ratio_to_best};
+use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
 use crate::units::typed_size;
-
-/// By how much wider an interval is for a row to be closed before time is up. Source: S. J. Pocock, "Group
-/// Sequential Methods", 1977: 2.36 instead of 1.96 standard errors for four looks; bootstrap intervals of
-/// few rounds are a little narrow.
-const WIDENING: f64 = 1.3;
 
 /// What came of a row.
 #[derive(Debug)]
@@ -27,9 +20,6 @@ pub(in crate::experiment) struct Standing {
     pub(in crate::experiment) device_readahead_bytes: Option<u64>,
     /// One for each entrant, in their order.
     pub(in crate::experiment) tallies: Vec<Tally>,
-    /// Rounds that ended, and what they took.
-    pub(in crate::experiment) rounds: u32,
-    pub(super) took: Duration,
 }
 
 /// An entrant beside a rival.
@@ -41,16 +31,19 @@ pub(in crate::experiment) struct Comparison {
     pub(in crate::experiment) ratio: Estimate,
 }
 
-/// An interval so much wider, in logarithms, that a few looks at growing rounds are as rarely wrong as one.
-fn widened(Estimate { value, low, high, rounds }: Estimate) -> Estimate {
-    let wider = |end: f64| value * (end / value).powf(WIDENING);
-    Estimate { value, low: wider(low), high: wider(high), rounds }
+/// Who judges `standings`, with so many comparisons in each of them and nothing smaller than `floor`.
+pub(in crate::experiment) fn judge(standings: &[Standing], each: usize, floor: Floor) -> Judge {
+    let rates = |standing: &Standing| {
+        standing.row.entrants.iter().filter_map(|&entrant| standing.rates(entrant)).collect()
+    };
+    let rates: Vec<Vec<Vec<f64>>> = standings.iter().map(rates).collect();
+    Judge::new(&rates, standings.len() * each, floor)
 }
 
 impl Standing {
     pub(in crate::experiment) fn new(row: Row) -> Standing {
         let tallies = row.entrants.iter().copied().map(Tally::new).collect();
-        Standing { row, device_readahead_bytes: None, tallies, rounds: 0, took: Duration::ZERO }
+        Standing { row, device_readahead_bytes: None, tallies }
     }
 
     /// Of a row that cannot be measured.
@@ -60,16 +53,16 @@ impl Standing {
         standing
     }
 
-    pub(super) fn due(&self) -> Due {
-        let surely = |it: Comparison| widened(it.ratio).judgement();
-        let is_open = self.adaptive().is_some_and(|it| surely(it) == Judgement::Undecided);
-        Due { rounds: self.rounds, is_open, cost: self.took / self.rounds.max(1) }
+    /// Whether more rounds could show if `adaptive` is as fast as the best of the others.
+    pub(super) fn is_open(&self, judge: &Judge) -> bool {
+        self.adaptive(judge).is_some_and(|it| it.ratio.judgement() == Judgement::Undecided)
     }
 
     /// Blocks per second in each round; `None` if they cannot be compared with others.
     pub(in crate::experiment) fn rates(&self, entrant: Entrant) -> Option<Vec<f64>> {
         let tally = self.tallies.iter().find(|tally| tally.cell == entrant)?;
-        let is_whole = self.rounds > 0 && tally.rounds.len() == self.rounds as usize;
+        let rounds = self.tallies.iter().map(|tally| tally.rounds.len()).max();
+        let is_whole = !tally.rounds.is_empty() && Some(tally.rounds.len()) == rounds;
         (is_whole && tally.cold).then(|| tally.rounds.iter().map(Round::rate).collect())
     }
 
@@ -84,26 +77,29 @@ impl Standing {
     /// `entrant` beside the best of those `rivals` whose rates are known.
     pub(in crate::experiment) fn compare(
         &self,
+        judge: &Judge,
         entrant: Entrant,
         rivals: impl Fn(Entrant) -> bool,
     ) -> Option<Comparison> {
         let own = self.rates(entrant)?;
+        let all = self.row.entrants.iter().filter_map(|&it| self.rates(it));
+        let judge = judge.within(&all.collect::<Vec<_>>());
         let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
         let others: Vec<(Entrant, Vec<f64>)> =
             others.filter_map(|it| Some((it, self.rates(it)?))).collect();
         let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
         // One round cannot choose a rival for another one; what it tells is never a verdict.
-        let (best, ratio) = ratio_to_best(&own, &rates).or_else(|| {
+        let (best, ratio) = judge.ratio_to_best(&own, &rates).or_else(|| {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
-            Some((best, paired_ratio(&own, rates[best])?))
+            Some((best, judge.ratio(&own, rates[best])?))
         })?;
         Some(Comparison { entrant, rival: others[best].0, ratio })
     }
 
     /// `adaptive` beside the best other stream.
-    pub(in crate::experiment) fn adaptive(&self) -> Option<Comparison> {
+    pub(in crate::experiment) fn adaptive(&self, judge: &Judge) -> Option<Comparison> {
         let is_stream = |entrant| matches!(entrant, Entrant::Stream(_));
-        self.compare(Entrant::Stream(ReadaheadStrategy::Adaptive), is_stream)
+        self.compare(judge, Entrant::Stream(ReadaheadStrategy::Adaptive), is_stream)
     }
 }
 

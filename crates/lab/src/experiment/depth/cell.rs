@@ -9,8 +9,27 @@ use serde::{Serialize, Serializer};
 
 use crate::experiment::tally;
 pub(super) use crate::experiment::tally::Figures;
-use crate::experiment::{by_name, grouped, rounds};
-use crate::statistics::{self, Estimate, Judgement, median};
+use crate::experiment::{by_name, grouped, rounds, sorted};
+use crate::report::AppliesTo;
+use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
+
+/// Default of PostgreSQL's io_workers.
+pub(super) const PG_WORKERS: u32 = 3;
+
+/// Default of maintenance_io_concurrency before version 18; no power of two, so measured for its own sake.
+pub(super) const PG_MAINTENANCE: u32 = 10;
+
+/// PostgreSQL's effective_io_concurrency, and from 18 on maintenance_io_concurrency too.
+pub(super) const CONCURRENCY_18: u32 = 16;
+
+/// Forebay's own queue_depth. Source: `QUEUE_DEPTH_DEFAULT` of the pool's tablespaces.
+const QUEUE_DEPTH: u32 = 256;
+
+pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
+pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
+
+/// A setting that is a number of requests in flight, with its default.
+pub(super) type DepthSetting = (AppliesTo, &'static str, u32);
 
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -35,7 +54,35 @@ impl Cell {
         self.backend == Some(kind) && self.cache == cache
     }
 
-    /// The line that it is on: everything but the depth.
+    /// The settings for which its line stands. PostgreSQL reads through the page cache: with WILLNEED up to
+    /// version 17 and with `io_method=sync`, by worker processes or io_uring from 18 on.
+    pub(super) fn depth_settings(self) -> Vec<DepthSetting> {
+        use AppliesTo::{
+            Postgres14To17, Postgres18Sync, Postgres18Uring, Postgres18Worker, Profile,
+        };
+        let both = |applies_to, effective, maintenance| {
+            vec![(applies_to, EFFECTIVE, effective), (applies_to, MAINTENANCE, maintenance)]
+        };
+        let of_18 = |applies_to| both(applies_to, CONCURRENCY_18, CONCURRENCY_18);
+        match (self.backend, self.cache, self.workers) {
+            (Some(Kind::Sync), CacheMode::Buffered, _) => {
+                [both(Postgres14To17, 1, PG_MAINTENANCE), of_18(Postgres18Sync)].concat()
+            }
+            (Some(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => of_18(Postgres18Worker),
+            (Some(Kind::Uring), CacheMode::Buffered, _) => of_18(Postgres18Uring),
+            (Some(Kind::Uring), CacheMode::Direct, _) => {
+                vec![(Profile, "queue_depth", QUEUE_DEPTH)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The line that it is on, as a cell without a depth.
+    pub(super) fn line(self) -> Cell {
+        Cell { depth: 0, ..self }
+    }
+
+    /// Everything but the depth in words.
     pub(super) fn line_label(self) -> String {
         let workers = self.workers.map_or_else(String::new, |count| format!(" {count} workers"));
         format!("{} {}{workers}", self.backend.map_or("fio", Kind::name), self.cache)
@@ -74,21 +121,38 @@ impl Row {
 #[derive(Debug, Clone)]
 pub(super) struct Line<'a> {
     pub(super) rows: Vec<&'a Row>,
+    pub(super) judge: Judge,
+    /// Of comparisons with other lines.
+    pub(super) run: Judge,
 }
 
 impl<'a> Line<'a> {
-    /// All lines, in the order of their first rows.
-    pub(super) fn all(rows: &'a [Row]) -> Vec<Line<'a>> {
+    /// The lines of `rows`, in the order of their first rows. Nothing is decided that is smaller than `floor`.
+    pub(super) fn all(rows: &'a [Row], floor: Floor) -> Vec<Line<'a>> {
         let evidence = rows.iter().filter(|row| row.is_evidence());
-        let lines = grouped(evidence, |row| Cell { depth: 0, ..row.cell });
-        let mut lines: Vec<Line<'a>> = lines.into_iter().map(|(_, rows)| Line { rows }).collect();
-        for line in &mut lines {
-            line.rows.sort_by_key(|row| row.cell.depth);
-            let rounds = line.rows.iter().map(|row| row.rounds.len()).max();
-            line.rows.retain(|row| Some(row.rounds.len()) == rounds);
-            assert!(line.rows.is_sorted_by_key(|row| row.cell.depth), "[DEP-1]");
+        let mut lines: Vec<Vec<&'a Row>> =
+            grouped(evidence, |row| row.cell.line()).into_iter().map(|(_, rows)| rows).collect();
+        for rows in &mut lines {
+            rows.sort_by_key(|row| row.cell.depth);
+            let rounds = rows.iter().map(|row| row.rounds.len()).max();
+            rows.retain(|row| Some(row.rounds.len()) == rounds);
+            assert!(rows.is_sorted_by_key(|row| row.cell.depth), "[DEP-1]");
         }
-        lines
+        let rates = |rows: &Vec<&Row>| rows.iter().map(|row| row.rates()).collect();
+        let rates: Vec<Vec<Vec<f64>>> = lines.iter().map(rates).collect();
+        // Any depth may be compared with the best, with the first, and with the default of a setting; any line with
+        // another one, as a number of threads and as a backend.
+        let comparisons = |rows: &Vec<&Row>| {
+            let defaults = rows[0].cell.depth_settings().into_iter().map(|(.., default)| default);
+            rows.len() * (2 + sorted(&defaults.collect::<Vec<_>>()).len()) + 2
+        };
+        let judge = Judge::new(&rates, lines.iter().map(comparisons).sum(), floor);
+        let line = |(rows, rates): (Vec<&'a Row>, &Vec<Vec<f64>>)| Line {
+            rows,
+            judge: judge.within(rates),
+            run: judge,
+        };
+        lines.into_iter().zip(&rates).map(line).collect()
     }
 
     /// A cell of it; its depth means nothing.
@@ -109,13 +173,23 @@ impl<'a> Line<'a> {
     }
 
     /// The smallest depth that reaches the best of all.
-    pub(super) fn knee(&self) -> Option<&'a Row> {
+    pub(super) fn near_best(&self) -> Option<&'a Row> {
         let rates: Vec<Vec<f64>> = self.rows.iter().map(|row| row.rates()).collect();
-        match statistics::knee(&rates) {
+        match self.judge.knee(&rates) {
             Some(knee) => Some(self.rows[knee]),
             // Of a single round: there is no telling what is chance.
             None => self.fastest().filter(|_| self.rounds() < 2),
         }
+    }
+
+    /// Whether `row` is the deepest of several: then a curve may go on rising, and its knee is not reached.
+    pub(super) fn is_edge(&self, row: &Row) -> bool {
+        self.rows.len() > 1 && self.rows.last().is_some_and(|last| last.cell == row.cell)
+    }
+
+    /// The smallest depth that reaches the best of all, if a deeper one was measured and gains nothing more.
+    pub(super) fn knee(&self) -> Option<&'a Row> {
+        self.near_best().filter(|row| !self.is_edge(row))
     }
 
     pub(super) fn fastest(&self) -> Option<&'a Row> {
@@ -129,13 +203,13 @@ impl<'a> Line<'a> {
         let others: Vec<&'a Row> =
             self.rows.iter().copied().filter(|other| other.cell != row.cell).collect();
         let rates: Vec<Vec<f64>> = others.iter().map(|other| other.rates()).collect();
-        let (best, ratio) = statistics::ratio_to_best(&row.rates(), &rates)?;
+        let (best, ratio) = self.judge.ratio_to_best(&row.rates(), &rates)?;
         Some((others[best], ratio))
     }
 
-    /// The depth before the knee, if there is one, and the knee.
+    /// The smallest depth that reaches the best, and the one before it, if there is one.
     pub(super) fn about_the_knee(&self) -> &[&'a Row] {
-        let knee = self.knee().map(|knee| knee.cell);
+        let knee = self.near_best().map(|knee| knee.cell);
         match self.rows.iter().position(|row| Some(row.cell) == knee) {
             Some(knee) => &self.rows[knee.saturating_sub(1)..=knee],
             None => &[],
@@ -212,7 +286,7 @@ mod tests {
         );
         let mut warm = row(Kind::Uring, CacheMode::Direct, 16, &[1.0, 2.0]);
         warm.cold = false;
-        assert!(Line::all(&[failed, late, warm]).is_empty(), "[DEP-1]");
+        assert!(Line::all(&[failed, late, warm], Floor::default()).is_empty(), "[DEP-1]");
     }
 
     #[test]
@@ -220,7 +294,7 @@ mod tests {
         let mut rows = line(Kind::Threads, Some(3), &[(16, 2.0), (4, 1.0)]);
         rows.extend(line(Kind::Threads, Some(8), &[(16, 3.0)]));
         rows.push(row(Kind::Threads, CacheMode::Direct, 16, &[1.0; 5]));
-        let lines = Line::all(&rows);
+        let lines = Line::all(&rows, Floor::default());
         let labels: Vec<String> = lines.iter().map(Line::label).collect();
         assert_eq!(
             labels,
@@ -243,13 +317,27 @@ mod tests {
     #[test]
     fn a_knee_that_noise_hides_is_undecided() {
         let clear = line(Kind::Uring, None, &[(1, 10.0), (16, 40.0), (64, 50.0), (256, 50.5)]);
-        let lines = Line::all(&clear);
+        let lines = Line::all(&clear, Floor::default());
         assert_eq!(lines[0].knee().unwrap().cell.depth, 64);
         assert!(!lines[0].is_undecided());
         let noisy = [
             row(Kind::Uring, CacheMode::Direct, 16, &[44.0, 58.0, 41.0]),
             row(Kind::Uring, CacheMode::Direct, 64, &[52.0, 43.0, 50.0]),
         ];
-        assert!(Line::all(&noisy)[0].is_undecided());
+        assert!(Line::all(&noisy, Floor::default())[0].is_undecided());
+    }
+
+    #[test]
+    fn a_knee_at_the_edge_is_not_reached_also_after_a_dip() {
+        let of = |rates: &[(u32, f64)]| {
+            let rows = line(Kind::Uring, None, rates);
+            let lines = Line::all(&rows, Floor::default());
+            let near_best = lines[0].near_best().unwrap().cell.depth;
+            (near_best, lines[0].knee().map(|knee| knee.cell.depth))
+        };
+        assert_eq!(of(&[(1, 10.0), (64, 49.0), (256, 50.0)]), (64, Some(64)));
+        assert_eq!(of(&[(1, 10.0), (64, 40.0), (256, 50.0)]), (256, None), "it still rises");
+        assert_eq!(of(&[(64, 44.0), (256, 30.0), (1024, 50.0)]), (1024, None), "a dip is no knee");
+        assert_eq!(of(&[(64, 50.0), (256, 30.0), (1024, 50.0)]), (64, Some(64)));
     }
 }

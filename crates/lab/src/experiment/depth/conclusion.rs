@@ -10,28 +10,15 @@
 
 use forebay_io::{CacheMode, Kind};
 
-use super::cell::{Cell, Line, Row};
-use super::settings::{PG_MAINTENANCE, PG_WORKERS};
+use super::cell::{CONCURRENCY_18, Cell, DepthSetting, EFFECTIVE, Line, PG_WORKERS, Row};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
-use crate::statistics::{BOUND, ROUNDS_MIN, knee, paired_ratio};
+use crate::statistics::{BOUND, Judgement};
 use crate::units::shown_size;
 
 /// PostgreSQL takes no larger value for effective_io_concurrency and maintenance_io_concurrency.
 const CONCURRENCY_MAX: u32 = 1000;
-
-/// PostgreSQL's effective_io_concurrency, and from 18 on maintenance_io_concurrency too.
-const CONCURRENCY_18: u32 = 16;
-
-/// Forebay's own queue_depth. Source: `QUEUE_DEPTH_DEFAULT` of the pool's tablespaces.
-const QUEUE_DEPTH: u32 = 256;
-
-const EFFECTIVE: &str = "effective_io_concurrency";
-const MAINTENANCE: &str = "maintenance_io_concurrency";
-
-/// A setting that is a number of requests in flight, with its default.
-type DepthSetting = (AppliesTo, &'static str, u32);
 
 /// The verdicts, the advice, and the sentences.
 pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Outcome {
@@ -46,7 +33,8 @@ pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Out
         None => Some("No conclusion: nothing could be measured.".to_owned()),
     };
     let depths = ours.iter().flat_map(|line| {
-        depth_settings(line.cell()).into_iter().filter_map(|setting| depth_advice(line, setting))
+        let settings = line.cell().depth_settings().into_iter();
+        settings.filter_map(|setting| depth_advice(line, setting))
     });
     let mut advice: Vec<Advice> = depths.collect();
     advice.extend(io_workers(settings, &ours, &advice));
@@ -55,9 +43,9 @@ pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Out
     Outcome { verdicts, advice, conclusions: Conclusion::all(NAME, told), ..Outcome::default() }
 }
 
-/// The line that is the fastest at its knee; by its fastest cell it would be the luckiest of all.
+/// The line that is the fastest where it reaches its best; by its fastest cell it would be the luckiest of all.
 pub(super) fn fastest<'l, 'a>(lines: &[&'l Line<'a>]) -> Option<&'l Line<'a>> {
-    let rate = |line: &Line<'_>| line.knee().and_then(Row::rate).unwrap_or(0.0);
+    let rate = |line: &Line<'_>| line.near_best().and_then(Row::rate).unwrap_or(0.0);
     lines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
@@ -73,10 +61,10 @@ fn verdicts(line: &Line<'_>) -> Vec<Verdict> {
 
 /// Which line is the fastest, where it is, and which others may be as good.
 fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option<String> {
-    let (start, knee) = (best.rows[0], best.knee()?);
-    let gained = match paired_ratio(&knee.rates(), &start.rates()) {
+    let (start, knee) = (best.rows[0], best.near_best()?);
+    let gained = match best.judge.ratio(&knee.rates(), &start.rates()) {
         _ if best.rows.len() == 1 => "the only depth measured".to_owned(),
-        Some(gain) if gain.low > 1.0 && gain.rounds >= ROUNDS_MIN => {
+        Some(gain) if gain.is_gain() => {
             let times = tables::times(gain.value, gain.low, gain.high);
             format!("{times} that of depth {}", start.cell.depth)
         }
@@ -90,8 +78,13 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
     } else {
         ("One of the fastest ways", format!("; not significantly slower: {}", as_good.join(", ")))
     };
+    let edge = if best.is_edge(knee) {
+        ". No larger depth was measured: the knee is not reached"
+    } else {
+        ""
+    };
     Some(format!(
-        "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{others}.",
+        "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{others}{edge}.",
         best.label(),
         knee.told(),
         shown_size(settings.block_bytes),
@@ -100,50 +93,56 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
 }
 
 fn may_be_as_fast(line: &Line<'_>, best: &Row) -> bool {
-    let ratio = line.fastest().and_then(|row| paired_ratio(&row.rates(), &best.rates()));
+    let ratio = line.fastest().and_then(|row| line.run.ratio(&row.rates(), &best.rates()));
     ratio.is_some_and(|ratio| ratio.value >= BOUND || ratio.high >= 1.0)
 }
 
-/// The settings for which a line stands. PostgreSQL reads through the page cache: with WILLNEED up to
-/// version 17 and with `io_method=sync`, by worker processes or io_uring from 18 on.
-fn depth_settings(cell: Cell) -> Vec<DepthSetting> {
-    use AppliesTo::{Postgres14To17, Postgres18Sync, Postgres18Uring, Postgres18Worker, Profile};
-    let both = |applies_to, effective, maintenance| {
-        vec![(applies_to, EFFECTIVE, effective), (applies_to, MAINTENANCE, maintenance)]
+/// Whether more rounds of a line could show where its knee is, or whether a setting gains.
+pub(super) fn is_open(line: &Line<'_>) -> bool {
+    let is_undecided = |setting| {
+        let compared = settable(line, setting)
+            .and_then(|(line, advised, now)| line.judge.ratio(&now.rates(), &advised.rates()));
+        compared.is_some_and(|ratio| ratio.judgement() == Judgement::Undecided)
     };
-    let of_18 = |applies_to| both(applies_to, CONCURRENCY_18, CONCURRENCY_18);
-    match (cell.backend, cell.cache, cell.workers) {
-        (Some(Kind::Sync), CacheMode::Buffered, _) => {
-            [both(Postgres14To17, 1, PG_MAINTENANCE), of_18(Postgres18Sync)].concat()
-        }
-        (Some(Kind::Threads), CacheMode::Buffered, Some(PG_WORKERS)) => of_18(Postgres18Worker),
-        (Some(Kind::Uring), CacheMode::Buffered, _) => of_18(Postgres18Uring),
-        (Some(Kind::Uring), CacheMode::Direct, _) => vec![(Profile, "queue_depth", QUEUE_DEPTH)],
-        _ => Vec::new(),
-    }
+    line.is_undecided() || line.cell().depth_settings().into_iter().any(is_undecided)
 }
 
-/// The knee of a line, judged against the default of a setting.
-fn depth_advice(line: &Line<'_>, (applies_to, setting, default): DepthSetting) -> Option<Advice> {
+/// What of a line a setting takes, the smallest depth of it that reaches the best, and the default; nothing if that is
+/// the same.
+fn settable<'a>(
+    line: &Line<'a>,
+    (applies_to, _, default): DepthSetting,
+) -> Option<(Line<'a>, &'a Row, &'a Row)> {
     let is_profile = applies_to == AppliesTo::Profile;
     // Only a depth that was measured is advised, so never the limit in place of what is past it.
     let is_settable = |row: &&Row| is_profile || row.cell.depth <= CONCURRENCY_MAX;
-    let line = Line { rows: line.rows.iter().copied().filter(is_settable).collect() };
-    let (knee, now) = (line.knee()?, line.at(default)?);
+    let rows = line.rows.iter().copied().filter(is_settable).collect();
+    let line = Line { rows, ..*line };
+    let (advised, now) = (line.near_best()?, line.at(default)?);
     // A pool's queue is for writes too: that reads need less is no reason to make it shorter.
-    if is_profile && knee.cell.depth < default {
-        return None;
-    }
+    let is_shorter = is_profile && advised.cell.depth < default;
+    (advised.cell != now.cell && !is_shorter).then_some((line, advised, now))
+}
+
+/// The depth that reaches the best of a line, against the default of a setting.
+fn depth_advice(line: &Line<'_>, setting: DepthSetting) -> Option<Advice> {
+    let (line, advised, now) = settable(line, setting)?;
+    let (applies_to, setting, default) = setting;
+    let edge = if line.is_edge(advised) {
+        " The knee is not reached: it is the largest depth measured that the setting takes."
+    } else {
+        ""
+    };
     Advice::worth_it(
         NAME,
         (applies_to, setting),
-        [default.to_string(), knee.cell.depth.to_string()],
-        paired_ratio(&knee.rates(), &now.rates())?,
+        [default.to_string(), advised.cell.depth.to_string()],
+        line.judge.ratio(&advised.rates(), &now.rates())?,
         format!(
-            "{}, random reads from a cold cache: {} at depth {}, {} at {default} ({} rounds).",
+            "{}, random reads from a cold cache: {} at depth {}, {} at {default} ({} rounds).{edge}",
             line.label(),
-            knee.told(),
-            knee.cell.depth,
+            advised.told(),
+            advised.cell.depth,
             now.told(),
             line.rounds()
         ),
@@ -173,8 +172,9 @@ fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> O
     let depths = rows.map(|row| row.cell.depth).filter(|&depth| depth <= most);
     let (depth, rows, now) = depths.filter_map(at).max_by_key(|(depth, ..)| *depth)?;
     let rates: Vec<Vec<f64>> = rows.iter().map(|row| row.rates()).collect();
-    let knee = knee(&rates)?;
-    let gain = paired_ratio(&rates[knee], &rates[now])?;
+    let judge = lines.first()?.run;
+    let knee = judge.knee(&rates)?;
+    let gain = judge.ratio(&rates[knee], &rates[now])?;
     let workers = rows[knee].cell.workers?;
     Advice::worth_it(
         NAME,
@@ -196,7 +196,7 @@ fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> O
 fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
     let direct = |kind: Kind| {
         let line = lines.iter().find(|line| line.cell().is(kind, CacheMode::Direct))?;
-        Some((kind, line.knee()?))
+        Some((kind, line.near_best()?))
     };
     // In this order the pool tries them.
     let found: Vec<(Kind, &Row)> = Kind::ALL.into_iter().filter_map(direct).collect();
@@ -207,7 +207,7 @@ fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
         NAME,
         (AppliesTo::Profile, "backend"),
         ["auto".to_owned(), kind.to_string()],
-        paired_ratio(&row.rates(), &now.rates())?,
+        lines.first()?.run.ratio(&row.rates(), &now.rates())?,
         format!(
             "{kind} direct: {} at depth {}; {auto} direct, which auto takes here: {} at depth {}.",
             row.told(),

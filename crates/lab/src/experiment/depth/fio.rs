@@ -6,7 +6,6 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::Settings;
-use super::settings::CELL_TIME;
 use crate::bad_input;
 use crate::experiment::tally::Round;
 use crate::workfile::Workfile;
@@ -35,7 +34,7 @@ pub(super) fn measure(
 ) -> anyhow::Result<Round> {
     let (blocks, time) = match settings.blocks {
         Some(blocks) => (blocks, settings.cell_time_max()),
-        None => (workfile.blocks(), CELL_TIME),
+        None => (workfile.blocks(), settings.cell_time()),
     };
     let path = workfile.path();
     let output = Command::new("fio")

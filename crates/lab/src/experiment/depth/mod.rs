@@ -8,10 +8,9 @@
 //! `depth` of the next ones are in flight; depth 0 requests a block only when it is needed. In each
 //! round every cell reads the same blocks, from an emptied page cache, and in an order of cells that is
 //! reshuffled, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
-//! whose knee is undecided after the first rounds get more while there is time.
+//! that are undecided after the first rounds get more while there is time.
 //!
 //! Invariants:  [DPT-1] all cells of a round read from one list of blocks, each from its start
-//!              [DPT-2] round n of a cell is beside round n of every other: one that leaves does not come back
 
 mod cell;
 mod conclusion;
@@ -22,15 +21,17 @@ mod view;
 
 pub use settings::Settings;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_io::{CacheMode, File, IoOptions, Kind, Op, OpenOptions, Prefer};
 
+use super::driver::{RowSet, drive};
 use super::modes::{self, Modes};
-use super::tally::{Figures, Round, counted, emptied, one_round, shuffled};
+use super::tally::{Figures, Round, counted, emptied};
 use super::window::{Window, queue};
-use super::{Bench, Experiment, Ground, Measuring, Outcome};
+use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, grouped, stopwatch};
 use crate::report::BackendNote;
+use crate::statistics::Floor;
 use crate::workfile::{Naming, Workfile};
 use cell::{Cell, Line, Row};
 use reader::Until;
@@ -43,12 +44,6 @@ const WORKERS_MAX: usize = 256;
 
 /// Blocks that are not measured: with them threads are started before the measurement.
 const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
-
-/// What a cell takes besides its measurement, about: emptying the cache, opening a queue.
-const OVERHEAD_S: f64 = 0.02;
-
-/// Rounds beyond which time does not decide any more.
-const ROUNDS_MAX: u32 = 15;
 
 impl Experiment for Settings {
     fn ground(&self) -> Ground {
@@ -96,38 +91,39 @@ impl Settings {
         bench: &Bench<'_>,
         modes: Modes,
         progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<Measurements<'_>> {
         let row = |cell: Cell| Row {
             failure: modes.missing(cell.backend, cell.cache).map(str::to_owned),
             ..Row::new(cell)
         };
         let cells = self.surveyed(|kind| modes.works(kind));
-        let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
-        let clock = Instant::now();
+        let mut rows = Rows(cells.into_iter().map(row).collect());
         let mut random = fastrand::Rng::with_seed(self.common.seed);
-        for round in 0.. {
-            let mut order = shuffled(&rows, &mut random);
-            if round >= self.rounds.least {
-                let left = self.budget().saturating_sub(clock.elapsed());
-                let undecided = undecided(&rows, round, left);
-                order.retain(|&index| undecided.contains(&rows[index].cell));
-                if round >= ROUNDS_MAX || order.is_empty() {
-                    break;
+        let mut plan = Plan::new(self, bench.workfile.blocks(), &mut random);
+        drive(
+            &mut rows,
+            self.limits(),
+            &mut random,
+            &stopwatch(),
+            progress,
+            |rows, index, turn| {
+                if turn.is_first {
+                    plan = Plan::new(self, bench.workfile.blocks(), turn.random);
                 }
-            }
-            let plan = Plan::new(self, bench.workfile.blocks(), &mut random);
-            one_round(&mut rows, order, progress, Cell::label, |row| {
-                assert_eq!(row.rounds.len(), round as usize, "[DPT-2]");
-                self.measure(bench, row, &plan)
-            })?;
-        }
-        let lines = Line::all(&rows);
-        Ok(Outcome {
+                self.measure(bench, &mut rows.0[index], &plan)
+            },
+        )?;
+        Ok(Measurements::new(move |_, floor| self.outcome(&rows.0, modes, floor)))
+    }
+
+    fn outcome(&self, rows: &[Row], modes: Modes, floor: Floor) -> Outcome {
+        let lines = Line::all(rows, floor);
+        Outcome {
             records: rows.iter().map(|row| row.record(NAME, "blocks_per_s")).collect(),
             backends: modes.backends,
-            section: view::section(&rows, &lines),
-            ..conclusion::draw(self, &lines, &rows)
-        })
+            section: view::section(rows, &lines),
+            ..conclusion::draw(self, &lines, rows)
+        }
     }
 
     /// Measures one round of `row`.
@@ -143,7 +139,7 @@ impl Settings {
             Some(kind) => {
                 let mut window = window(workfile, cell, kind, plan)?;
                 let time_max = self.cell_time_max();
-                let time_min = if self.blocks.is_some() { time_max } else { settings::CELL_TIME };
+                let time_min = if self.blocks.is_some() { time_max } else { self.cell_time() };
                 // In a few windows the first and the last count for little.
                 let until =
                     Until { time_min, blocks_min: 64.max(4 * u64::from(cell.depth)), time_max };
@@ -181,20 +177,39 @@ impl Settings {
     }
 }
 
-/// The cells of those lines that had all of `rounds` ([DPT-2]) and are still undecided; the first ones of which
-/// one more round fits into the time `left`.
-fn undecided(rows: &[Row], rounds: u32, mut left: Duration) -> Vec<Cell> {
-    let mut chosen = Vec::new();
-    let lines = Line::all(rows).into_iter();
-    for line in lines.filter(|line| line.rounds() == rounds as usize && line.is_undecided()) {
-        let takes = |row: &&Row| row.rounds.last().map_or(0.0, |round| round.seconds) + OVERHEAD_S;
-        let takes = Duration::from_secs_f64(line.rows.iter().map(takes).sum());
-        if let Some(rest) = left.checked_sub(takes) {
-            left = rest;
-            chosen.extend(line.rows.iter().map(|row| row.cell));
-        }
+/// The rows of a run; those of a line are a series.
+#[derive(Debug)]
+struct Rows(Vec<Row>);
+
+impl RowSet for Rows {
+    type Cell = Cell;
+    type Figures = Figures;
+
+    fn rows(&self) -> usize {
+        self.0.len()
     }
-    chosen
+
+    fn row(&mut self, index: usize) -> &mut Row {
+        &mut self.0[index]
+    }
+
+    fn series(&self) -> Vec<Vec<usize>> {
+        let lines = grouped(0..self.0.len(), |&index| self.0[index].cell.line());
+        lines.into_iter().map(|(_, rows)| rows).collect()
+    }
+
+    fn open(&self) -> Vec<bool> {
+        let lines = Line::all(&self.0, Floor::default());
+        let is_open = |rows: Vec<usize>| {
+            let line = self.0[rows[0]].cell.line();
+            lines.iter().any(|it| it.cell().line() == line && conclusion::is_open(it))
+        };
+        self.series().into_iter().map(is_open).collect()
+    }
+
+    fn label(&self, index: usize) -> String {
+        self.0[index].cell.label()
+    }
 }
 
 /// What the cells of a round have in common [DPT-1].
@@ -237,6 +252,24 @@ fn window(workfile: &Workfile, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::R
 fn options(kind: Kind, cache: CacheMode, depth: usize, workers: Option<u32>) -> IoOptions {
     let workers = workers.map_or_else(|| depth.clamp(1, WORKERS_MAX), |workers| workers as usize);
     IoOptions { prefer: Prefer::Only(kind), cache, workers, ..IoOptions::default() }
+}
+
+/// Concludes from runs on disks on which all depths are equal, except for the one that PostgreSQL has, which is this much
+/// of the others.
+#[cfg(test)]
+pub(super) fn simulated() -> super::simulation::Simulated {
+    let options = "--seed 1 --quick --backends uring --cache buffered --depths 1,16,64,256";
+    let settings = super::typed::<Settings>(options).checked().unwrap();
+    Box::new(move |disk, default| {
+        let mut rows = Rows(settings.cells().into_iter().map(Row::new).collect());
+        let seconds = settings.cell_time().as_secs_f64() + 0.02;
+        let is_default = |cell: Cell| cell.depth == cell::CONCURRENCY_18;
+        disk.simulate(&mut rows, settings.limits(), seconds, |rows, index, rate| {
+            let part = if is_default(rows.0[index].cell) { default } else { 1.0 };
+            Figures { blocks_per_s: 20_000.0 * part * rate, ..Figures::default() }
+        });
+        conclusion::draw(&settings, &Line::all(&rows.0, Floor::default()), &rows.0)
+    })
 }
 
 #[cfg(test)]
@@ -283,7 +316,7 @@ mod tests {
         for mut row in [cell(0), cell(16)] {
             let round = &settings.measure(&bench, &mut row, &plan).unwrap();
             let whole = round.blocks == plan.blocks.len() as u64;
-            assert!(whole || round.seconds >= 0.25, "{round:?}");
+            assert!(whole || round.seconds >= 0.12, "{round:?}");
             let file = File::open(workfile.path(), &OpenOptions::new().read_only(true)).unwrap();
             let Some(resident) = resident_blocks(&file, &plan.blocks) else { return };
             let read = round.blocks as usize;
@@ -301,14 +334,12 @@ mod tests {
     }
 
     #[test]
-    fn dpt_2_only_undecided_lines_get_more_rounds_and_none_comes_back() {
+    fn only_undecided_lines_get_more_rounds() {
         let mut rows = line(Kind::Uring, None, &[(1, 10.0), (16, 50.0)]);
         rows.push(row(Kind::Uring, CacheMode::Direct, 1, &[44.0, 58.0, 41.0, 60.0, 40.0]));
         rows.push(row(Kind::Uring, CacheMode::Direct, 16, &[52.0, 43.0, 50.0, 42.0, 59.0]));
-        let (ample, none) = (Duration::from_secs(9), Duration::ZERO);
-        assert_eq!(undecided(&rows, 5, ample), [rows[2].cell, rows[3].cell]);
-        assert_eq!(undecided(&rows, 6, ample), [], "[DPT-2]");
-        assert_eq!(undecided(&rows, 5, none), [], "no time is left");
+        let rows = Rows(rows);
+        assert_eq!((rows.series(), rows.open()), (vec![vec![0, 1], vec![2, 3]], vec![false, true]));
     }
 
     #[test]

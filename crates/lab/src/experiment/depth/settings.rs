@@ -5,25 +5,23 @@ use std::time::Duration;
 use clap::Args;
 use forebay_io::{CacheMode, Kind};
 
-use super::cell::Cell;
+use super::cell::{Cell, PG_MAINTENANCE, PG_WORKERS};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
+use crate::experiment::schedule::Limits;
 use crate::experiment::{Rounds, sorted, unique};
 use crate::units::{parse_size, shown_size};
 
-/// A cell lasts so long at least, or the whole file.
-pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
+/// A cell lasts so long at least, or the whole file. Quickly it is shorter, as more rounds decide more than long ones.
+const CELL_TIME: Duration = Duration::from_millis(250);
+const CELL_TIME_QUICK: Duration = Duration::from_millis(120);
 
 /// Document 003's depths, and enough of them to see the shape of the curve on most disks.
 const DEPTHS: [u32; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const DEPTHS_QUICK: [u32; 7] = [0, 1, 4, 16, 64, 256, 1024];
 
-/// Default of PostgreSQL's io_workers, and the most it takes.
-pub(super) const PG_WORKERS: u32 = 3;
+/// PostgreSQL takes no larger value for io_workers.
 const PG_WORKERS_MAX: u32 = 32;
-
-/// Default of maintenance_io_concurrency before version 18; no power of two, so measured for its own sake.
-pub(super) const PG_MAINTENANCE: u32 = 10;
 
 /// `forebay lab depth`.
 #[derive(Debug, Clone, Args)]
@@ -31,8 +29,8 @@ pub(super) const PG_MAINTENANCE: u32 = 10;
                   that many of the next ones are being read. Depth 0 reads each block only \
                   when it is needed.\n\
                   In each round all cells (backend, cache, depth) read the same random blocks, in shuffled \
-                  order and from an emptied page cache, for a quarter of a second each. They are compared \
-                  round by round; lines whose knee is undecided get more rounds while there is time.\n\
+                  order and from an emptied page cache, for a quarter of a second each, with --quick for 120 ms. They are compared \
+                  round by round; undecided lines get more rounds while there is time.\n\
                   Threads with one number of workers at all depths are what PostgreSQL 18 has with \
                   io_method=worker.\n\n\
                   Example: forebay lab depth --dir /mnt/data --backends uring,sync --depths 0,16,64")]
@@ -63,8 +61,8 @@ pub struct Settings {
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(0..=4096))]
     pub(super) depths: Vec<u32>,
-    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
-    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "3+"))]
+    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 6+]
+    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "6+"))]
     pub(super) rounds: Rounds,
     /// Fewer depths and rounds, and a smaller file: less than a minute
     #[arg(long)]
@@ -120,9 +118,14 @@ impl Settings {
         Duration::from_secs(if self.quick { 1 } else { 4 })
     }
 
-    /// Time for all rounds, within which undecided lines get more.
-    pub(super) fn budget(&self) -> Duration {
-        self.rounds.time(if self.quick { 26 } else { 240 })
+    /// Shortest measurement of one cell.
+    pub(super) fn cell_time(&self) -> Duration {
+        if self.quick { CELL_TIME_QUICK } else { CELL_TIME }
+    }
+
+    /// How long there are rounds.
+    pub(super) fn limits(&self) -> Limits {
+        self.rounds.limits(if self.quick { 32 } else { 240 })
     }
 
     /// Every cell that was asked for.
@@ -216,11 +219,11 @@ mod tests {
     fn what_is_not_given_is_as_in_document_003_or_quicker() {
         let full = settings("");
         assert_eq!((full.size_bytes, full.depths.len()), (1 << 30, 14));
-        assert_eq!((full.rounds, full.budget()), ("5+".parse().unwrap(), Duration::from_secs(240)));
+        assert_eq!((full.rounds, full.limits().time.as_secs()), ("5+".parse().unwrap(), 240));
         let quick = settings("--quick --rounds 4");
         assert_eq!((quick.size_bytes, quick.depths.len()), (256 << 20, 7));
-        assert_eq!((quick.rounds.least, quick.budget()), (4, Duration::ZERO));
-        assert_eq!(settings("--quick").rounds, "3+".parse().unwrap());
+        assert_eq!((quick.limits().first, quick.limits().time), (4, Duration::ZERO));
+        assert_eq!(settings("--quick").rounds, "6+".parse().unwrap());
         assert_eq!(settings("--size 4MiB --quick").size_bytes, 4 << 20);
     }
 
@@ -254,7 +257,7 @@ mod tests {
         ] {
             assert!(has(kind, depth, workers), "{kind} {depth} {workers:?}");
         }
-        // In three rounds of a quarter of a second each.
+        // In six rounds of an eighth of a second each.
         assert!(cells.len() <= 32, "{}", cells.len());
         assert!(cells.iter().all(|cell| cell.backend != Some(Kind::Aio)));
         let without = survey.surveyed(|kind| kind != Kind::Uring);

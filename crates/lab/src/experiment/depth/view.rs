@@ -35,7 +35,8 @@ pub(super) fn section(rows: &[Row], lines: &[Line<'_>]) -> Section {
         name: NAME,
         title: "Prefetch depth".to_owned(),
         about: "Random reads while so many of the next blocks are in flight. The knee of a line is the \
-                smallest depth that reaches the best of all depths; more prefetching gains nothing."
+                smallest depth that reaches the best of all depths; more prefetching gains nothing. A line \
+                that is the fastest at its largest depth has none: its knee is not reached."
             .to_owned(),
         parts,
     }
@@ -107,12 +108,13 @@ mod tests {
 
     use super::super::cell::sample::line;
     use super::*;
+    use crate::statistics::Floor;
 
     #[test]
     fn the_plot_has_a_tick_for_every_point_and_the_knee_of_the_fastest_line() {
         let mut rows = line(Kind::Sync, None, &[(1, 10.0), (64, 20.0)]);
         rows.extend(line(Kind::Uring, None, &[(1, 10.0), (16, 49.0), (64, 50.0)]));
-        let lines = Line::all(&rows);
+        let lines = Line::all(&rows, Floor::default());
         let plot = plot(&lines).unwrap();
         assert_eq!(plot.ticks, ["1", "16", "64"]);
         let places: Vec<usize> = plot.lines[0].points.iter().map(|point| point.x).collect();
@@ -127,7 +129,7 @@ mod tests {
         rows.extend(line(Kind::Uring, None, &[(16, 9000.0)]));
         rows[2].cold = false;
         rows[2].remarks.push("not cold: 5 of 9 pages".to_owned());
-        let section = section(&rows, &Line::all(&rows));
+        let section = section(&rows, &Line::all(&rows, Floor::default()));
         for part in &section.parts[1..] {
             let Part::Table(table) = part else { panic!("{part:?}") };
             assert!(table.rows.iter().all(|row| row.cells.len() == table.columns.len()));
@@ -136,7 +138,7 @@ mod tests {
         let weak = &rates.rows[1].cells[2];
         assert_eq!((weak.mark, weak.share), (Mark::Weak, None));
         assert_eq!(weak.notes, ["not cold: 5 of 9 pages"]);
-        assert_eq!(rates.rows[0].cells[3].mark, Mark::Best);
+        assert_eq!(rates.rows[0].cells[3].mark, Mark::Plain, "a knee at the edge is not reached");
         assert_eq!(rates.rows[0].cells[3].share, Some(1.0), "a warm rate is no measure");
     }
 }

@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use forebay_io::File;
 use serde::Serialize;
@@ -24,8 +25,10 @@ use super::files::{Files, emptied};
 use super::knob::{Readahead, Told};
 use super::watch::{Finding, Stream, follow};
 use super::{NAME, Part, Settings};
-use crate::experiment::tally::{Missing, Row, one_round};
-use crate::experiment::{Bench, unique};
+use crate::experiment::driver::{AllAlike, drive};
+use crate::experiment::schedule::Limits;
+use crate::experiment::tally::{Missing, Row};
+use crate::experiment::{Bench, stopwatch, unique};
 use crate::measure::Coldness;
 use crate::report::{Record, fields};
 use crate::units::{shown_size, typed_size};
@@ -74,6 +77,10 @@ pub(super) struct Activation {
 
 impl Activation {
     /// Where it begins and how it reads.
+    fn with_readahead(&self) -> String {
+        format!("{}, {}", self.label(), self.readahead)
+    }
+
     pub(super) fn label(&self) -> String {
         let start = if self.start == Start::Begin { "begin" } else { "middle" };
         let reads = match (self.streams, self.descriptors) {
@@ -155,21 +162,20 @@ pub(super) fn measure(
     bench: &Bench<'_>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
+    let mut cells = AllAlike::new(cells(settings), Activation::with_readahead);
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
-    for _ in 0..settings.args.repetitions {
-        let order = 0..cells.len();
-        let label = |cell: &Activation| format!("{}, {}", cell.label(), cell.readahead);
-        one_round(&mut cells, order, progress, label, |row| {
-            let coldness = emptied(bench.workfile)?;
-            if let Coldness::Unknown { why } = coldness {
-                return Err(Missing(why).into());
-            }
-            row.begins(&coldness);
-            repetition(&row.cell, bench.workfile, &mut random)
-        })?;
-    }
-    Ok(cells)
+    let first = settings.args.repetitions;
+    let limits = Limits { first, first_time: Duration::MAX, time: Duration::ZERO };
+    drive(&mut cells, limits, &mut random, &stopwatch(), progress, |cells, index, turn| {
+        let coldness = emptied(bench.workfile)?;
+        if let Coldness::Unknown { why } = coldness {
+            return Err(Missing(why).into());
+        }
+        let row = &mut cells.rows[index];
+        row.begins(&coldness);
+        repetition(&row.cell, bench.workfile, turn.random)
+    })?;
+    Ok(cells.rows)
 }
 
 /// Reads once as `cell` says, from an emptied page cache.

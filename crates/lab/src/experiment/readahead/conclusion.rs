@@ -19,9 +19,7 @@ use super::{NAME, Settings};
 use crate::experiment::{Outcome, grouped, sorted};
 use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
-use crate::statistics::{
-    BOUND, Estimate, Judgement, ROUNDS_MIN, knee, median, paired_ratio, range, ratio_to_best,
-};
+use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median, range};
 
 /// Sectors are what `blockdev` counts in, whatever the disk's own are.
 pub(super) const SECTOR_BYTES: u64 = 512;
@@ -31,6 +29,7 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 pub(super) struct Group<'a> {
     /// Through the page cache; one at least.
     pub(super) cells: Vec<&'a Cell>,
+    judge: Judge,
     /// Past it, of the same files.
     pub(super) ceilings: Vec<&'a Cell>,
 }
@@ -40,6 +39,7 @@ pub(super) struct Group<'a> {
 pub(super) struct Curve<'a> {
     pub(super) cells: Vec<&'a Cell>,
     rates: Vec<Vec<f64>>,
+    judge: Judge,
 }
 
 /// Which readahead a group comes to.
@@ -59,15 +59,15 @@ pub(super) struct Choice<'a> {
     is_decided: bool,
 }
 
-/// All groups, that of which conclusions are drawn first.
-pub(super) fn groups(cells: &[Cell]) -> Vec<Group<'_>> {
+/// All groups, that of which conclusions are drawn first. Nothing is decided that is smaller than `floor`.
+pub(super) fn groups(cells: &[Cell], floor: Floor) -> Vec<Group<'_>> {
     let (buffered, direct): (Vec<&Cell>, Vec<&Cell>) =
         cells.iter().partition(|cell| cell.cell.cache == CacheMode::Buffered);
     let mut groups = grouped(buffered, |cell| (cell.cell.files, cell.cell.request_bytes));
     groups.sort_by_key(|((files, request_bytes), _)| (*files != Files::Own, *request_bytes));
     let group = |((files, _), cells)| {
         let ceilings = direct.iter().copied().filter(|cell| cell.cell.files == files).collect();
-        Group { cells, ceilings }
+        Group { cells, ceilings, judge: Judge::new(&[], 1, floor) }.judged(floor)
     };
     groups.into_iter().map(group).collect()
 }
@@ -80,6 +80,12 @@ impl<'a> Group<'a> {
 
     /// What of one number of `readers` can be compared.
     pub(super) fn curve(&self, readers: u32) -> Curve<'a> {
+        let cells = self.comparable(readers);
+        let rates: Vec<Vec<f64>> = cells.iter().map(|cell| cell.rates()).collect();
+        Curve { judge: self.judge.within(&rates), rates, cells }
+    }
+
+    fn comparable(&self, readers: u32) -> Vec<&'a Cell> {
         let here = self.cells.iter().filter(|cell| cell.cell.readers == readers);
         let rounds = here.clone().map(|cell| cell.rounds.len()).max().unwrap_or(0);
         let good = here.filter(|cell| {
@@ -87,15 +93,27 @@ impl<'a> Group<'a> {
             let is_rate = |rate: &f64| rate.is_finite() && *rate > 0.0;
             has_all && cell.cold && cell.rates().iter().all(is_rate)
         });
-        let cells: Vec<&Cell> = good.copied().collect();
-        Curve { rates: cells.iter().map(|cell| cell.rates()).collect(), cells }
+        good.copied().collect()
+    }
+
+    /// The same group, judged by the curves of its fewest and its most readers: each readahead against the best, and
+    /// against what is set now.
+    fn judged(self, floor: Floor) -> Group<'a> {
+        let readers = self.readers();
+        let ends = sorted(&[readers[0], readers[readers.len() - 1]]);
+        let curves: Vec<Vec<&Cell>> =
+            ends.into_iter().map(|count| self.comparable(count)).collect();
+        let rates = |cells: &Vec<&Cell>| cells.iter().map(|cell| cell.rates()).collect();
+        let rates: Vec<Vec<Vec<f64>>> = curves.iter().map(rates).collect();
+        let comparisons = curves.iter().map(|cells| 2 * cells.len()).sum();
+        Group { judge: Judge::new(&rates, comparisons, floor), ..self }
     }
 
     /// The readahead that this comes to, if anything can be compared.
     pub(super) fn choice(&self, settings: &Settings) -> Option<Choice<'a>> {
         let readers = self.readers();
         let (many, few) = (self.curve(*readers.last()?), self.curve(*readers.first()?));
-        let knee = knee(&many.rates)?;
+        let knee = many.judge.knee(&many.rates)?;
         let of = |index: usize| {
             let of_few = few.position(many.cells[index]).and_then(|index| few.ratio(index));
             many.ratio(index).into_iter().chain(of_few).map(|(_, ratio)| ratio)
@@ -117,10 +135,17 @@ impl<'a> Group<'a> {
     }
 }
 
+impl Choice<'_> {
+    /// What was chosen, unless a larger one was not measured, which may be better.
+    pub(super) fn reached(&self) -> Option<usize> {
+        self.chosen.filter(|chosen| chosen + 1 < self.many.cells.len())
+    }
+}
+
 impl Curve<'_> {
     /// What one is of the best of them, and which that is.
     fn ratio(&self, index: usize) -> Option<(usize, Estimate)> {
-        ratio_to_best(&self.rates[index], &self.rates)
+        self.judge.ratio_to_best(&self.rates[index], &self.rates)
     }
 
     fn misses(&self, index: usize) -> bool {
@@ -151,22 +176,32 @@ impl Curve<'_> {
     }
 }
 
-/// What is to be measured again, since it decides and is not decided: a cell of each such row.
-pub(super) fn undecided(settings: &Settings, cells: &[Cell]) -> Vec<Throughput> {
-    let groups = groups(cells);
-    let open = groups.first().and_then(|group| {
-        let choice = group.choice(settings)?;
-        let readers = group.readers();
-        let ends = group.cells.iter().map(|cell| &cell.cell);
-        let ends = ends.filter(|it| [readers.first(), readers.last()].contains(&Some(&it.readers)));
-        (!choice.is_decided).then(|| ends.cloned().collect())
-    });
-    open.unwrap_or_default()
+/// The cells that decide: of the first group those of its fewest and its most readers.
+pub(super) fn deciding(cells: &[Cell]) -> Vec<Throughput> {
+    let groups = groups(cells, Floor::default());
+    let Some(group) = groups.first() else { return Vec::new() };
+    let readers = group.readers();
+    let is_end =
+        |cell: &&&Cell| [readers.first(), readers.last()].contains(&Some(&cell.cell.readers));
+    group.cells.iter().filter(is_end).map(|cell| cell.cell.clone()).collect()
+}
+
+/// Whether it is still open which readahead is the best.
+pub(super) fn is_undecided(settings: &Settings, cells: &[Cell]) -> bool {
+    let groups = groups(cells, Floor::default());
+    let choice = groups.first().and_then(|group| group.choice(settings));
+    choice.is_some_and(|choice| !choice.is_decided)
 }
 
 /// Puts the verdicts, the advice and the sentences into `outcome`.
-pub(super) fn draw(settings: &Settings, storage: &Storage, cells: &[Cell], outcome: &mut Outcome) {
-    let groups = groups(cells);
+pub(super) fn draw(
+    settings: &Settings,
+    storage: &Storage,
+    cells: &[Cell],
+    floor: Floor,
+    outcome: &mut Outcome,
+) {
+    let groups = groups(cells, floor);
     let Some(group) = groups.first() else { return };
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
@@ -216,7 +251,7 @@ fn of_choice(choice: &Choice<'_>, storage: &Storage, outcome: &mut Outcome) -> S
     let why = match (chosen > *knee, chosen + 1 < many.cells.len()) {
         (true, _) => "; a smaller one would do for them, but cost fewer readers more than 5 %.",
         (false, true) => "; more gains less than 5 %.",
-        (false, false) => ". A larger one was not measured.",
+        (false, false) => " at least: the knee is not reached, as no larger one was measured.",
     };
     let against = now.map(|now| against(many, chosen, now, storage, outcome));
     format!("{count} need a readahead of {}{why}{}", many.with(chosen), against.unwrap_or_default())
@@ -234,7 +269,7 @@ fn against(
     let bytes = |index: usize| many.cells[index].cell.readahead.bytes;
     let advice = || {
         let (to, from) = (bytes(chosen)?, bytes(now)?);
-        let gain = paired_ratio(&many.rates[chosen], &many.rates[now])?;
+        let gain = many.judge.ratio(&many.rates[chosen], &many.rates[now])?;
         if !many.misses(now) {
             return None; // [RCN-2]
         }

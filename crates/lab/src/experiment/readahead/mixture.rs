@@ -16,6 +16,7 @@
 //! Source:      document 002.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -25,11 +26,13 @@ use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, hold};
 use super::reader::Plain;
 use super::{Part, SETTLING_TIME_MAX, Settings};
-use crate::experiment::Bench;
-use crate::experiment::tally::{Row, counted, one_round, shuffled};
+use crate::experiment::driver::{AllAlike, drive};
+use crate::experiment::schedule::Limits;
+use crate::experiment::tally::{Row, counted};
+use crate::experiment::{Bench, stopwatch};
 use crate::facts::DeviceCounters;
 use crate::measure::wait_histogram;
-use crate::statistics::{Estimate, Judgement, paired_ratio};
+use crate::statistics::{Floor, Judge, Judgement};
 
 /// A cell and its rounds.
 pub(super) type Cell = Row<Mixture, Round>;
@@ -128,18 +131,17 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
+    let mut cells = AllAlike::new(cells(settings), Mixture::label);
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
-    for _ in 0..settings.args.rounds.least {
-        let order = shuffled(&cells, &mut random);
-        one_round(&mut cells, order, progress, Mixture::label, |row| {
-            row.begins(&emptied(bench.workfile)?);
-            row.remarks.extend(set(turned, row.cell.readahead)?);
-            round(settings, bench, &row.cell, &mut random)
-        })?;
-        compare(&mut cells);
-    }
-    Ok(cells)
+    let limits = Limits { time: Duration::ZERO, ..settings.limits() };
+    drive(&mut cells, limits, &mut random, &stopwatch(), progress, |cells, index, turn| {
+        let row = &mut cells.rows[index];
+        row.begins(&emptied(bench.workfile)?);
+        row.remarks.extend(set(turned, row.cell.readahead)?);
+        round(settings, bench, &row.cell, turn.random)
+    })?;
+    compare(&mut cells.rows);
+    Ok(cells.rows)
 }
 
 fn round(
@@ -175,13 +177,12 @@ fn round(
     Ok(Round::new(cell, &finish, &waits, device))
 }
 
-/// Fills in what each kind kept in the last round [MIX-1].
+/// Fills in what each kind kept in each round [MIX-1].
 fn compare(cells: &mut [Cell]) {
     let (threes, _) = cells.as_chunks_mut::<3>();
     for [streams, random, both] in threes {
-        if let (Some(streams), Some(random), Some(both)) =
-            (streams.rounds.last(), random.rounds.last(), both.rounds.last_mut())
-        {
+        let alone = streams.rounds.iter().zip(&random.rounds);
+        for (both, (streams, random)) in both.rounds.iter_mut().zip(alone) {
             let kept = |both: Option<f64>, alone: Option<f64>| Some(both? / alone?);
             both.stream_kept = kept(both.stream_bytes_per_s, streams.stream_bytes_per_s);
             both.random_kept = kept(both.random_reads_per_s, random.random_reads_per_s);
@@ -189,27 +190,35 @@ fn compare(cells: &mut [Cell]) {
     }
 }
 
-/// What the streams and what the random readers of both together keep of what they had alone.
-fn kept(both: &Cell) -> [Option<Estimate>; 2] {
-    let estimate = |kept: fn(&Round) -> Option<f64>| {
-        let kept = both.figures(kept)?;
-        paired_ratio(&kept, &vec![1.0; kept.len()]).filter(|_| both.cold)
-    };
-    [estimate(|round| round.stream_kept), estimate(|round| round.random_kept)]
+/// What each kind keeps, next to the other, of what it has alone, round by round.
+fn kept(both: &Cell) -> Option<[Vec<f64>; 2]> {
+    let kept = [both.figures(|round| round.stream_kept)?, both.figures(|round| round.random_kept)?];
+    let is_evidence = both.cold && kept.iter().flatten().all(|it| it.is_finite() && *it > 0.0);
+    is_evidence.then_some(kept)
 }
 
-/// Who loses more, under the smallest and under the largest readahead; nothing if nothing was asked.
-pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
+/// Who loses more, under the smallest and under the largest readahead; nothing if nothing was measured. Nothing is said
+/// that is smaller than `floor`.
+pub(super) fn sentence(cells: &[Cell], floor: Floor) -> Option<String> {
     let both = cells.iter().filter(|cell| cell.cell.mix == Mix::Both);
-    let told: Vec<String> = both
-        .filter_map(|cell| {
-            let [streams, random] = kept(cell);
-            let part = |kind: &str, kept: Estimate| match kept.judgement() {
-                Judgement::Keeps => format!("{kind} lose nothing"),
-                _ => format!("{kind} keep {:.0} %", kept.value * 100.0),
+    let all: Vec<(Readahead, [Vec<f64>; 2])> =
+        both.filter_map(|cell| Some((cell.cell.readahead, kept(cell)?))).collect();
+    let alone = |kept: &Vec<f64>| vec![1.0; kept.len()];
+    let series =
+        all.iter().flat_map(|(_, both)| both.iter().map(|kept| vec![kept.clone(), alone(kept)]));
+    let judge = Judge::new(&series.collect::<Vec<_>>(), 2 * all.len(), floor);
+    let told: Vec<String> = all
+        .iter()
+        .filter_map(|(readahead, [streams, random])| {
+            let part = |kind: &str, kept: &Vec<f64>| {
+                let ratio = judge.ratio(kept, &alone(kept))?;
+                Some(match ratio.judgement() {
+                    Judgement::Keeps => format!("{kind} lose nothing"),
+                    Judgement::Misses => format!("{kind} keep {:.0} %", ratio.value * 100.0),
+                    Judgement::Undecided => format!("{kind} lose nothing that is clear"),
+                })
             };
-            let (streams, random) = (part("streams", streams?), part("random readers", random?));
-            let readahead = cell.cell.readahead;
+            let (streams, random) = (part("streams", streams)?, part("random readers", random)?);
             Some(format!("with a readahead of {readahead} {streams} and {random}"))
         })
         .collect();
@@ -312,7 +321,7 @@ mod tests {
     #[test]
     fn the_smallest_and_the_largest_readahead_are_told_with_what_each_kind_keeps() {
         let mut cells = measured([[(0.4, 1.0); 3], [(0.8, 0.1); 3]]);
-        let told = sentence(&cells).unwrap();
+        let told = sentence(&cells, Floor::default()).unwrap();
         let first =
             "with a readahead of none (RANDOM) streams keep 40 % and random readers lose nothing;";
         assert!(told.contains(first), "{told}");
@@ -323,7 +332,7 @@ mod tests {
         for cell in &mut cells {
             cell.cold = false;
         }
-        assert!(sentence(&cells).unwrap().starts_with("No conclusion"));
-        assert_eq!(sentence(&[]), None);
+        assert!(sentence(&cells, Floor::default()).unwrap().starts_with("No conclusion"));
+        assert_eq!(sentence(&[], Floor::default()), None);
     }
 }

@@ -35,9 +35,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Bench, Experiment, Ground, Measuring, Outcome};
+use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome};
 use crate::device_readahead::ReadaheadGuard;
+use crate::facts::Storage;
 use crate::report::Conclusion;
+use crate::statistics::Floor;
 use crate::workfile::{self, Naming};
 use files::BLOCK_BYTES;
 use knob::Turned;
@@ -87,7 +89,7 @@ impl Settings {
         bench: &Bench<'_>,
         turned: Turned,
         progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Outcome> {
+    ) -> anyhow::Result<Measurements<'_>> {
         let mut measure = || {
             anyhow::Ok(Found {
                 // First, under the readahead that was found.
@@ -101,7 +103,12 @@ impl Settings {
         let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
         restored?;
-        let mut outcome = Outcome { section: view::section(&found, self), ..Outcome::default() };
+        Ok(Measurements::new(move |storage, floor| self.outcome(&found, storage, floor)))
+    }
+
+    fn outcome(&self, found: &Found, storage: &Storage, floor: Floor) -> Outcome {
+        let mut outcome =
+            Outcome { section: view::section(found, self, floor), ..Outcome::default() };
         let throughput = found.throughput.iter().map(|cell| cell.record(NAME, "bytes_per_s"));
         let throughput = throughput.map(|record| (Part::Throughput, record));
         let activation = found.activation.iter().map(activation::record);
@@ -111,14 +118,15 @@ impl Settings {
         for (part, mut record) in throughput.chain(activation).chain(mixture) {
             record.cell.insert("part".to_owned(), json!(part));
             record.cell.entry("cache").or_insert("buffered".into());
-            record.cell.insert("profile".to_owned(), bench.storage.profile().into());
-            record.cell.insert("filesystem".to_owned(), json!(bench.storage.filesystem));
+            record.cell.insert("profile".to_owned(), storage.profile().into());
+            record.cell.insert("filesystem".to_owned(), json!(storage.filesystem));
             outcome.records.push(record);
         }
-        conclusion::draw(self, bench.storage, &found.throughput, &mut outcome);
-        let told = [activation::sentence(&found.activation), mixture::sentence(&found.mixture)];
-        outcome.conclusions.extend(Conclusion::all(NAME, told.into_iter().flatten()));
-        Ok(outcome)
+        conclusion::draw(self, storage, &found.throughput, floor, &mut outcome);
+        outcome.conclusions.extend(Conclusion::all(NAME, mixture::sentence(&found.mixture, floor)));
+        let begins = activation::sentence(&found.activation);
+        outcome.conclusions.extend(Conclusion::for_engines(NAME, begins));
+        outcome
     }
 }
 
@@ -128,4 +136,30 @@ struct Found {
     throughput: Vec<throughput::Cell>,
     activation: Vec<activation::Cell>,
     mixture: Vec<mixture::Cell>,
+}
+
+/// Concludes from runs on disks on which all readaheads are equal, except for the one that is set now, with which readers
+/// get this much of what they do with the others.
+#[cfg(test)]
+pub(super) fn simulated() -> super::simulation::Simulated {
+    let mut settings =
+        Settings::new(super::typed("--seed 1 --by descriptor --files own --request 8KiB")).unwrap();
+    let found_bytes = Some(128 << 10);
+    settings.knob.found_bytes = found_bytes;
+    settings.readaheads = [Told::Random, Told::Normal, Told::Sequential]
+        .map(|told| knob::Readahead::descriptor(told, found_bytes))
+        .to_vec();
+    let storage = conclusion::tests::storage(true);
+    Box::new(move |disk, now| {
+        let cells = throughput::cells(&settings).into_iter().map(throughput::Cell::new).collect();
+        let mut rows = throughput::Rows { settings: &settings, cells };
+        disk.simulate(&mut rows, settings.limits(), 1.6, |rows, index, rate| {
+            let is_now = rows.cells[index].cell.readahead.told == Some(Told::Normal);
+            let rate = 3e8 * rate * if is_now { now } else { 1.0 };
+            throughput::Round::new(&race::Finish { seconds: 1.0, moved: vec![rate as u64] }, None)
+        });
+        let mut outcome = Outcome::default();
+        conclusion::draw(&settings, &storage, &rows.cells, Floor::default(), &mut outcome);
+        outcome
+    })
 }

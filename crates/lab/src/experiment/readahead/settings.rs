@@ -12,6 +12,7 @@ use super::knob::{By, Knob, Readahead, Told};
 use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
+use crate::experiment::schedule::Limits;
 use crate::experiment::{Rounds, sorted, unique};
 use crate::facts::Host;
 use crate::units::{parse_size, parse_time, shown_size};
@@ -96,8 +97,8 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time,
           default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
     pub time: Duration,
-    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided
-    #[arg(long, value_name = "N", default_value = "3+")]
+    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided [quick: 6+]
+    #[arg(long, value_name = "N", default_value = "3+", default_value_if("quick", "true", "6+"))]
     pub rounds: Rounds,
     /// throughput: bytes that each reader reads, of one file at least [default: 128MiB or four times the
     /// largest readahead, quick: 32MiB; less where memory is small]
@@ -198,6 +199,11 @@ impl Settings {
         settings.share_bytes = settings.checked_share(memory_bytes)?;
         settings.size_bytes = settings.checked_size(memory_bytes)?;
         Ok(settings)
+    }
+
+    /// How long there are rounds of throughput.
+    pub(super) fn limits(&self) -> Limits {
+        self.args.rounds.limits(if self.args.quick { 24 } else { 900 })
     }
 
     /// Sizes of a read in `part`, in bytes, ascending; mixture takes the first.

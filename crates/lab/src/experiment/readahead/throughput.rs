@@ -1,8 +1,8 @@
 //! Part `throughput`: what sequential readers get under each readahead, and what the disk could give.
 //!
 //! Cells that are compared, those of one row, are measured one after the other in each round, in shuffled
-//! order. After the first rounds only the rows are measured again that do not tell yet which readahead is
-//! the knee, until they do or time is up.
+//! order. After the first rounds only the rows are measured again that decide, while it is open which readahead is
+//! the knee and there is time.
 //!
 //! `slowest_of_fastest` is 1 when all readers got the same, and 0.1 when the slowest got a tenth of what the
 //! fastest did.
@@ -10,7 +10,7 @@
 //! Invariants:  [THR-1] all cells of a row that can be measured have the same rounds
 //! Failure:     a cell that this system does not support is not tried again and says why.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay_io::CacheMode;
 use serde::Serialize;
@@ -20,8 +20,9 @@ use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Part, SETTLING_TIME_MAX, Settings, conclusion};
-use crate::experiment::tally::{Row, counted, one_round};
-use crate::experiment::{Bench, by_name, grouped};
+use crate::experiment::driver::{RowSet, drive};
+use crate::experiment::tally::{Row, counted};
+use crate::experiment::{Bench, by_name, grouped, stopwatch};
 use crate::facts::DeviceCounters;
 use crate::ground::on;
 use crate::units::typed_size;
@@ -152,43 +153,70 @@ pub(super) fn measure(
     turned: &Turned,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Vec<Cell>> {
-    let mut cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
+    let cells: Vec<Cell> = cells(settings).into_iter().map(Cell::new).collect();
     if cells.is_empty() {
         return Ok(cells);
     }
     let library = on::untimed(bench.on, || Library::make(bench.workfile, settings, progress))?;
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
-    let mut round = |cells: &mut [Cell], again: &dyn Fn(&Throughput) -> bool| {
-        let mut rows = rows(cells, again);
-        random.shuffle(&mut rows);
-        rows.iter_mut().for_each(|row| random.shuffle(row));
-        one_round(cells, rows.concat(), progress, Throughput::label, |row| {
-            measure_row(settings, bench, turned, &library, row)
-        })
-    };
-    for _ in 0..settings.args.rounds.least {
-        round(&mut cells, &|_| true)?;
-    }
-    // No round is added later than this after the first ones.
-    let time_added = settings.args.rounds.time(if settings.args.quick { 8 } else { 240 });
-    let begun = Instant::now();
-    while begun.elapsed() < time_added {
-        let again = conclusion::undecided(settings, &cells);
-        if again.is_empty() {
-            break;
-        }
-        round(&mut cells, &|cell| again.contains(cell))?;
-    }
-    Ok(cells)
+    let mut rows = Rows { settings, cells };
+    drive(&mut rows, settings.limits(), &mut random, &stopwatch(), progress, |rows, index, _| {
+        measure_row(settings, bench, turned, &library, &mut rows.cells[index])
+    })?;
+    Ok(rows.cells)
 }
 
-/// The numbers of those cells that are measured `again`, by row.
-fn rows(cells: &[Cell], again: impl Fn(&Throughput) -> bool) -> Vec<Vec<usize>> {
+/// The cells of a run. Those that decide are one series: all curves of it count.
+pub(super) struct Rows<'s> {
+    pub(super) settings: &'s Settings,
+    pub(super) cells: Vec<Cell>,
+}
+
+impl RowSet for Rows<'_> {
+    type Cell = Throughput;
+    type Figures = Round;
+
+    fn rows(&self) -> usize {
+        self.cells.len()
+    }
+
+    fn row(&mut self, index: usize) -> &mut Cell {
+        &mut self.cells[index]
+    }
+
+    fn series(&self) -> Vec<Vec<usize>> {
+        let decide = conclusion::deciding(&self.cells);
+        let decides = |index: &usize| decide.contains(&self.cells[*index].cell);
+        let (decide, others) = (0..self.cells.len()).partition(decides);
+        vec![decide, others]
+    }
+
+    fn open(&self) -> Vec<bool> {
+        vec![conclusion::is_undecided(self.settings, &self.cells), false]
+    }
+
+    fn label(&self, index: usize) -> String {
+        self.cells[index].cell.label()
+    }
+
+    /// Cells of a row come together.
+    fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
+        let mut is_due = vec![false; self.cells.len()];
+        due.concat().into_iter().for_each(|index| is_due[index] = true);
+        let mut rows = rows(&self.cells, |index| is_due[index]);
+        random.shuffle(&mut rows);
+        rows.iter_mut().for_each(|row| random.shuffle(row));
+        rows.concat()
+    }
+}
+
+/// The numbers of those cells that are `due`, by row.
+fn rows(cells: &[Cell], due: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
     let row = |&index: &usize| {
         let Throughput { readers, files, request_bytes, cache, .. } = cells[index].cell;
         (readers, files, request_bytes, cache)
     };
-    let wanted = (0..cells.len()).filter(|&index| again(&cells[index].cell));
+    let wanted = (0..cells.len()).filter(|&index| due(index));
     grouped(wanted, row).into_iter().map(|(_, row)| row).collect()
 }
 

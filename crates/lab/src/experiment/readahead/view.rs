@@ -7,14 +7,15 @@ use super::throughput::{Throughput, readers};
 use super::{Found, NAME, Settings, activation, mixture, throughput};
 use crate::experiment::unique;
 use crate::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
+use crate::statistics::Floor;
 use crate::units::{shown_size, typed_size};
 
 /// Windows that a table shows of each row.
 const WINDOWS_SHOWN: usize = 10;
 
-pub(super) fn section(found: &Found, settings: &Settings) -> Section {
+pub(super) fn section(found: &Found, settings: &Settings, floor: Floor) -> Section {
     let mut parts = Vec::new();
-    for group in groups(&found.throughput) {
+    for group in groups(&found.throughput, floor) {
         parts.extend([Part::Plot(plot(&group, settings)), Part::Table(throughput(&group))]);
     }
     let others = [activation(&found.activation), mixture(&found.mixture)];
@@ -55,7 +56,7 @@ fn plot(group: &Group<'_>, settings: &Settings) -> Plot {
         }));
     }
     let choice = group.choice(settings);
-    let mark = choice.and_then(|choice| place(choice.many.cells[choice.chosen?]));
+    let mark = choice.and_then(|choice| place(choice.many.cells[choice.reached()?]));
     Plot {
         title: group.cells[0].cell.reads(),
         x_name: "readahead".to_owned(),
@@ -195,7 +196,7 @@ mod tests {
 
     fn shown(throughput: Vec<throughput::Cell>) -> Section {
         let found = Found { throughput, activation: Vec::new(), mixture: Vec::new() };
-        section(&found, &settings(Some(4096)))
+        section(&found, &settings(Some(4096)), Floor::default())
     }
 
     fn plot_and_table(section: &Section) -> (&Plot, &Table) {
@@ -236,7 +237,15 @@ mod tests {
         let Point { y, low, high, .. } = plot.lines[1].points[1];
         assert_eq!((y, low, high), (304.0, 303.0, 305.0));
         assert_eq!(plot.lines[2].points.len(), 2);
-        assert_eq!(plot.mark.as_ref().map(|(at, _)| (at.x, at.y)), Some((1, 304.0)));
+        assert!(plot.mark.is_none(), "a larger one was not measured");
+        let mut more = realistic();
+        more.splice(
+            4..4,
+            [(1, 310.0), (8, 305.0)].map(|(count, rate)| device(count, 24 * MIB, &[rate; 3])),
+        );
+        let section = shown(more);
+        let mark = plot_and_table(&section).0.mark.as_ref();
+        assert_eq!(mark.map(|(at, _)| (at.x, at.y)), Some((1, 304.0)));
     }
 
     #[test]

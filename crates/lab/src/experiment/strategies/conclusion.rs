@@ -10,7 +10,7 @@ use super::NAME;
 use crate::experiment::Entrant;
 use crate::experiment::contest::{Comparison, Standing};
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
-use crate::statistics::{BOUND, Estimate, Judgement, ROUNDS_MIN, median, ratio_to_best};
+use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median};
 
 /// Fewer rows than this are no evidence for a setting.
 const ROWS_MIN: usize = 5;
@@ -19,28 +19,29 @@ const ROWS_MIN: usize = 5;
 const NOISE_PART: f64 = 0.9;
 
 /// `adaptive` beside the best other stream in each row, and `os` beside itself.
-pub(super) fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
+pub(super) fn verdicts(standings: &[Standing], judge: &Judge) -> Vec<Verdict> {
     let verdict = |standing: &Standing, Comparison { entrant, rival, ratio, .. }| {
         let of = [entrant, rival].map(|it: Entrant| it.to_string());
         Verdict::new(NAME, standing.row.to_string(), of, ratio)
     };
     let of_row = |standing: &Standing| {
-        let is_os = |rival| rival == Entrant::Stream(ReadaheadStrategy::Os);
-        let again = standing.compare(Entrant::OsAgain, is_os);
-        standing
-            .adaptive()
-            .into_iter()
-            .chain(again)
-            .map(|it| verdict(standing, it))
-            .collect::<Vec<_>>()
+        let both = standing.adaptive(judge).into_iter().chain(again(standing, judge));
+        both.map(|it| verdict(standing, it)).collect::<Vec<_>>()
     };
     standings.iter().flat_map(of_row).collect()
 }
 
+/// The second `os` compared with the first.
+fn again(standing: &Standing, judge: &Judge) -> Option<Comparison> {
+    let is_os = |rival| rival == Entrant::Stream(ReadaheadStrategy::Os);
+    standing.compare(judge, Entrant::OsAgain, is_os)
+}
+
 /// The sentences, the most useful first.
-pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict]) -> Vec<Conclusion> {
-    let sentences = [adaptive(verdicts), noise(verdicts)].into_iter().flatten();
-    Conclusion::all(NAME, sentences.chain(standings.iter().flat_map(without_pool)))
+pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict], judge: &Judge) -> Vec<Conclusion> {
+    let sentences = [adaptive(verdicts), noise(standings).map(told)].into_iter().flatten();
+    let without = standings.iter().flat_map(|standing| without_pool(standing, judge));
+    Conclusion::for_engines(NAME, sentences.chain(without))
 }
 
 /// In how many rows `adaptive` keeps its bound, and by how much it misses it in others [SCO-1].
@@ -80,27 +81,46 @@ fn adaptive(verdicts: &[Verdict]) -> Option<String> {
     Some(sentence + ".")
 }
 
-/// What `os` and `os` once more come apart by.
-pub(super) fn noise(verdicts: &[Verdict]) -> Option<String> {
-    let again = verdicts.iter().filter(|verdict| verdict.entrant == Entrant::OsAgain.to_string());
-    let mut apart: Vec<f64> = again.map(|it| it.ratio.value.ln().abs().exp_m1()).collect();
+/// By how much `os` and `os` again differed.
+#[derive(Debug, Clone, Copy)]
+struct Noise {
+    floor: Floor,
+    /// Rows in which it was no more, of so many.
+    within: usize,
+    of: usize,
+}
+
+fn noise(standings: &[Standing]) -> Option<Noise> {
+    let judge = Judge::new(&[], 1, Floor::default());
+    let again = standings.iter().filter_map(|standing| again(standing, &judge));
+    let enough = again.filter(|it| it.ratio.rounds >= ROUNDS_MIN);
+    let mut apart: Vec<f64> = enough.map(|it| it.ratio.value.ln().abs().exp_m1()).collect();
     apart.sort_by(f64::total_cmp);
     let within = (NOISE_PART * apart.len() as f64).ceil() as usize;
-    let floor = apart.get(within.checked_sub(1)?)?;
-    Some(format!(
-        "Noise floor {:.1} %: os measured twice comes no further apart in {within} of {} rows. A smaller \
-         difference of two figures says nothing.",
-        100.0 * floor,
-        apart.len()
-    ))
+    let floor = Floor(*apart.get(within.checked_sub(1)?)?);
+    Some(Noise { floor, within, of: apart.len() })
+}
+
+/// The noise floor, where it was measured.
+pub(super) fn floor(standings: &[Standing]) -> Option<Floor> {
+    Some(noise(standings)?.floor)
+}
+
+fn told(Noise { floor, within, of }: Noise) -> String {
+    format!(
+        "Noise floor {:.1} %: os measured twice comes no further apart in {within} of {of} rows. A smaller \
+         difference of two figures says nothing, and no setting is advised for it.",
+        100.0 * floor.0
+    )
 }
 
 /// What advice for each block, and a stream, make of the reads of the kernel alone.
-fn without_pool(standing: &Standing) -> Vec<String> {
+fn without_pool(standing: &Standing, judge: &Judge) -> Vec<String> {
     let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
-        let Comparison { rival, ratio, .. } = standing.compare(Entrant::Plain, is_rival)?;
-        let Estimate { value, low, high, rounds } = ratio.inverse();
-        (ratio.is_clear() && rounds >= ROUNDS_MIN).then(|| {
+        let Comparison { rival, ratio, .. } = standing.compare(judge, Entrant::Plain, is_rival)?;
+        let inverse = ratio.inverse();
+        let Estimate { value, low, high, .. } = inverse;
+        (inverse.is_gain() || inverse.judgement() == Judgement::Misses).then(|| {
             format!(
                 "{}: {rival}, {what}, is {value:.2} times as fast as plain reads ({low:.2} to {high:.2}).",
                 standing.row
@@ -115,10 +135,10 @@ fn without_pool(standing: &Standing) -> Vec<String> {
 }
 
 /// A strategy that is surely faster over all decided rows than the one that is set without a profile.
-pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
+pub(super) fn advice(standings: &[Standing], judge: &Judge) -> Option<Advice> {
     let default = ReadaheadStrategy::default();
     let is_decided = |standing: &&Standing| {
-        standing.adaptive().is_some_and(|it| it.ratio.judgement() != Judgement::Undecided) // [SCO-2]
+        standing.adaptive(judge).is_some_and(|it| it.ratio.judgement() != Judgement::Undecided) // [SCO-2]
     };
     let rows: Vec<&Standing> = standings.iter().filter(is_decided).collect();
     if rows.len() < ROWS_MIN {
@@ -136,7 +156,8 @@ pub(super) fn advice(standings: &[Standing]) -> Option<Advice> {
     let others: Vec<(ReadaheadStrategy, Vec<f64>)> =
         others.filter_map(|strategy| Some((strategy, of(strategy)?))).collect();
     let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
-    let (best, ratio) = ratio_to_best(&of(default)?, &rates)?;
+    // Rows differ for another reason than rounds do.
+    let (best, ratio) = judge.without_prior().ratio_to_best(&of(default)?, &rates)?;
     let best = others[best].0.name();
     Advice::worth_it(
         NAME,

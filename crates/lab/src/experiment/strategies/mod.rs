@@ -23,11 +23,15 @@ use forebay_io::Op;
 use serde::Serialize;
 use serde_json::json;
 
-use super::contest::{self, Standing, hold, readahead_guard};
+use super::contest::{self, Standing, hold, judge, readahead_guard};
 use super::modes::{self, Modes};
 use super::tally::Row;
-use super::{Bench, CacheState, Entrant, Experiment, Ground, Measuring, Outcome, POOL_BLOCK_BYTES};
+use super::{
+    Bench, CacheState, Entrant, Experiment, Ground, Measurements, Measuring, Outcome,
+    POOL_BLOCK_BYTES,
+};
 use crate::report::{BackendNote, Record};
+use crate::statistics::Floor;
 use crate::workfile::Naming;
 
 /// The name of this experiment in records.
@@ -71,21 +75,25 @@ impl Experiment for Settings {
             };
             let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
             hold(bench, &self.rules(), &mut standings, guard, progress)?;
-            Ok(self.outcome(&standings, modes.backends))
+            let floor = conclusion::floor(&standings);
+            let backends = modes.backends;
+            let conclude = Box::new(move |_: &_, floor| self.outcome(&standings, backends, floor));
+            Ok(Measurements { floor, conclude })
         }))
     }
 }
 
 impl Settings {
     /// What the rows say. Those that rounds were added to are in it with all their rounds.
-    fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>) -> Outcome {
-        let verdicts = conclusion::verdicts(standings);
-        let conclusions = conclusion::draw(standings, &verdicts);
+    fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>, floor: Floor) -> Outcome {
+        let judge = judge(standings, self.rules().judged, floor);
+        let verdicts = conclusion::verdicts(standings, &judge);
+        let conclusions = conclusion::draw(standings, &verdicts, &judge);
         Outcome {
             records: standings.iter().flat_map(|standing| self.records(standing)).collect(),
             backends,
-            section: view::section(standings),
-            advice: conclusion::advice(standings).into_iter().collect(),
+            section: view::section(standings, &judge),
+            advice: conclusion::advice(standings, &judge).into_iter().collect(),
             verdicts,
             conclusions,
         }
@@ -116,6 +124,33 @@ impl Settings {
         };
         row.entrants.iter().enumerate().map(record).collect()
     }
+}
+
+/// Concludes from runs on disks on which all strategies are equal, except for adaptive in the first row, which reads this
+/// much of the others' blocks.
+#[cfg(test)]
+pub(super) fn simulated() -> super::simulation::Simulated {
+    let options =
+        "--seed 1 --quick --patterns sequential,uniform,bitmap-10 --noise-check --time 4m";
+    let settings = super::typed::<Settings>(options).checked().unwrap();
+    let of = Entrant::Stream(forebay::ReadaheadStrategy::Adaptive);
+    Box::new(move |disk, adaptive| {
+        let mut standings: Vec<Standing> = settings.rows().into_iter().map(Standing::new).collect();
+        let (rules, entrants) = (settings.rules(), standings[0].tallies.len());
+        let slow = standings[0].row.entrants.iter().position(|entrant| *entrant == of).unwrap();
+        let mut rows = contest::Rows { standings: &mut standings, judged: rules.judged };
+        let seconds = settings.cell_time.as_secs_f64() + 0.02;
+        disk.simulate(&mut rows, rules.limits, seconds, |_, index, rate| {
+            let part = if index < entrants && index == slow { adaptive } else { 1.0 };
+            let seconds = 0.1 / (part * rate);
+            super::tally::Round { blocks: 1000, seconds, ..Default::default() }
+        });
+        let judge = judge(&standings, rules.judged, conclusion::floor(&standings).unwrap());
+        let verdicts = conclusion::verdicts(&standings, &judge);
+        let conclusions = conclusion::draw(&standings, &verdicts, &judge);
+        let advice = conclusion::advice(&standings, &judge).into_iter().collect();
+        Outcome { verdicts, conclusions, advice, ..Outcome::default() }
+    })
 }
 
 #[cfg(test)]

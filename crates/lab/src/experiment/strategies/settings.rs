@@ -11,6 +11,7 @@ use crate::cli::{CommonArgs, OutputArgs, parse_cache};
 use crate::device_readahead::parse_readahead;
 use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
+use crate::experiment::schedule::Limits;
 use crate::experiment::{
     CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size, unique,
 };
@@ -154,13 +155,29 @@ impl Settings {
         let blocks = self.blocks.unwrap_or(if self.quick { 8192 } else { 16_384 });
         Rules {
             shape: Shape { file_blocks, blocks: blocks.min(file_blocks) },
-            rounds: self.rounds.least,
+            limits: self.limits(),
             cell_time: self.cell_time,
             plans_max: PLANS_MAX,
-            time_max: self.rounds.more.then_some(self.time),
+            judged: self.judged(),
             handicap: self.handicap,
             seed: self.common.seed,
         }
+    }
+
+    /// How long there are rounds. The first ones may take twice as long as all should, as fewer decide nothing.
+    fn limits(&self) -> Limits {
+        let limits = self.rounds.limits(self.time.as_secs().max(1));
+        match self.rounds.more {
+            true => Limits { time: self.time, first_time: 2 * self.time, ..limits },
+            false => limits,
+        }
+    }
+
+    /// Comparisons of a row: `adaptive` against the best other, `os` against itself, and plain reads against advice and
+    /// streams.
+    fn judged(&self) -> usize {
+        let plain = self.strategies.contains(&Entrant::Plain);
+        1 + usize::from(self.noise_check) + if plain { 2 } else { 0 }
     }
 
     /// Everything that is to be measured, in the order of the report.
@@ -255,13 +272,13 @@ mod tests {
     #[test]
     fn rounds_that_were_asked_for_are_neither_more_nor_less() {
         let asked = |options: &str| {
-            let rules = settings(options).rules();
-            (rules.rounds, rules.time_max.map(|time| time.as_secs()))
+            let limits = settings(options).rules().limits;
+            (limits.first, limits.time.as_secs())
         };
-        assert_eq!(asked("--quick --rounds 9"), (9, None));
-        assert_eq!(asked("--quick --rounds 9+"), (9, Some(60)));
-        assert_eq!(asked("--quick"), (5, Some(60)));
-        assert_eq!(asked("--time 2m"), (3, Some(120)));
+        assert_eq!(asked("--quick --rounds 9"), (9, 0));
+        assert_eq!(asked("--quick --rounds 9+"), (9, 60));
+        assert_eq!(asked("--quick"), (5, 60));
+        assert_eq!(asked("--time 2m"), (3, 120));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::experiment::contest::Row;
 use crate::experiment::{CacheState, Pattern};
 use crate::measure::Coldness;
 use crate::report::{Mark, Part, Verdict};
-use crate::statistics::Judgement;
+use crate::statistics::{Floor, Judge, Judgement};
 
 const OS: Entrant = Entrant::Stream(ReadaheadStrategy::Os);
 const HINT: Entrant = Entrant::Stream(ReadaheadStrategy::Hint);
@@ -29,7 +29,6 @@ fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
         *tally = tally.clone().with_rates(rates);
     }
-    standing.rounds += rates[0].1.len() as u32;
     standing
 }
 
@@ -40,8 +39,17 @@ fn about(rate: f64) -> Vec<f64> {
 
 /// The sentences of `standings` as one text.
 fn told(standings: &[Standing]) -> String {
-    let conclusions = conclusion::draw(standings, &conclusion::verdicts(standings));
+    let judge = judged(standings);
+    let conclusions = conclusion::draw(standings, &verdicts(standings), &judge);
     conclusions.into_iter().map(|it| it.sentence).collect::<Vec<_>>().join("\n")
+}
+
+fn judged(standings: &[Standing]) -> Judge {
+    judge(standings, 2, Floor::default())
+}
+
+fn verdicts(standings: &[Standing]) -> Vec<Verdict> {
+    conclusion::verdicts(standings, &judged(standings))
 }
 
 fn settings() -> Settings {
@@ -75,7 +83,7 @@ fn concluded_from() -> Vec<Standing> {
 #[test]
 fn one_round_a_cell_decides_no_row_and_no_count_is_told() {
     let standings = concluded_from();
-    let verdicts = conclusion::verdicts(&standings);
+    let verdicts = verdicts(&standings);
     assert_eq!((standings.len(), verdicts.len()), (133, 133));
     assert!(verdicts.iter().all(|verdict| verdict.verdict == Judgement::Undecided));
     // The old conclusion counted these.
@@ -84,7 +92,7 @@ fn one_round_a_cell_decides_no_row_and_no_count_is_told() {
     let told = told(&standings);
     assert!(told.contains("undecided in all 133 rows"), "{told}");
     assert!(!told.contains("decided rows"), "[SCO-1] {told}");
-    assert!(conclusion::advice(&standings).is_none(), "[SCO-2]");
+    assert!(conclusion::advice(&standings, &judged(&standings)).is_none(), "[SCO-2]");
 }
 
 #[test]
@@ -98,16 +106,14 @@ fn what_two_that_do_the_same_came_apart_by_in_that_run_is_its_noise_floor() {
         standing.row.entrants[hint] = Entrant::OsAgain;
         standing.tallies[hint].cell = Entrant::OsAgain;
     }
-    let verdicts = conclusion::verdicts(&resident);
+    let verdicts = verdicts(&resident);
     let again: Vec<&Verdict> = verdicts.iter().filter(|it| it.entrant == "os-again").collect();
     assert_eq!(again.len(), 19);
     assert!(again.iter().all(|it| it.rival == "os" && it.verdict == Judgement::Undecided));
     let apart = again.iter().filter(|it| !(0.95..=1.05).contains(&it.ratio.value)).count();
     assert!(apart >= 9, "{apart} of 19 rows");
-    let told = conclusion::noise(&verdicts).unwrap();
-    let floor = told.strip_prefix("Noise floor ").and_then(|rest| rest.split_once(" %")).unwrap().0;
-    assert!(floor.parse::<f64>().unwrap() > 5.0, "{told}");
-    assert!(told.contains("in 18 of 19 rows"), "{told}");
+    // It has one round a row; that of three is a floor.
+    assert_eq!(conclusion::floor(&resident), None);
 }
 
 #[test]
@@ -117,15 +123,26 @@ fn the_noise_floor_counts_slower_and_faster_alike_and_leaves_one_row_of_ten_out(
             let rates = [(OS, about(100.0)), (Entrant::OsAgain, about(100.0 * part))];
             standing(Pattern::Uniform, &rates)
         };
-        conclusion::verdicts(&parts.iter().map(of).collect::<Vec<_>>())
+        parts.iter().map(of).collect::<Vec<_>>()
     };
-    let told = conclusion::noise(&rows(&[0.8, 1.1, 1.0])).unwrap();
-    assert!(told.starts_with("Noise floor 25.0 %") && told.contains("3 of 3 rows"), "{told}");
+    let three = told(&rows(&[0.8, 1.1, 1.0]));
+    assert!(three.starts_with("Noise floor 25.0 %") && three.contains("3 of 3 rows"), "{three}");
     let mut parts = [1.02; 10];
     parts[3] = 0.5;
-    let told = conclusion::noise(&rows(&parts)).unwrap();
-    assert!(told.starts_with("Noise floor 2.0 %") && told.contains("9 of 10 rows"), "{told}");
-    assert_eq!(conclusion::noise(&[]), None);
+    let ten = told(&rows(&parts));
+    assert!(ten.starts_with("Noise floor 2.0 %") && ten.contains("9 of 10 rows"), "{ten}");
+    assert!((conclusion::floor(&rows(&parts)).unwrap().0 - 0.02).abs() < 1e-9);
+    assert_eq!(conclusion::floor(&[]), None);
+}
+
+#[test]
+fn a_loss_that_is_smaller_than_the_noise_floor_is_undecided() {
+    let verdict = |floor| {
+        let rows = rows(&[0.8]);
+        let judge = judge(&rows, 1, Floor(floor));
+        conclusion::verdicts(&rows, &judge)[0].verdict
+    };
+    assert_eq!((verdict(0.1), verdict(0.3)), (Judgement::Misses, Judgement::Undecided));
 }
 
 /// Rows in which `adaptive` has these parts of the best other, surely or not.
@@ -154,14 +171,19 @@ fn of_adaptive_decided_rows_are_counted_and_misses_say_by_how_much() {
 
 #[test]
 fn another_strategy_is_advised_where_it_is_surely_faster_over_the_decided_rows() {
-    let advice = conclusion::advice(&rows(&[0.8, 0.7, 0.8, 0.75, 0.8, -1.0])).unwrap();
+    let advice = |parts: &[f64]| {
+        let rows = rows(parts);
+        conclusion::advice(&rows, &judged(&rows))
+    };
+    let many = [0.8, 0.7, 0.8, 0.75, 0.8, 0.8, 0.75, 0.7, 0.8, 0.75, 0.8, 0.8, -1.0];
+    assert!(advice(&[1.0; 6]).is_none());
+    assert!(advice(&[0.8; 4]).is_none(), "too few rows");
+    assert!(advice(&[0.7, 1.4, 0.7, 1.4, 1.0]).is_none(), "now this, now that");
+    let advice = advice(&many).unwrap();
     assert_eq!((advice.setting.as_str(), advice.advised.as_str()), ("readahead", "async"));
     assert_eq!(advice.current.as_deref(), Some("adaptive"));
     assert!((1.25..1.4).contains(&advice.gain), "{advice:?}");
-    assert!(advice.evidence.contains("5 decided rows"), "[SCO-2] {advice:?}");
-    assert!(conclusion::advice(&rows(&[0.8; 4])).is_none(), "too few rows");
-    assert!(conclusion::advice(&rows(&[1.0; 6])).is_none());
-    assert!(conclusion::advice(&rows(&[0.7, 1.4, 0.7, 1.4, 1.0])).is_none(), "now this, now that");
+    assert!(advice.evidence.contains("12 decided rows"), "[SCO-2] {advice:?}");
 }
 
 #[test]
@@ -199,10 +221,16 @@ fn a_record_has_its_cell_its_rounds_and_its_rank() {
 
 #[test]
 fn the_section_has_the_matrix_with_its_marks() {
-    let mut standings = rows(&[0.8, 1.1, -1.0]);
+    let mut standings = rows(&[0.8, 1.1]);
     standings[1].tallies[0].begins(&Coldness::Warm { pages: 3, of: 9 });
-    let section = settings().outcome(&standings, Vec::new()).section;
-    let [Part::Table(matrix)] = &section.parts[..] else { panic!("one table") };
+    let matrix = |standings: &[Standing]| {
+        let section = settings().outcome(standings, Vec::new(), Floor::default()).section;
+        let [Part::Table(matrix)] = &section.parts[..] else { panic!("one table") };
+        matrix.clone()
+    };
+    let undecided = matrix(&rows(&[-1.0]));
+    assert_eq!(undecided.rows[0].cells[3].mark, Mark::Weak, "undecided");
+    let matrix = matrix(&standings);
     assert_eq!(matrix.columns, ["pattern", "os", "async", "adaptive"]);
     let row = |row: usize| {
         let cells = matrix.rows[row].cells[1..].iter();
@@ -210,7 +238,6 @@ fn the_section_has_the_matrix_with_its_marks() {
     };
     assert_eq!(row(0), [("0.20", Mark::Plain), ("1.00", Mark::Best), ("0.80", Mark::Bad)]);
     assert_eq!(row(1), [("?", Mark::Weak), ("0.90", Mark::Plain), ("1.00", Mark::Best)]);
-    assert_eq!(row(2)[2].1, Mark::Weak, "undecided");
     let notes = &matrix.rows[1].cells[1].notes;
     assert_eq!(*notes, ["not cold: 3 of 9 pages stayed in the page cache"]);
     assert_eq!(matrix.rows[0].group, "cold, buffered, kernel readahead unknown");

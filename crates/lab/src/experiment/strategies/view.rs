@@ -4,11 +4,11 @@ use super::NAME;
 use crate::experiment::contest::Standing;
 use crate::experiment::{Entrant, unique};
 use crate::report::{Mark, Part, Section, Table, TableCell};
-use crate::statistics::Judgement;
+use crate::statistics::{Judge, Judgement};
 use crate::units::shown_size;
 
 /// What is shown of `standings`.
-pub(super) fn section(standings: &[Standing]) -> Section {
+pub(super) fn section(standings: &[Standing], judge: &Judge) -> Section {
     Section {
         name: NAME,
         title: "Patterns and strategies".to_owned(),
@@ -17,7 +17,7 @@ pub(super) fn section(standings: &[Standing]) -> Section {
                 it are surely not, pale ones are undecided. By how much is among the comparisons, and all \
                 figures are among the records."
             .to_owned(),
-        parts: vec![Part::Table(matrix(standings))],
+        parts: vec![Part::Table(matrix(standings, judge))],
     }
 }
 
@@ -29,7 +29,7 @@ fn group(standing: &Standing) -> String {
 }
 
 /// Rows by entrants, those of any row in the order met: shares of the best of the row.
-fn matrix(standings: &[Standing]) -> Table {
+fn matrix(standings: &[Standing], judge: &Judge) -> Table {
     let all = standings.iter().flat_map(|standing| standing.row.entrants.clone());
     let entrants: Vec<Entrant> = unique(&all.collect::<Vec<_>>());
     let columns = std::iter::once("pattern".to_owned());
@@ -42,7 +42,9 @@ fn matrix(standings: &[Standing]) -> Table {
         let mut cells = vec![TableCell::new(standing.row.pattern.to_string())];
         cells.extend(entrants.iter().map(|entrant| {
             let index = standing.row.entrants.iter().position(|it| it == entrant);
-            index.map_or_else(TableCell::default, |index| share(standing, index, ratios[index]))
+            index.map_or_else(TableCell::default, |index| {
+                share(standing, judge, index, ratios[index])
+            })
         }));
         table.push(group(standing), cells);
     }
@@ -50,10 +52,10 @@ fn matrix(standings: &[Standing]) -> Table {
 }
 
 /// The cell of an entrant that has such a share of the best.
-fn share(standing: &Standing, index: usize, share: Option<f64>) -> TableCell {
+fn share(standing: &Standing, judge: &Judge, index: usize, share: Option<f64>) -> TableCell {
     let entrant = standing.row.entrants[index];
     let judgement =
-        standing.adaptive().filter(|it| it.entrant == entrant).map(|it| it.ratio.judgement());
+        standing.adaptive(judge).filter(|it| it.entrant == entrant).map(|it| it.ratio.judgement());
     let mark = match judgement {
         _ if share.is_none() => Mark::Weak,
         Some(Judgement::Misses) => Mark::Bad,

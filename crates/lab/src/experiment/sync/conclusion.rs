@@ -4,16 +4,13 @@
 
 use super::NAME;
 use super::cell::{Cell, Method, Place, Row};
-use crate::experiment::Outcome;
+use crate::experiment::{Outcome, grouped};
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict, numbers};
-use crate::statistics::{Estimate, paired_ratio, ratio_to_best};
-
-/// Fewest rounds for advice: many disks now sync in 0.1 ms and now in 4 ms, whatever the method, so that three
-/// or four rounds in favour of one of three methods come by chance.
-const ROUNDS_MIN: usize = 5;
+use crate::statistics::{Estimate, Floor, Judge, Judgement};
 
 /// The verdicts, the advice and the sentences. `filesystem`: its type.
-pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Outcome {
+pub(super) fn draw(filesystem: Option<&str>, rows: &[Row], floor: Floor) -> Outcome {
+    let judge = judge(rows, floor);
     let in_memory = filesystem.filter(|name| ["tmpfs", "ramfs"].contains(name));
     let mut told = Vec::new();
     if let Some(name) = in_memory {
@@ -25,11 +22,27 @@ pub(super) fn draw(filesystem: Option<&str>, rows: &[Row]) -> Outcome {
     let commits = rows.iter().filter(|row| row.cell.is_a_commit());
     told.extend(commits.filter_map(|row| Some(format!("{}.", row.failure.as_ref()?))));
     Outcome {
-        verdicts: verdicts(rows),
-        advice: wal_sync_method(rows).filter(|_| in_memory.is_none()).into_iter().collect(),
+        verdicts: verdicts(rows, &judge),
+        advice: wal_sync_method(rows, &judge).filter(|_| in_memory.is_none()).into_iter().collect(),
         conclusions: Conclusion::all(NAME, told),
         ..Outcome::default()
     }
+}
+
+/// Of the methods of each kind of write, each against fdatasync; and of fdatasync against the best of the
+/// others.
+fn judge(rows: &[Row], floor: Floor) -> Judge {
+    let measured = rows.iter().filter(|row| !row.rounds.is_empty());
+    let by_writes = grouped(measured, |row| row.cell.row_label());
+    let rates = by_writes.iter().map(|(_, rows)| rows.iter().map(|row| row.rates()).collect());
+    Judge::new(&rates.collect::<Vec<_>>(), rows.len(), floor)
+}
+
+/// The same for the methods of one kind of write.
+fn within(rows: &[Row], cell: Cell, judge: &Judge) -> Judge {
+    let label = cell.row_label();
+    let alike = rows.iter().filter(|row| row.cell.row_label() == label && !row.rounds.is_empty());
+    judge.within(&alike.map(Row::rates).collect::<Vec<_>>())
 }
 
 fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
@@ -55,11 +68,12 @@ fn commit(rows: &[Row]) -> Option<String> {
 }
 
 /// Every method against fdatasync on the same writes.
-fn verdicts(rows: &[Row]) -> Vec<Verdict> {
+fn verdicts(rows: &[Row], judge: &Judge) -> Vec<Verdict> {
     let judged = |row: &Row| {
         let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;
-        let ratio =
-            paired_ratio(&row.rates(), &rival.rates()).filter(|_| row.cell != rival.cell)?;
+        let judge = within(rows, row.cell, judge);
+        let ratio = judge.ratio(&row.rates(), &rival.rates());
+        let ratio = ratio.filter(|_| row.cell != rival.cell)?;
         let of = [row, rival].map(|row| row.cell.method.to_string());
         Some(Verdict::new(NAME, row.cell.row_label(), of, ratio))
     };
@@ -68,28 +82,27 @@ fn verdicts(rows: &[Row]) -> Vec<Verdict> {
 
 /// The default, the best of the other methods that PostgreSQL can choose, and what that gains; which is the
 /// best is decided for each round by the others.
-fn best_choice(rows: &[Row]) -> Option<(&Row, &Row, Estimate)> {
+fn best_choice<'r>(rows: &'r [Row], judge: &Judge) -> Option<(&'r Row, &'r Row, Estimate)> {
     let default = find(rows, Cell::COMMIT)?;
-    let others: Vec<&Row> = rows
+    let others: Vec<&'r Row> = rows
         .iter()
         .filter(|row| row.cell.is_a_commit() && row.cell.method.wal_sync_method().is_some())
         .filter(|row| row.cell != Cell::COMMIT && row.rounds.len() == default.rounds.len())
         .collect();
     let rates: Vec<Vec<f64>> = others.iter().map(|row| row.rates()).collect();
-    let (best, ratio) = ratio_to_best(&default.rates(), &rates)?;
+    let judge = within(rows, default.cell, judge);
+    let (best, ratio) = judge.ratio_to_best(&default.rates(), &rates)?;
     Some((default, others[best], ratio.inverse()))
 }
 
 /// Whether more rounds could tell if another method than the default is better.
 pub(super) fn is_undecided(rows: &[Row]) -> bool {
-    best_choice(rows).is_some_and(|(_, _, gain)| {
-        !gain.is_clear() || (gain.value > 1.0 && gain.rounds < ROUNDS_MIN)
-    })
+    best_choice(rows, &judge(rows, Floor::default()))
+        .is_some_and(|(_, _, gain)| gain.inverse().judgement() == Judgement::Undecided)
 }
 
-fn wal_sync_method(rows: &[Row]) -> Option<Advice> {
-    let (default, best, gain) =
-        best_choice(rows).filter(|(_, _, gain)| gain.rounds >= ROUNDS_MIN)?;
+fn wal_sync_method(rows: &[Row], judge: &Judge) -> Option<Advice> {
+    let (default, best, gain) = best_choice(rows, judge)?;
     let (now, advised) =
         (default.cell.method.wal_sync_method()?, best.cell.method.wal_sync_method()?);
     Advice::worth_it(
@@ -143,7 +156,7 @@ mod tests {
             (Method::OSync, 700.0),
             (Method::ODirectODsync, 100.0),
         ]);
-        let found = draw(Some("ext4"), &rows);
+        let found = draw(Some("ext4"), &rows, Floor::default());
         let advice = &found.advice[0];
         assert_eq!(
             (advice.setting.as_str(), advice.advised.as_str()),
@@ -165,21 +178,31 @@ mod tests {
             commit_by(Method::Fdatasync, &[400.0, 500.0, 380.0]),
             commit_by(Method::ODsync, &[300.0, 520.0, 390.0]),
         ];
-        assert!(draw(Some("ext4"), &noisy).advice.is_empty());
+        assert!(draw(Some("ext4"), &noisy, Floor::default()).advice.is_empty());
         assert!(is_undecided(&noisy));
         let clear = methods(&[(Method::Fdatasync, 800.0), (Method::ODsync, 400.0)]);
-        let tmpfs = draw(Some("tmpfs"), &clear);
+        let tmpfs = draw(Some("tmpfs"), &clear, Floor::default());
         assert!(tmpfs.advice.is_empty());
         assert!(tmpfs.conclusions[0].sentence.contains("costs nothing"), "{tmpfs:?}");
         let appended: Vec<Row> = clear
             .iter()
             .map(|row| Row { cell: Cell { place: Place::Appended, ..row.cell }, ..row.clone() })
             .collect();
-        assert!(draw(Some("ext4"), &appended).advice.is_empty(), "WAL segments are recycled");
-        let few: Vec<Row> =
-            clear.into_iter().map(|row| Row { rounds: row.rounds[..4].to_vec(), ..row }).collect();
-        assert!(draw(Some("ext4"), &few).advice.is_empty(), "four rounds");
-        assert!(is_undecided(&few));
+        assert!(
+            draw(Some("ext4"), &appended, Floor::default()).advice.is_empty(),
+            "WAL segments are recycled"
+        );
+        // Many disks now sync in 0.1 ms and now in 4 ms, whatever the method: three rounds in favour of one come by
+        // chance.
+        let (slow, fast) = (4000.0, 100.0);
+        let chance = [
+            commit_by(Method::Fdatasync, &[slow, slow, slow]),
+            commit_by(Method::ODsync, &[fast, fast, fast]),
+            commit_by(Method::OSync, &[fast, slow, fast]),
+            commit_by(Method::Fsync, &[slow, fast, slow]),
+        ];
+        assert!(draw(Some("ext4"), &chance, Floor::default()).advice.is_empty());
+        assert!(is_undecided(&chance));
     }
 
     #[test]
@@ -190,7 +213,7 @@ mod tests {
         let mut direct = commit_by(Method::ODirectODsync, &[]);
         direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);
-        let told = draw(Some("ext4"), &rows).conclusions;
+        let told = draw(Some("ext4"), &rows, Floor::default()).conclusions;
         assert_eq!(
             told[0].sentence,
             "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of 500 µs (rounds \

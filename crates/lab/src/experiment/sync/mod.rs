@@ -6,8 +6,6 @@
 //!
 //! All cells of a round are measured shortly after each other, in an order that is reshuffled; those that
 //! PostgreSQL can choose from get more rounds while it is undecided which is the best and there is time.
-//!
-//! Invariants:  [SYN-1] round n of a cell is beside round n of every other: one that leaves does not come back
 
 mod cell;
 mod conclusion;
@@ -17,22 +15,17 @@ mod writer;
 
 pub use settings::Settings;
 
-use std::time::Instant;
-
 use forebay_io::Op;
 
+use super::driver::{RowSet, drive};
 use super::modes::through_cache;
-use super::tally::{one_round, shuffled};
-use super::{Bench, Experiment, Ground, Measuring, Outcome};
+use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, grouped, stopwatch};
 use crate::workfile::{Naming, Workfile};
 use cell::{Cell, Figures, Method, Place, Row};
-use writer::{CELL_TIME, Part};
+use writer::Part;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "sync";
-
-/// Rounds beyond which time does not decide any more.
-const ROUNDS_MAX: u32 = 15;
 
 /// Most that is appended in a measurement.
 const APPENDED_BYTES_MAX: u64 = 256 << 20;
@@ -52,12 +45,12 @@ impl Experiment for Settings {
 
     fn probe<'a>(&'a self, _: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         Ok(Box::new(|bench, progress| {
-            let rows = self.measure_all(bench.workfile, progress)?;
-            Ok(Outcome {
+            let Rows(rows) = self.measure_all(bench.workfile, progress)?;
+            Ok(Measurements::new(move |storage, floor| Outcome {
                 records: rows.iter().map(|row| row.record(NAME, "syncs_per_s")).collect(),
                 section: view::section(&rows),
-                ..conclusion::draw(bench.storage.filesystem.as_deref(), &rows)
-            })
+                ..conclusion::draw(storage.filesystem.as_deref(), &rows, floor)
+            }))
         }))
     }
 }
@@ -71,34 +64,21 @@ impl Settings {
         &self,
         workfile: &Workfile,
         progress: &mut dyn FnMut(&str),
-    ) -> anyhow::Result<Vec<Row>> {
-        let clock = Instant::now();
+    ) -> anyhow::Result<Rows> {
         let mut random = fastrand::Rng::with_seed(self.common.seed);
-        let mut rows: Vec<Row> = self.cells().into_iter().map(Row::new).collect();
+        let mut rows = Rows(self.cells().into_iter().map(Row::new).collect());
         if let Some(why) = through_cache(&self.common.dir, Op::Write) {
-            let direct = rows.iter_mut().filter(|row| row.cell.method == Method::ODirectODsync);
+            let direct = rows.0.iter_mut().filter(|row| row.cell.method == Method::ODirectODsync);
             direct.for_each(|row| row.failure = Some(why.clone()));
         }
-        for round in 0..ROUNDS_MAX.max(self.rounds.least) {
-            let mut order = shuffled(&rows, &mut random);
-            if round >= self.rounds.least {
-                // [SYN-1]
-                order.retain(|&row| rows[row].cell.is_a_commit());
-                let next = CELL_TIME * order.len() as u32;
-                let in_time = clock.elapsed() + next < self.budget();
-                if !in_time || !conclusion::is_undecided(&rows) {
-                    break;
-                }
+        drive(&mut rows, self.limits(), &mut random, &stopwatch(), progress, |rows, index, _| {
+            let row = &mut rows.0[index];
+            let figures = self.measure(row.cell, workfile)?;
+            if figures.seconds < self.cell_time().as_secs_f64() {
+                row.remarks.push("ended early: the file has its largest size".to_owned());
             }
-            one_round(&mut rows, order, progress, Cell::label, |row| {
-                assert_eq!(row.rounds.len(), round as usize, "[SYN-1]");
-                let figures = self.measure(row.cell, workfile)?;
-                if figures.seconds < CELL_TIME.as_secs_f64() {
-                    row.remarks.push("ended early: the file has its largest size".to_owned());
-                }
-                Ok(figures)
-            })?;
-        }
+            Ok(figures)
+        })?;
         Ok(rows)
     }
 
@@ -117,6 +97,56 @@ impl Settings {
                 vec![Part::new(&empty, 0..self.appended_bytes(), cell)?]
             }
         };
-        writer::measure(cell, &parts)
+        writer::measure(cell, &parts, self.cell_time())
     }
+}
+
+/// The rows of a run; those that differ in their method alone are a series.
+#[derive(Debug)]
+struct Rows(Vec<Row>);
+
+impl RowSet for Rows {
+    type Cell = Cell;
+    type Figures = Figures;
+
+    fn rows(&self) -> usize {
+        self.0.len()
+    }
+
+    fn row(&mut self, index: usize) -> &mut Row {
+        &mut self.0[index]
+    }
+
+    fn series(&self) -> Vec<Vec<usize>> {
+        let by_writes = grouped(0..self.0.len(), |&index| self.0[index].cell.row_label());
+        by_writes.into_iter().map(|(_, rows)| rows).collect()
+    }
+
+    fn open(&self) -> Vec<bool> {
+        let is_open = conclusion::is_undecided(&self.0);
+        let is_commits = |rows: &Vec<usize>| self.0[rows[0]].cell.is_a_commit();
+        self.series().iter().map(|rows| is_open && is_commits(rows)).collect()
+    }
+
+    fn label(&self, index: usize) -> String {
+        self.0[index].cell.label()
+    }
+}
+
+/// Concludes from runs on disks on which all methods are equal, except for PostgreSQL's own, which makes this much of the
+/// others' syncs.
+#[cfg(test)]
+pub(super) fn simulated() -> super::simulation::Simulated {
+    let settings = super::typed::<Settings>("--seed 1");
+    Box::new(move |disk, default| {
+        let mut rows = Rows(settings.cells().into_iter().map(Row::new).collect());
+        let seconds = settings.cell_time().as_secs_f64();
+        disk.simulate(&mut rows, settings.limits(), seconds, |rows, index, rate| {
+            let part = if rows.0[index].cell == Cell::COMMIT { default } else { 1.0 };
+            let syncs_per_s = 3000.0 * part * rate;
+            let (syncs, latency_us_p50) = ((syncs_per_s * seconds) as u64, 1e6 / syncs_per_s);
+            Figures { seconds, syncs, syncs_per_s, latency_us_p50, latency_us_p99: None }
+        });
+        conclusion::draw(Some("ext4"), &rows.0, crate::statistics::Floor::default())
+    })
 }

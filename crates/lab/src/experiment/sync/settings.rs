@@ -7,6 +7,7 @@ use clap::Args;
 use super::cell::{Cell, Method, Place};
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::experiment::Rounds;
+use crate::experiment::schedule::Limits;
 use crate::units::parse_size_in;
 
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
@@ -21,7 +22,7 @@ const WRITERS: [u32; 2] = [4, 16];
 /// `forebay lab sync`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Each measurement writes and syncs, one after the other, for a quarter of a second: \
+    after_help = "Each measurement writes and syncs, one after the other, for a quarter of a second, with --quick for 120 ms: \
                   what a commit costs.\n\
                   Places: overwritten (a file that was written and synced before, as PostgreSQL's recycled \
                   WAL segments), appended (a file that grows).\n\
@@ -39,8 +40,8 @@ pub struct Settings {
     #[arg(long = "size", value_name = "SIZE", value_parser = parse_size_in(SIZE_MIN..=1 << 50),
           default_value = "256MiB", default_value_if("quick", "true", "64MiB"))]
     pub(super) size_bytes: u64,
-    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 3+]
-    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "3+"))]
+    /// Measurements of each cell; 5+ is 5 or more, as time allows [quick: 6+]
+    #[arg(long, value_name = "N", default_value = "5+", default_value_if("quick", "true", "6+"))]
     pub(super) rounds: Rounds,
     /// Fewer cells and rounds: less than ten seconds
     #[arg(long)]
@@ -51,9 +52,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Time for all rounds, within which undecided methods get more.
-    pub(super) fn budget(&self) -> Duration {
-        self.rounds.time(if self.quick { 9 } else { 120 })
+    /// How long there are rounds.
+    pub(super) fn limits(&self) -> Limits {
+        self.rounds.limits(if self.quick { 9 } else { 120 })
+    }
+
+    /// How long a measurement lasts.
+    pub(super) fn cell_time(&self) -> Duration {
+        Duration::from_millis(if self.quick { 120 } else { 250 })
     }
 
     pub(super) fn cells(&self) -> Vec<Cell> {

@@ -19,9 +19,6 @@ use crate::experiment::tally::Missing;
 use crate::measure::{wait_histogram, wait_us};
 use crate::workfile::Workfile;
 
-/// A cell lasts so long.
-pub(super) const CELL_TIME: Duration = Duration::from_millis(250);
-
 /// The part of a file that one writer has, or that several share.
 pub(super) struct Part {
     file: File,
@@ -79,13 +76,13 @@ fn refused(method: Method, why: std::io::Error, what: &'static str) -> anyhow::E
     }
 }
 
-/// Has all writers write to `parts` at once; several of them to one if there are fewer parts.
+/// Has all writers write to `parts` for `time`, at once; several of them to one if there are fewer parts.
 ///
 /// # Errors
 /// [`Missing`], or what else went wrong.
-pub(super) fn measure(cell: Cell, parts: &[Part]) -> anyhow::Result<Figures> {
+pub(super) fn measure(cell: Cell, parts: &[Part], time: Duration) -> anyhow::Result<Figures> {
     let begun = Instant::now();
-    let write = |part| write_until(cell, part, begun + CELL_TIME);
+    let write = |part| write_until(cell, part, begun + time);
     let all: anyhow::Result<Vec<Histogram<u64>>> = std::thread::scope(|scope| {
         let parts = parts.iter().cycle().take(cell.writers as usize);
         let writers: Vec<_> = parts.map(|part| scope.spawn(move || write(part))).collect();
@@ -156,6 +153,8 @@ fn write_each_durably(_: &File, _: &[u8], _: u64) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const TIME: Duration = Duration::from_millis(120);
     use crate::workfile::Naming;
 
     fn cell(method: Method, place: Place, writers: u32) -> Cell {
@@ -176,14 +175,14 @@ mod tests {
             let file = workfile(&directory, 64 << 10);
             let before = std::fs::read(file.path()).unwrap();
             let cell = cell(method, Place::Overwritten, 1);
-            let measured =
-                Part::new(&file, 16 << 10..32 << 10, cell).and_then(|part| measure(cell, &[part]));
+            let measured = Part::new(&file, 16 << 10..32 << 10, cell)
+                .and_then(|part| measure(cell, &[part], TIME));
             let figures = match measured {
                 Ok(figures) => figures,
                 Err(error) if error.is::<Missing>() => continue,
                 Err(error) => panic!("{method:?}: {error}"),
             };
-            assert!(figures.syncs > 0 && figures.seconds >= 0.25, "{figures:?}");
+            assert!(figures.syncs > 0 && figures.seconds >= TIME.as_secs_f64(), "{figures:?}");
             let after = std::fs::read(file.path()).unwrap();
             assert_eq!(after.len(), 64 << 10, "{method:?}");
             let (begin, end) = (16 << 10, 32 << 10);
@@ -198,7 +197,7 @@ mod tests {
         let file = workfile(&directory, 0);
         let cell = cell(Method::Fdatasync, Place::Appended, 2);
         let shared = Part::new(&file, 0..80 << 10, cell).unwrap();
-        let figures = measure(cell, &[shared]).unwrap();
+        let figures = measure(cell, &[shared], TIME).unwrap();
         if figures.seconds < 0.25 {
             let len = std::fs::metadata(file.path()).unwrap().len();
             assert_eq!((figures.syncs, len), (10, 80 << 10));

@@ -138,8 +138,8 @@ fn the_first_screen_has_the_disk_the_settings_and_the_plot_with_its_knee() {
     );
     assert_eq!(
         row,
-        "<td class=\"plain words\">Linux block device</td><td class=\"plain words\">128</td>\
-         <td class=\"best words\">4096</td><td class=\"plain\">3.71× (3.42 to 3.98)<sup>2 </sup></td>\
+        "<td class=\"best words\">4096</td><td class=\"plain\">3.71× (3.42 to 3.98)<sup>2 </sup></td>\
+         <td class=\"plain words\">128</td><td class=\"plain words\">Linux block device</td>\
          <td class=\"plain words\">high</td>"
     );
     assert!(settings.contains("<li>eight sequential readers"));
@@ -167,7 +167,10 @@ fn a_section_is_collapsed_and_has_its_marks_bars_groups_and_notes() {
         "{depth}"
     );
     assert!(!page.contains("<details open"));
+    let sentence = "<li>adaptive keeps its bound in 41 of 44 rows.</li>";
+    assert!(matrix.contains(sentence) && page.matches(sentence).count() == 1, "for engine authors");
     let verdicts = between(&page, "<details id=\"verdicts\">", "</details>");
+    assert!(verdicts.contains("<li>strategies: of 3 comparisons"), "{verdicts}");
     assert!(verdicts.contains("<td class=\"bad words\">misses</td>"), "{verdicts}");
 }
 

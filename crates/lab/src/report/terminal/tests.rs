@@ -1,6 +1,6 @@
 //! The summary as text: no wider, longer or more colourful than it may be.
 
-use super::super::sample;
+use super::super::{Conclusion, sample};
 use super::*;
 
 fn look(width: usize) -> Look {
@@ -26,6 +26,24 @@ fn a_whole_run_fits_a_page_however_much_was_measured() {
 }
 
 #[test]
+fn sentences_are_wrapped_and_never_cut_and_what_is_left_out_is_counted() {
+    let sections = [sample::sections(), sample::sections()].concat();
+    let report = sample::large();
+    for width in [60, 80, 100] {
+        let text = summary(&report, &sections, look(width));
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for line in text.lines().filter(|line| line.contains('…')) {
+            assert!(line.starts_with("… ") && line.ends_with(" in the report"), "{line}");
+        }
+        let is_shown = |it: &&Conclusion| words.contains(it.sentence.trim_end());
+        let shown = report.conclusions.iter().filter(is_shown).count();
+        assert!(shown >= 2, "{text}");
+        let left_out = format!("… {} more in the report", report.conclusions.len() - shown);
+        assert!(text.contains(&left_out), "{left_out} in\n{text}");
+    }
+}
+
+#[test]
 fn the_summary_says_where_what_and_what_to_set() {
     let report = sample::report();
     let text = summary(&report, &sample::sections(), look(120));
@@ -37,7 +55,6 @@ fn the_summary_says_where_what_and_what_to_set() {
         "\nPostgreSQL 18 io_method=worker\n",
         "34.6× (30.1 to 38.2)",
         "* Direct reads are 1.2 times as fast",
-        "* strategies: of 3 comparisons 1 keep the bound, 1 miss it, 1 are undecided.",
         "to repeat: forebay lab --dir /var/lib/forebay",
     ] {
         assert!(text.contains(expected), "{expected} in\n{text}");
@@ -45,6 +62,10 @@ fn the_summary_says_where_what_and_what_to_set() {
     assert!(
         !text.contains("knee") && !text.contains("Share of the best"),
         "no tables of experiments:\n{text}"
+    );
+    assert!(
+        !text.contains("adaptive keeps") && !text.contains("keep the bound"),
+        "for engines:\n{text}"
     );
     let none = summary(&sample::bare(Vec::new()), &[], look(80));
     assert!(
@@ -59,6 +80,7 @@ fn an_experiment_alone_shows_its_first_table() {
     let report = sample::large();
     let text = summary(&report, &[sample::depth_section()], look(80));
     assert!(text.contains(report.command.trim()), "it may be the only place that has it: {text}");
+    assert!(text.contains("* strategies: of ") && text.contains("keep the bound"), "{text}");
     let table = text.split("Blocks per second.\n").nth(1).unwrap();
     let lines: Vec<&str> = table.lines().take(5).collect();
     assert_eq!(lines[0], "depth   blocks/s  wait p99");
@@ -88,6 +110,7 @@ fn a_table_wider_than_the_terminal_goes_on_below() {
     long.rows[2].cells[2].text = "9".repeat(80);
     let text = drawn(&long, look(WIDTH_MIN));
     assert!(text.lines().all(|line| line.chars().count() <= WIDTH_MIN), "[TER-1]\n{text}");
+    assert!(!text.contains('…') && text.matches('9').count() >= 80, "nothing is cut\n{text}");
 }
 
 #[test]

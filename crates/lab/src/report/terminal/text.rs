@@ -19,30 +19,29 @@ pub(crate) fn push_line(text: &mut String, line: &str) {
 }
 
 /// Adds `sentence` in lines of at most `width` characters, the first after `lead`, the others
-/// indented as far; a single word that is longer is cut [TXT-1].
+/// indented as far; a single word that is longer is broken [TXT-1].
 pub(crate) fn push_wrapped(text: &mut String, lead: &str, sentence: &str, width: usize) {
-    push_shortened(text, lead, sentence, usize::MAX, width);
+    let indent = " ".repeat(lead.chars().count());
+    let options = options(width).initial_indent(lead).subsequent_indent(&indent);
+    for line in textwrap::wrap(&one_line(sentence), options) {
+        push_line(text, &line);
+    }
 }
 
-/// The same in at most so many lines; what is left out of it is in the report.
-pub(super) fn push_shortened(
-    text: &mut String,
-    lead: &str,
-    sentence: &str,
-    lines: usize,
-    width: usize,
-) {
-    let indent = " ".repeat(lead.chars().count());
-    let options = textwrap::Options::new(width)
-        .initial_indent(lead)
-        .subsequent_indent(&indent)
-        .word_splitter(textwrap::WordSplitter::NoHyphenation);
-    let sentence = sentence.split_whitespace().collect::<Vec<&str>>().join(" ");
-    let all = textwrap::wrap(&sentence, options);
-    for (index, line) in all.iter().take(lines).enumerate() {
-        let is_cut = index + 1 == lines && all.len() > lines;
-        push_line(text, &if is_cut { cut(&format!("{line} …"), width) } else { line.to_string() });
+/// `text` in lines of at most `width` characters, one at least.
+pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
     }
+    textwrap::wrap(&one_line(text), options(width)).iter().map(ToString::to_string).collect()
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<&str>>().join(" ")
+}
+
+fn options<'o>(width: usize) -> textwrap::Options<'o> {
+    textwrap::Options::new(width).word_splitter(textwrap::WordSplitter::NoHyphenation)
 }
 
 /// The first `width` characters of `text`, the last of them `…` if there are more.

@@ -26,7 +26,7 @@ window.addEventListener("load", () => {
     tell("background", style("body", "backgroundColor"));
     tell("ink", style("body", "color"));
     tell("lines", [...document.querySelectorAll("#headline .line")].map((line) => getComputedStyle(line).color.replace(/[^\d,]/g, "")).join(" "));
-    tell("figures", style("#settings tbody td:nth-child(5)", "textAlign") + " " + style("#settings tbody td:nth-child(5)", "fontVariantNumeric"));
+    tell("figures", style("#settings tbody td:nth-child(3)", "textAlign") + " " + style("#settings tbody td:nth-child(3)", "fontVariantNumeric"));
     tell("open", document.querySelectorAll("details[open]").length);
     tell("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
     const dot = [...document.querySelectorAll("#headline .line")].pop().querySelector("g circle");

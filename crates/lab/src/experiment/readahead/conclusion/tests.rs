@@ -40,7 +40,7 @@ pub(in super::super) fn settings(found: Option<u64>) -> Settings {
     settings
 }
 
-fn storage(with_device: bool) -> Storage {
+pub(in super::super) fn storage(with_device: bool) -> Storage {
     Storage {
         directory: "/srv".to_owned(),
         filesystem: Some("ext4".to_owned()),
@@ -55,7 +55,7 @@ fn storage(with_device: bool) -> Storage {
 
 fn drawn(cells: &[Cell], found: Option<u64>) -> Outcome {
     let mut outcome = Outcome::default();
-    draw(&settings(found), &storage(true), cells, &mut outcome);
+    draw(&settings(found), &storage(true), cells, Floor::default(), &mut outcome);
     outcome
 }
 
@@ -93,7 +93,7 @@ fn on_an_array_whose_readers_are_all_over_it_much_more_than_128_kib_is_advised()
     let [advice] = &outcome.advice[..] else { panic!("{outcome:?}") };
     assert_eq!((&*advice.setting, advice.applies_to), ("read_ahead_kb", AppliesTo::BlockDevice));
     assert_eq!((advice.current.as_deref(), &*advice.advised), (Some("128"), "8192"));
-    assert!((8.0..8.3).contains(&advice.gain) && advice.gain_low > 7.5, "{advice:?}");
+    assert!((8.0..8.3).contains(&advice.gain) && advice.gain_low > 3.0, "{advice:?}");
     let told = told(&outcome);
     let need = "8 sequential readers need a readahead of 8 MiB, 485 MB/s; more gains less than 5 %. That is 8";
     assert!(told.starts_with(need), "{told}");
@@ -107,7 +107,7 @@ fn on_an_array_whose_readers_are_all_over_it_much_more_than_128_kib_is_advised()
 #[test]
 fn a_mount_without_a_device_is_told_of_its_bdi() {
     let mut outcome = Outcome::default();
-    draw(&settings(Some(128 * KIB)), &storage(false), &spread(), &mut outcome);
+    draw(&settings(Some(128 * KIB)), &storage(false), &spread(), Floor::default(), &mut outcome);
     assert!(told(&outcome).contains("write 8192 to read_ahead_kb of its entry in /sys/class/bdi"));
 }
 
@@ -147,7 +147,7 @@ fn who_may_not_set_the_devices_readahead_is_told_what_was_varied_instead() {
     let mut settings = settings(Some(128 * KIB));
     settings.knob.why_not_device = Some("read_ahead_kb: Permission denied".to_owned());
     let mut outcome = Outcome::default();
-    draw(&settings, &storage(true), &spread(), &mut outcome);
+    draw(&settings, &storage(true), &spread(), Floor::default(), &mut outcome);
     let expected =
         "by advice for descriptors, since the device's cannot be set (read_ahead_kb: Permission";
     assert_eq!(told(&outcome).matches(expected).count(), 1, "{outcome:?}");
@@ -207,7 +207,7 @@ fn rounds_that_differ_more_than_readaheads_show_no_difference() {
     let outcome = drawn(&cells, Some(4 * KIB));
     assert!(told(&outcome).contains("no difference here that is clear"), "{outcome:?}");
     assert!(outcome.advice.is_empty());
-    assert!(!undecided(&settings(Some(4 * KIB)), &cells).is_empty(), "more rounds may tell");
+    assert!(is_undecided(&settings(Some(4 * KIB)), &cells), "more rounds may tell");
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn what_slows_all_in_a_round_hides_no_gain() {
     let outcome = drawn(&cells, Some(128 * KIB));
     assert_eq!(outcome.advice[0].advised, "6144", "{outcome:?}");
     assert!((outcome.advice[0].gain - 3.75).abs() < 0.01);
-    assert!(undecided(&settings(Some(128 * KIB)), &cells).is_empty(), "three rounds are enough");
+    assert!(!is_undecided(&settings(Some(128 * KIB)), &cells), "three rounds are enough");
 }
 
 #[test]
@@ -253,13 +253,14 @@ fn only_the_rows_that_decide_are_measured_again_and_only_until_they_do() {
     };
     let cells: Vec<Cell> = [1, 2, 8].into_iter().flat_map(|count| noisy(count, 3)).collect();
     // What is set now is neither surely as good as the best nor surely worse.
-    let again = undecided(&settings(Some(6 * MIB)), &cells);
-    let counts = unique(&again.iter().map(|cell| cell.readers).collect::<Vec<_>>());
+    assert!(is_undecided(&settings(Some(6 * MIB)), &cells));
+    let counts = unique(&deciding(&cells).iter().map(|cell| cell.readers).collect::<Vec<_>>());
     assert_eq!(counts, [1, 8]);
-    assert!(undecided(&settings(Some(128 * KIB)), &cells).is_empty(), "the smallest is the best");
+    let cells: Vec<Cell> = [1, 2, 8].into_iter().flat_map(|count| noisy(count, 48)).collect();
+    assert!(!is_undecided(&settings(Some(128 * KIB)), &cells), "the smallest is the best");
     let sure: Vec<Cell> =
         SPREAD.iter().map(|(bytes, _)| device(8, *bytes, &[*bytes as f64; 3])).collect();
-    assert!(undecided(&settings(None), &sure).is_empty());
+    assert!(!is_undecided(&settings(None), &sure));
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn twice_the_readahead_is_advised_where_a_descriptor_shows_that_it_helps() {
         Some(128 * KIB),
     );
     assert_eq!(outcome.advice[0].advised, "256", "{outcome:?}");
-    assert!(told(&outcome).contains("A larger one was not measured."), "{outcome:?}");
+    assert!(told(&outcome).contains("at least: the knee is not reached"), "{outcome:?}");
 }
 
 #[test]
@@ -284,7 +285,7 @@ fn own_files_and_the_smallest_read_are_spoken_of_first() {
     let mut ceiling = Cell::new(one.cell.clone());
     (ceiling.cell.cache, ceiling.cell.request_bytes) = (CacheMode::Direct, 1 << 20);
     let cells = [one, large, device(8, 4096, &[1.0; 3]), ceiling];
-    let groups = groups(&cells);
+    let groups = groups(&cells, Floor::default());
     let of = |group: &Group<'_>| (group.cells[0].cell.files, group.cells[0].cell.request_bytes);
     let order: Vec<_> = groups.iter().map(of).collect();
     let (own, one) = (Files::Own, Files::One);
