@@ -223,12 +223,12 @@ fn ctrl_c_ends_the_run_in_order_and_leaves_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while entries(scratch.path()).is_empty() && started.elapsed() < Duration::from_secs(10) {
+    while entries(scratch.path()).is_empty() && started.elapsed() < Duration::from_secs(120) {
         std::thread::sleep(Duration::from_millis(5));
     }
     std::thread::sleep(Duration::from_millis(100));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(240));
     assert!(entries(scratch.path()).is_empty());
 }

@@ -156,7 +156,10 @@ pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
     let now = crossing["planned_share"].as_f64().unwrap();
     let around = [plans("4", now / 1.1)?, plans("4", now * 1.1)?];
     ensure(around == [false, true], format!("{around:?} {crossing}"))?;
-    // And there the scans take as long as each other.
+    if std::env::var_os("FOREBAY_TIMING").is_none() {
+        return Ok(());
+    }
+    // And there the scans take as long as each other, on a machine that does nothing else.
     let paths = site.rows(
         "select pg_relation_filepath(it::regclass) from unnest('{rows,rows_key}'::text[]) it",
     )?;

@@ -212,7 +212,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
         "--rounds",
         "1",
         "--interval",
-        "60s",
+        "1h",
         "--all-cells",
     ];
     let cases: [(&[&str], u64, u32); 4] =
@@ -227,7 +227,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
             std::thread::sleep(Duration::from_millis(2));
         }
         assert_ends_with(130, child, &format!("{args:?}"));
-        assert!(started.elapsed() < Duration::from_secs(30), "{args:?}: {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(300), "{args:?}: {:?}", started.elapsed());
         assert_eq!(entries(scratch.path()), [""; 0], "{args:?}");
     }
 }

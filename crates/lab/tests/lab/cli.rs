@@ -12,7 +12,7 @@ use crate::command::{
 };
 
 /// Less than any measurement would take, and time enough for a crowded machine to start a process.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(120);
 
 const SMALL: [&str; 8] =
     ["--size", "8MiB", "--blocks", "64", "--rounds", "2", "--depths", "0,1,16"];

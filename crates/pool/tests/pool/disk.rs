@@ -14,7 +14,7 @@ use forebay_io::backend::{self, Backend, Driven, Next, Sink, Transfer, Want};
 use forebay_io::{Io, IoOptions, Kind, Op, OsError};
 
 /// Longest that a gate stays shut.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// What becomes of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

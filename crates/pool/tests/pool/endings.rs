@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebay::{Error, PagedFile, PoolBuilder, Tablespace};
 use forebay_io::{CacheMode, Kind, Prefer};
 
-use crate::site::{Site, create, number_in, numbered, read, set, skip, wait_until, write};
+use crate::site::{SHORT, Site, create, number_in, numbered, read, set, skip, wait_until, write};
 
 /// What block 0 of the table says on disk, by another pool in the same place, once that is to be had.
 fn left_behind(builder: impl Fn() -> PoolBuilder, block: u32) -> u64 {
@@ -48,7 +48,7 @@ fn grd_3_a_guard_that_is_kept_keeps_the_pool() {
 #[test]
 fn what_is_kept_keeps_a_file_from_closing() {
     let site = Site::new();
-    let pool = site.pool(8);
+    let pool = site.builder(8).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 1, 10);
     let page = file.read(0).unwrap().into_owned();
     assert!(matches!(file.close(), Err(Error::Busy { .. })));

@@ -2,28 +2,26 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay::{Error, StrategyKind};
 use forebay_io::Op;
 
-use crate::site::{Site, create, numbered, on_disk, read, reopened, write};
+use crate::site::{SHORT, Site, create, numbered, on_disk, read, reopened, write};
 
 #[test]
 fn all_frames_pinned_is_an_error_after_the_stated_wait() {
     let site = Site::new();
-    let pool = site.pool(8);
+    let pool = site.builder(8).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 9, 0);
     let pins: Vec<_> = (0..8).map(|block| file.pin(block).unwrap()).collect();
     for kind in StrategyKind::ALL {
-        let start = Instant::now();
         let error = file.read_with(8, &pool.strategy(kind)).unwrap_err();
-        let took = start.elapsed();
         let Error::NoFreeFrame { pinned, capacity, waited } = error else {
             panic!("[VIC-2] {error}");
         };
         assert_eq!((pinned, capacity), (8, 8), "[VIC-2]");
-        assert!(waited >= Duration::from_millis(50) && took < Duration::from_secs(5), "{took:?}");
+        assert!(waited >= SHORT, "{waited:?}");
     }
     assert_eq!(pool.view().iter().filter(|frame| frame.pins == 1).count(), 8);
     // Pages that are here need no frame.
@@ -35,14 +33,14 @@ fn all_frames_pinned_is_an_error_after_the_stated_wait() {
 #[test]
 fn a_pin_released_during_the_wait_is_found() {
     let site = Site::new();
-    let pool = site.builder(8).frame_wait(Duration::from_secs(60)).build().unwrap();
+    // The watchdog ends a read that does not notice the pin's release.
+    let pool = site.builder(8).frame_wait(Duration::from_secs(3600)).build().unwrap();
     let file = numbered(&pool, "table", 9, 0);
     for dirty in [false, true] {
         let mut pins: Vec<_> = (0..8).map(|block| file.pin(block).unwrap()).collect();
         if dirty {
             crate::site::set(&mut pins[5].latch_exclusive().unwrap(), 55);
         }
-        let start = Instant::now();
         thread::scope(|scope| {
             let reader = scope.spawn(|| read(&file, 8));
             thread::sleep(Duration::from_millis(30));
@@ -50,7 +48,6 @@ fn a_pin_released_during_the_wait_is_found() {
             drop(pins.remove(5));
             assert_eq!(reader.join().unwrap(), 8, "[VIC-2]");
         });
-        assert!(start.elapsed() < Duration::from_secs(30), "[VIC-2] {:?}", start.elapsed());
         assert!(!file.is_resident(5), "the only page that could go");
     }
     assert_eq!(read(&file, 5), 55, "[VIC-1]");

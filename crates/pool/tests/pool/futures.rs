@@ -18,7 +18,8 @@ use forebay_io::{CacheMode, Kind, Op, OsError, Prefer};
 use futures_core::Stream;
 
 use crate::site::{
-    Site, create, fill, is_io, number_in, numbered, read, reopened, set, skip, wait_until, write,
+    PATIENCE, SHORT, Site, create, fill, is_io, number_in, numbered, read, reopened, set, skip,
+    wait_until, write,
 };
 
 /// The tasks of one thread that are to be polled.
@@ -246,7 +247,7 @@ fn acq_1_futures_dropped_anywhere_leave_nothing_behind() {
     let site = Site::new();
     for kind in Kind::ALL {
         let builder = Site::bare(12).backend(Prefer::Only(kind));
-        let builder = builder.frame_wait(Duration::from_secs(2));
+        let builder = builder.frame_wait(PATIENCE);
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
         let main = Tablespace::new("main", site.path(&kind.to_string())).cache(cache);
         let pool = match builder.tablespace(main).build() {
@@ -398,7 +399,7 @@ fn prk_2_threads_do_not_wait_for_a_writing_task_that_was_dropped_or_is_not_polle
 #[test]
 fn a_task_waits_for_a_frame_and_is_told_when_there_is_none() {
     let site = Site::new();
-    let (pool, disk) = site.rigged(8);
+    let (pool, disk) = site.rigged_with(8, SHORT);
     let file = numbered(&pool, "table", 12, 10);
     let file = reopened(&pool, file);
     let mut pins: Vec<_> = (0..8).map(|block| file.pin(block).unwrap()).collect();
@@ -494,7 +495,7 @@ fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
 fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
     for fails in [false, true] {
         let site = Site::new();
-        let (pool, disk) = site.rigged(8);
+        let (pool, disk) = site.rigged_with(8, SHORT);
         let file = numbered(&pool, "table", 2, 10);
         let file = reopened(&pool, file);
         set(&mut file.write(0).unwrap(), 5);

@@ -327,7 +327,7 @@ fn a_writer_is_not_starved_by_readers() {
         },
         || write(&file, 0, 1),
     );
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    assert!(longest < Duration::from_secs(60), "{longest:?}");
 }
 
 #[test]
@@ -336,7 +336,7 @@ fn a_reader_is_not_starved_by_writers() {
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 1, 0);
     let longest = longest_wait(|| write(&file, 0, 1), || drop(file.read(0).unwrap()));
-    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    assert!(longest < Duration::from_secs(60), "{longest:?}");
 }
 
 #[test]

@@ -10,7 +10,8 @@ use forebay_io::{Op, OsError};
 
 use crate::disk::Disk;
 use crate::site::{
-    Ends, PAGE, Site, create, number_in, numbered, on_disk, read, reopened, set, wait_until, write,
+    Ends, PAGE, SHORT, Site, create, number_in, numbered, on_disk, read, reopened, set, wait_until,
+    write,
 };
 
 fn pages(count: usize) -> usize {
@@ -90,12 +91,12 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn a_pinned_page_that_is_in_the_way_is_told_and_the_pool_is_as_it_was() {
     let site = Site::new();
-    let pool = site.pool(64);
+    let pool = site.builder(64).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 64, 0);
     let pins: Vec<_> = (0..64).map(|block| file.pin(block).unwrap()).collect();
     let error = pool.set_memory(pages(16)).unwrap_err();
     let Error::MemoryInUse { pages: 48, waited } = error else { panic!("[SHR-2] {error}") };
-    assert!(waited >= Duration::from_millis(50) && error.is_retryable());
+    assert!(waited >= SHORT && error.is_retryable());
     assert!(error.to_string().contains("idle read streams"), "{error}");
     assert_eq!((pool.frames(), pool.stats().frames_pinned), (64, 64), "[SHR-2]");
     drop(pins);

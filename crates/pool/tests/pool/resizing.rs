@@ -8,7 +8,7 @@ use forebay::{Error, Fate, FileOptions};
 use forebay_io::{Op, OsError};
 
 use crate::site::{
-    Ends, PAGE, Site, create, is_dirty, number_in, numbered, on_disk, read, reopened, set,
+    Ends, PAGE, SHORT, Site, create, is_dirty, number_in, numbered, on_disk, read, reopened, set,
     try_write, wait_until, write,
 };
 
@@ -258,7 +258,7 @@ fn opening_a_file_that_is_being_dropped_gives_a_new_one_or_none() {
 #[test]
 fn a_file_with_pages_in_use_is_busy_and_can_be_closed_later() {
     let site = Site::new();
-    let (pool, _disk) = site.rigged(8);
+    let (pool, _disk) = site.rigged_with(8, SHORT);
     let file = numbered(&pool, "table", 6, 0);
     let (pin, page) = (file.pin(1).unwrap(), file.read(4).unwrap());
     let Error::Busy { file: path, pages } = file.clone().close().unwrap_err() else {
@@ -314,7 +314,7 @@ fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
 #[test]
 fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
     let site = Site::new();
-    let pool = site.pool(16);
+    let pool = site.builder(16).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 8, 0);
     let (done, told) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {

@@ -7,7 +7,7 @@ use forebay::{
 };
 use forebay_io::Prefer;
 
-use crate::site::{PAGE, Site, create, numbered, read};
+use crate::site::{PAGE, Site, create, numbered, read, wait_until};
 
 /// The setting that `builder` is refused for, and the whole message.
 #[track_caller]
@@ -172,10 +172,11 @@ fn a_profile_sets_what_the_code_does_not() {
     file.extend(20).unwrap();
     assert!(site.path("main/table.9").exists());
     let pins: Vec<_> = (0..16).map(|block| file.pin(block).unwrap()).collect();
-    let error = file.pin(17).unwrap_err();
-    assert!(
+    // A busy machine may take longer now and then, but the wait is not the default's second.
+    wait_until("a wait as the profile has it", || {
+        let error = file.pin(17).unwrap_err();
         matches!(error, Error::NoFreeFrame { waited, .. } if waited < Duration::from_millis(900))
-    );
+    });
     drop(pins);
     drop((file, pool));
 

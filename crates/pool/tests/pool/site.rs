@@ -27,7 +27,13 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const SUMS: Checksum = Checksum::Crc32c { offset: 0 };
 
 /// Longest a test may take. The slowest needs seconds; this leaves room for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The wait for a frame, or for what keeps a page, in tests that do not wait for it in vain.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// The same in tests that do.
+pub(crate) const SHORT: Duration = Duration::from_millis(50);
 
 /// A directory that goes with the test, and a watchdog that ends a test which hangs.
 pub(crate) struct Site {
@@ -51,8 +57,7 @@ impl Site {
 
     /// A pool of 4 KiB pages without a place for its files yet.
     pub(crate) fn bare(frames: u64) -> PoolBuilder {
-        let wait = Duration::from_millis(50);
-        Site::chosen().frames(frames).page_size(PAGE).checksum(SUMS).frame_wait(wait)
+        Site::chosen().frames(frames).page_size(PAGE).checksum(SUMS).frame_wait(WAIT)
     }
 
     /// A builder that has chosen what has no default: nothing.
@@ -72,9 +77,15 @@ impl Site {
     /// A pool without a cleaner over a disk that obeys the test. It reads what it is asked for and
     /// nothing else, so that a test can say which reads there are.
     pub(crate) fn rigged(&self, frames: u64) -> (BufferPool, Arc<Disk>) {
+        self.rigged_with(frames, WAIT)
+    }
+
+    /// The same with `wait` for a frame.
+    pub(crate) fn rigged_with(&self, frames: u64, wait: Duration) -> (BufferPool, Arc<Disk>) {
         let (io, disk) = Disk::open();
         let main = Tablespace::new("main", self.path("main")).io(io);
-        let pool = Site::bare(frames).cleaner(false).readahead(ReadaheadStrategy::Os);
+        let pool =
+            Site::bare(frames).frame_wait(wait).cleaner(false).readahead(ReadaheadStrategy::Os);
         (pool.tablespace(main).build().unwrap(), disk)
     }
 }

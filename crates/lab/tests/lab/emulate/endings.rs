@@ -199,23 +199,23 @@ fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
         std::os::unix::process::CommandExt::uid(&mut command, 65534);
         std::os::unix::process::CommandExt::gid(&mut command, 65534);
     }
-    // The best of a few: it was five seconds each time.
-    let mut best = Duration::MAX;
-    for _ in 0..3 {
+    // A busy machine may take longer now and then; a wait for the readahead takes five seconds each time.
+    let mut took = Duration::MAX;
+    for _ in 0..20 {
         let begun = Instant::now();
         let Ok(output) = command.current_dir("/").output() else {
-            return skip(test, "nobody may not run the program");
+            return skip(test, "uid 65534 may not run the program");
         };
         let told = String::from_utf8_lossy(&output.stderr);
         if !told.contains("the readahead of the mount") {
-            return skip(test, &format!("nobody is told otherwise: {told}"));
+            return skip(test, &format!("nothing is refused: {told}"));
         }
-        best = best.min(begun.elapsed());
-        if best < Duration::from_secs(4) {
+        took = begun.elapsed();
+        if took < Duration::from_secs(4) {
             return;
         }
     }
-    panic!("{best:?}");
+    panic!("{took:?}");
 }
 
 #[test]

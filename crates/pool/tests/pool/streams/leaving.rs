@@ -8,7 +8,7 @@ use forebay_io::{CacheMode, Kind, Prefer};
 
 use super::dam::Dam;
 use super::{FIRST, KINDS, Stage, ahead, assert_says, assert_settled, is_past_end, stage};
-use crate::site::{PAGE, SUMS, Site, numbered, reopened, skip, wait_until};
+use crate::site::{PAGE, SHORT, SUMS, Site, numbered, reopened, skip, wait_until};
 
 /// Blocks far from each other, the first of which arrives when the others are kept back.
 const APART: [u32; 8] = [0, 10, 20, 30, 40, 50, 60, 70];
@@ -192,8 +192,8 @@ fn a_pool_is_not_closed_over_reads_that_do_not_arrive_and_closes_when_they_have(
     for kind in KINDS {
         let Ok(dam) = Dam::over(&site, kind, CacheMode::Buffered) else { continue };
         let main = Tablespace::new("main", site.path(&format!("close {kind}"))).io(dam.io());
-        // A pool that waits for 50 ms.
-        let pool = Site::bare(64).cleaner(false).tablespace(main).build().unwrap();
+        let pool =
+            Site::bare(64).frame_wait(SHORT).cleaner(false).tablespace(main).build().unwrap();
         let file = reopened(&pool, numbered(&pool, "table", 640, FIRST));
         let stage = Stage { file, pool, dam };
         leave_seven_under_way(&stage);

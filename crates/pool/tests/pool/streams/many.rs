@@ -9,7 +9,7 @@ use forebay_io::{Kind, Op, OsError};
 use super::faults::{covers, damage};
 use super::{KINDS, assert_says, assert_settled, at, is_past_end, stage};
 use crate::disk::Fault;
-use crate::site::{Ends, Site, is_io, numbered, reopened};
+use crate::site::{Ends, SHORT, Site, is_io, numbered, reopened};
 
 fn any() -> StreamOptions {
     StreamOptions::new().order(Order::Any)
@@ -124,7 +124,7 @@ fn a_list_longer_than_the_pool_goes_on_in_windows_and_pins_a_quarter_of_it() {
 #[test]
 fn who_collects_more_pages_than_there_are_frames_gets_errors_for_the_rest() {
     let site = Site::new();
-    let pool = site.pool(16);
+    let pool = site.builder(16).frame_wait(SHORT).build().unwrap();
     let file = reopened(&pool, numbered(&pool, "table", 40, super::FIRST));
     let blocks = shuffled(3, 40);
     let pages: Vec<_> = file.read_many(&blocks[..12]).collect();

@@ -61,7 +61,7 @@ fn stage_at(
         }
     };
     let main = Tablespace::new("main", site.path(&format!("main {kind}"))).costs(no_gaps());
-    let builder = Site::bare(frames).cleaner(false).frame_wait(Duration::from_secs(5));
+    let builder = Site::bare(frames).cleaner(false);
     let pool = builder.tablespace(space(main.io(dam.io()))).build().unwrap();
     let file = reopened(&pool, numbered(&pool, "table", blocks, FIRST));
     dam.forget();
