@@ -7,7 +7,7 @@
 //! measurements to [`report`]; [`table`] draws them. With `--vmcache` there are [`lookups`] of a B+tree instead.
 //!
 //! ```sh
-//! cargo run --release -p forebay-compare -- --dir /mnt/data --json compare.json
+//! cargo run --release -p forebay-compare --features peers -- --dir /mnt/data --json compare.json
 //! ```
 //!
 //! Exit codes: 0 done; 1 something failed, a wrong page among them; 2 bad input; 130 interrupted.

@@ -250,13 +250,13 @@ impl Connection {
         interrupt::check()?;
         let (running, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let client = session(config)?;
-        let (token, tls) = (client.cancel_token(), config.tls.clone());
+        let (token, config) = (client.cancel_token(), config.clone());
         let looks = (Arc::clone(&running), Arc::clone(&ended));
         let canceller = std::thread::spawn(move || {
             while !looks.1.load(Ordering::SeqCst) {
                 if looks.0.load(Ordering::SeqCst) && interrupt::is_requested() {
                     // One that fails is tried again.
-                    let _ = token.cancel_query(tls.clone());
+                    let _ = token.cancel_query(config.connector());
                 }
                 std::thread::park_timeout(LOOK);
             }
@@ -420,6 +420,7 @@ fn is_too_old(code: &str, said: &str) -> bool {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "tls")]
     #[test]
     fn a_stated_mode_of_tls_is_kept_however_it_is_written() {
         for (dsn, mode) in [
@@ -435,6 +436,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "tls")]
     #[test]
     fn certificates_of_the_machine_and_names_that_are_missing_are_never_checked_by_half() {
         let refused = |dsn: &str| {
@@ -448,6 +450,19 @@ mod tests {
         assert!(told.contains("name it with host"), "{told}");
         let reached = config(Some("hostaddr=127.0.0.1,::1 sslmode=require"), "").unwrap();
         assert_eq!(reached.get_hosts().len(), 2);
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn a_mode_that_insists_on_tls_is_refused_without_the_feature_and_others_are_not() {
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let error = config(Some(&format!("host=db sslmode={mode}")), "").err().unwrap();
+            assert!(error.to_string().contains("built without TLS"), "{mode}: {error}");
+        }
+        for mode in ["disable", "allow", "prefer"] {
+            config(Some(&format!("host=db sslmode={mode}")), "").unwrap();
+        }
+        config(Some("host=/run/postgresql sslmode=require"), "").unwrap();
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TLS to the server, as libpq's sslmode and sslrootcert have it, by rustls.
+//! TLS to the server, as libpq's sslmode and sslrootcert have it.
 //!
 //! `prefer` (what counts where nothing is said), `allow` and `require` encrypt and trust any server that answers, as
 //! libpq does; `verify-ca` wants a certificate of an authority in sslrootcert, `verify-full` also the name of the
@@ -6,25 +6,22 @@
 //! `verify-full` only, which counts then where nothing is said; without it it is ~/.postgresql/root.crt. Where
 //! sslrootcert is named or that file is there, `require` is as `verify-ca`. Through a Unix socket nothing is encrypted.
 //!
+//! Without the feature `tls` nothing is encrypted: `allow` and `prefer` connect without, and the modes that insist on
+//! encryption are refused.
+//!
 //! Source:      PostgreSQL's documentation, "SSL Support" of libpq, for what the modes mean.
 
+#[cfg(feature = "tls")]
+mod certificates;
+#[cfg(feature = "tls")]
+use certificates::{Connector, connector};
+
 use std::ops::Deref;
-use std::path::PathBuf;
-use std::sync::Arc;
 
 use postgres::Client;
 use postgres::config::{Host, SslMode};
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
-};
-use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{OWN_PATH, files};
+use super::OWN_PATH;
 use crate::bad_input;
 
 /// The value of sslrootcert for what the machine trusts.
@@ -34,8 +31,7 @@ const SYSTEM: &str = "system";
 #[derive(Clone)]
 pub(crate) struct Config {
     plain: postgres::Config,
-    /// For sessions and for what cancels their statements.
-    pub(super) tls: MakeRustlsConnect,
+    tls: Connector,
 }
 
 impl Deref for Config {
@@ -87,24 +83,8 @@ impl Config {
                 "sslmode={mode}: it is disable, allow, prefer, require, verify-ca or verify-full"
             ),
         });
-        let is_there = || roots.is_some() || usual_roots().is_some_and(|path| path.exists());
-        let checks = mode.starts_with("verify") || mode == "require" && is_there();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = if checks && !is_socket {
-            let roots = Arc::new(certificates(roots)?);
-            let verifier =
-                WebPkiServerVerifier::builder_with_provider(roots, Arc::clone(&provider));
-            Some(verifier.build()?)
-        } else {
-            None
-        };
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous();
-        let verifier = Verifier { chain, names: mode == "verify-full", provider };
-        let config =
-            builder.with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth();
-        Ok(Config { plain, tls: MakeRustlsConnect::new(config) })
+        let tls = connector(plain.get_ssl_mode(), mode, roots)?;
+        Ok(Config { plain, tls })
     }
 
     /// The same, in another database.
@@ -126,100 +106,29 @@ impl Config {
     /// # Errors
     /// As [`postgres::Config::connect`].
     pub(super) fn reach(&self) -> Result<Client, postgres::Error> {
-        self.plain.connect(self.tls.clone())
+        self.plain.connect(self.connector())
+    }
+
+    /// What connects, for sessions and for what cancels their statements.
+    #[cfg_attr(not(feature = "tls"), expect(clippy::clone_on_copy, reason = "no copy with TLS"))]
+    pub(super) fn connector(&self) -> Connector {
+        self.tls.clone()
     }
 }
 
-fn usual_roots() -> Option<PathBuf> {
-    files::at_home(".postgresql/root.crt")
-}
+#[cfg(not(feature = "tls"))]
+type Connector = postgres::NoTls;
 
-/// The authorities that are trusted: of the file `roots`, or of the machine.
-fn certificates(roots: Option<String>) -> anyhow::Result<RootCertStore> {
-    let mut store = RootCertStore::empty();
-    if roots.as_deref() == Some(SYSTEM) {
-        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        if store.is_empty() {
-            bad_input!("sslrootcert=system: this machine has no certificates of authorities");
-        }
-        return Ok(store);
-    }
-    let Some(path) = roots.map(PathBuf::from).or_else(usual_roots) else {
-        bad_input!("sslmode=verify-...: name the authority's certificates with sslrootcert");
-    };
-    let shown = path.display();
-    let all = match CertificateDer::pem_file_iter(&path) {
-        Ok(all) => all.collect::<Result<Vec<_>, _>>(),
-        Err(error) => Err(error),
-    };
-    match all {
-        Ok(all) => {
-            store.add_parsable_certificates(all);
-        }
-        Err(error) => bad_input!(
-            "the authority's certificates in {shown} cannot be read: {error}; name others with sslrootcert"
-        ),
-    }
-    if store.is_empty() {
+/// What connects without TLS.
+///
+/// # Errors
+/// [`BadInput`](crate::BadInput): `mode` insists on TLS.
+#[cfg(not(feature = "tls"))]
+fn connector(ssl: SslMode, mode: &str, _: Option<String>) -> anyhow::Result<Connector> {
+    if ssl == SslMode::Require {
         bad_input!(
-            "there is no certificate of an authority in {shown}; name another file with sslrootcert"
+            "sslmode={mode}: this forebay was built without TLS; build it with `--features tls`, or connect through the server's Unix socket"
         );
     }
-    Ok(store)
-}
-
-/// What is asked of the server's certificate; that it has the certificate's key, of all.
-#[derive(Debug)]
-struct Verifier {
-    /// None: nothing.
-    chain: Option<Arc<WebPkiServerVerifier>>,
-    /// The host's name is in it.
-    names: bool,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Verifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
-        let found =
-            chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // The name is looked at last: all else is well.
-        match found {
-            Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) if !self.names => Ok(ServerCertVerified::assertion()),
-            found => found,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
+    Ok(postgres::NoTls)
 }

@@ -10,6 +10,7 @@ mod device;
 mod emulate;
 mod explain;
 mod ground;
+#[cfg(feature = "object")]
 mod object;
 mod on;
 mod page;
