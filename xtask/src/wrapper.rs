@@ -18,7 +18,7 @@ use cargo_metadata::camino::Utf8PathBuf;
 /// The environment variable by which cargo is told of a wrapper.
 pub(crate) const VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 
-/// The wrapper that adds `cfg`, an identifier.
+/// The wrapper that adds `cfg`, an identifier, and takes warnings for errors.
 ///
 /// # Errors
 /// It cannot be written into the target directory.
@@ -28,7 +28,7 @@ pub(crate) fn for_cfg(workspace: &Metadata, cfg: &str) -> Result<Utf8PathBuf> {
     let script = format!(
         "#!/bin/sh\n\
          case \"$*\" in *'--crate-name ___ '*) exec \"$@\" ;; esac\n\
-         exec \"$@\" --cfg {cfg}\n"
+         exec \"$@\" --cfg {cfg} -D warnings\n"
     );
     // Not written again: rustc may be running through it, and a program that runs cannot be written.
     if fs::read_to_string(&path).ok().as_deref() != Some(script.as_str()) {

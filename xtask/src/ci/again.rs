@@ -1,8 +1,8 @@
-//! Tests that run again where something is forbidden: those whose outcome can differ there.
+//! Tests that run again where something is forbidden: those whose outcome depends on it.
 //!
-//! All of io's, since every backend and every right is its business; of the pool's, those that go through a
-//! queue of its own choice (its unit tests are pure, `engine` and `power` choose their queue); of the lab's, a
-//! dozen for each circumstance. `cargo xtask ci --full` runs all of the lab's.
+//! A test that names its backend, or whose outcome every backend must give, runs once, in step `test`: the conformance suite
+//! already covers each backend. What runs again chooses by what it finds: the ladder of backends, what the pool does with
+//! the lesser one, rights, limits. `cargo xtask ci --full` runs io, pool and lab whole.
 
 use std::process::Command;
 
@@ -12,7 +12,10 @@ use super::binaries::{Binaries, Test};
 use super::ordinary_user::OrdinaryUser;
 use super::run::Run;
 
-/// Directory below crates/, and target, of what runs again whole.
+/// Tests of one binary: the package's directory, the target, and a part of the names.
+pub(super) type Part = (&'static str, &'static str, &'static str);
+
+/// Whole, for long steps.
 const WHOLE: &[(&str, &str)] = &[
     ("io", "forebay_io"),
     ("io", "conformance"),
@@ -23,11 +26,33 @@ const WHOLE: &[(&str, &str)] = &[
     ("pool", "stress"),
 ];
 
+/// Of io and pool, what another backend could break.
+const WITHOUT_URING: &[Part] = &[
+    ("io", "forebay_io", "ladder"),
+    ("io", "conformance", "ladder"),
+    ("pool", "pool", "settings::"),
+    ("pool", "pool", "backends::"),
+    ("pool", "pool", "checkpoints::basics::"),
+    ("pool", "pool", "streams::cold::"),
+    ("pool", "process", ""),
+];
+
+/// Of io and pool, what another user could break: rights, and how much memory may be locked.
+const AS_USER: &[Part] = &[
+    ("io", "forebay_io", "file::"),
+    ("io", "forebay_io", "volume::"),
+    ("io", "conformance", "ladder"),
+    ("io", "conformance", "memory"),
+    ("pool", "pool", "settings::"),
+    ("pool", "pool", "attached::"),
+    ("pool", "pool", "endings::"),
+    ("pool", "process", ""),
+];
+
 /// Of the lab's tests, those that another backend could break.
 const LAB_WITHOUT_URING: &[&str] = &[
     // Which backends there are, and why one is not, goes into reports and their commands.
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
-    "cli::the_command_of_a_report_repeats_the_run_as_it_stands",
     "emulate::contents::an_experiment_runs_on_it_with_every_backend",
     "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
     // What is in flight when a run is told to end, or hangs on a dead disk, is the backend's.
@@ -37,9 +62,7 @@ const LAB_WITHOUT_URING: &[&str] = &[
     "explain::six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream",
     "explain::past_the_page_cache_a_stream_reads_what_it_asks_for",
     "contests::strategies_measures_the_matrix_that_is_asked_for",
-    "contests::the_kernel_its_advice_and_streams_read_document_004s_patterns",
     "checkpoint::two_tablespaces_end_by_themselves_and_both_directories_are_left_empty",
-    "readahead::readahead_measures_every_setting_under_every_number_of_readers_and_the_ceiling",
 ];
 
 /// Of the lab's tests, those that another user could break.
@@ -64,14 +87,16 @@ const LAB_AS_USER: &[&str] = &[
 ];
 
 pub(super) fn no_uring(run: &mut Run) -> Result<()> {
-    again(run, LAB_WITHOUT_URING, |run, test, names| without_uring(run, test, names, "EPERM"))
+    again(run, WITHOUT_URING, LAB_WITHOUT_URING, |run, test, names| {
+        without_uring(run, test, names, "EPERM")
+    })
 }
 
 pub(super) fn user(run: &mut Run) -> Result<()> {
     let Some(user) = OrdinaryUser::new(run)? else {
         return Ok(());
     };
-    again(run, LAB_AS_USER, |run, test, names| user.run(run, test, names))
+    again(run, AS_USER, LAB_AS_USER, |run, test, names| user.run(run, test, names))
 }
 
 pub(super) fn lab(run: &mut Run) -> Result<()> {
@@ -81,9 +106,12 @@ pub(super) fn lab(run: &mut Run) -> Result<()> {
     OrdinaryUser::new(run)?.map_or(Ok(()), |user| user.run(run, &test, &[]))
 }
 
-pub(super) fn enosys(run: &mut Run) -> Result<()> {
+/// The whole of io and pool with io_uring unknown to the kernel, and as an ordinary user.
+pub(super) fn lesser(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    whole(run, &binaries, |run, test| without_uring(run, test, &[], "ENOSYS"))
+    whole(run, &binaries, |run, test| without_uring(run, test, &[], "ENOSYS"))?;
+    OrdinaryUser::new(run)?
+        .map_or(Ok(()), |user| whole(run, &binaries, |run, test| user.run(run, test, &[])))
 }
 
 /// Runs everything in [`WHOLE`], each by `start`.
@@ -101,14 +129,34 @@ pub(super) fn whole(
     Ok(())
 }
 
-/// Runs everything in [`WHOLE`] and then `lab`, each by `start`, which is handed the arguments of a test binary.
+/// Runs each of `parts` by `start`, which takes the arguments of a test binary.
+///
+/// # Errors
+/// A test fails, or a part names none.
+pub(super) fn parts(
+    run: &mut Run,
+    binaries: &Binaries,
+    parts: &[Part],
+    start: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<()>,
+) -> Result<()> {
+    for (directory, target, part) in parts {
+        let (before, skips) = (run.found.tests_run(), run.found.skips.len());
+        start(run, &binaries.test(directory, target)?, &[part])?;
+        let ran = run.found.tests_run() > before || run.found.skips.len() > skips;
+        ensure!(ran, "no test `{target}` of {directory} has `{part}` in its name");
+    }
+    Ok(())
+}
+
+/// Runs `parts` and then the tests `lab`, each by `start`, which takes the arguments of a test binary.
 fn again(
     run: &mut Run,
+    parts: &[Part],
     lab: &[&str],
     start: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<()>,
 ) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    whole(run, &binaries, |run, test| start(run, test, &[]))?;
+    self::parts(run, &binaries, parts, &start)?;
     let before = run.found.tests_run();
     start(run, &binaries.test("lab", "lab")?, &[&["--exact"], lab].concat())?;
     let (ran, listed) = (run.found.tests_run() - before, lab.len());

@@ -32,14 +32,26 @@ pub(super) struct Test<'a> {
 }
 
 impl Binaries {
-    /// Builds what is not there yet.
+    /// Those of the workspace. Builds what is not there yet.
     ///
     /// # Errors
     /// A test does not compile.
     pub(super) fn get(run: &mut Run) -> Result<Self> {
+        Self::selected(run, &["--workspace"], &[])
+    }
+
+    /// Those that `selected` names to cargo, built in an environment with `set`.
+    ///
+    /// # Errors
+    /// A test does not compile.
+    pub(super) fn selected(run: &mut Run, selected: &[&str], set: &[(&str, &str)]) -> Result<Self> {
         let start = Instant::now();
-        let mut command = run.cargo(&["test", "--workspace", "--no-run"]);
-        command.arg("--message-format=json-render-diagnostics").stdout(Stdio::piped());
+        let mut command = run.cargo(&["test", "--no-run"]);
+        command
+            .args(selected)
+            .envs(set.iter().copied())
+            .arg("--message-format=json-render-diagnostics")
+            .stdout(Stdio::piped());
         let mut cargo = command.spawn().context("cannot run cargo")?;
         let output = cargo.stdout.take().context("cargo has no standard output")?;
         let mut programs = Vec::new();

@@ -8,6 +8,8 @@
 //! One thing at a time: to compile for later steps while tests wait for their disks would save minutes, and
 //! even in the scheduler's idle class it makes the lab's paced reads come late (1.5 s of them took 3 to 11).
 //!
+//! The table is also written to target/ci-steps.txt after each step.
+//!
 //! Failure: the table of the finished steps, then one line that names the failed step and command.
 
 mod again;
@@ -18,9 +20,10 @@ mod report;
 mod run;
 mod steps;
 
+use std::fs;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use cargo_metadata::Metadata;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -44,6 +47,9 @@ pub(crate) struct Options {
     #[arg(long, short)]
     verbose: bool,
 }
+
+/// The file below the target directory with the table of the last run.
+const TABLE: &str = "ci-steps.txt";
 
 /// One check.
 struct Step {
@@ -74,8 +80,22 @@ const ORDINARY: &[Step] = &[
 
 /// Only with `--full`, or by name.
 const LONG: &[Step] = &[
+    Step {
+        name: "features",
+        what: "every feature: object stores by address, TLS, peers",
+        run: steps::features,
+    },
+    Step {
+        name: "timing",
+        what: "how late emulated disks are, where scans cross",
+        run: steps::timing,
+    },
     Step { name: "lab", what: "all of the lab, io_uring blocked and as a user", run: again::lab },
-    Step { name: "enosys", what: "io and pool, io_uring unknown", run: again::enosys },
+    Step {
+        name: "lesser",
+        what: "io and pool, io_uring unknown and as a user",
+        run: again::lesser,
+    },
     Step { name: "disks", what: "io and pool on each other filesystem", run: disks::run },
     Step {
         name: "object",
@@ -115,6 +135,7 @@ pub(crate) fn run(workspace: Metadata, options: &Options) -> Result<()> {
         return Ok(());
     }
     let chosen = choose(options);
+    let written = workspace.target_directory.join(TABLE);
     let mut run = Run::new(workspace, options.verbose)?;
     let mut finished = Vec::new();
     for (index, step) in chosen.iter().enumerate() {
@@ -123,19 +144,22 @@ pub(crate) fn run(workspace: Metadata, options: &Options) -> Result<()> {
         let start = Instant::now();
         let passed = (step.run)(&mut run);
         let seconds = start.elapsed().as_secs_f64();
+        let found = Found { seconds, ..std::mem::take(&mut run.found) };
         if let Err(error) = passed {
             println!("\n{}", report::table(&finished));
             bail!("ci FAILED in step `{}` after {seconds:.1} s: {error:#}", step.name);
         }
-        let found = Found { seconds, ..std::mem::take(&mut run.found) };
         println!(
             "== {} passed in {seconds:.1} s, {:.1} s of them compiling",
             step.name, found.build_s
         );
         finished.push(found);
+        // After each step, for a run that is cut short.
+        fs::write(&written, report::table(&finished))
+            .with_context(|| format!("cannot write {written}"))?;
     }
     println!("\n{}", report::table(&finished));
-    println!("ci passed: {} of {} steps", chosen.len(), all().count());
+    println!("ci passed: {} of {} steps; the table is in {written}", chosen.len(), all().count());
     Ok(())
 }
 

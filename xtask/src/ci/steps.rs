@@ -6,31 +6,37 @@ use std::{env, fs};
 
 use anyhow::{Context, Result};
 
-use super::binaries::Binaries;
+use super::again;
+use super::binaries::{Binaries, Test};
 use super::run::Run;
 use crate::{bugs as planted, tidy as rules, wrapper};
 
 /// Preemptions that the ordinary models allow: most bugs need two. The long step takes the models' own bounds.
 const LOOM_PREEMPTIONS: &str = "2";
 
-/// What has code of its own for other systems. The rest of the workspace is selected with it, though it has no
-/// test here, for dependencies to have the features that they have been built with; except for the laboratory, and what
-/// uses it.
-const PORTABLE: &[&str] = &[
-    "--workspace",
-    "--exclude",
-    "forebay-lab",
-    "--exclude",
-    "forebay-compare",
-    "--exclude",
-    "forebay-emulate",
-    "--exclude",
-    "forebay-postgres-harness",
-    "--lib",
+/// What goes through code for other systems: opening, extending, syncing, and the backends that are there.
+const PORTABLE: &[again::Part] = &[
+    ("io", "forebay_io", ""),
+    ("io", "conformance", "sync/"),
+    ("io", "conformance", "threads/"),
+    ("pool", "pool", "settings::"),
+    ("pool", "pool", "segments::"),
+    ("pool", "pool", "streams::cold::"),
 ];
 
-/// The integration tests that go through such code. Documentation and measurements do not differ.
-const PORTABLE_TESTS: &[&str] = &["conformance", "pool", "engine", "kv", "kill", "stress", "power"];
+/// What is compiled only with a feature.
+const WITH_FEATURES: &[again::Part] = &[
+    ("compare", "forebay-compare", ""),
+    ("compare", "smoke", ""),
+    ("lab", "forebay_lab", "libpq"),
+    ("lab", "lab", "object::"),
+    ("lab", "advise", "tls"),
+    ("object", "forebay_object", "address"),
+    ("object", "server", ""),
+];
+
+/// What others build on.
+const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
 /// The tests of the extension, and of advice to a server: the package's directory, and the target.
 const POSTGRES: &[(&str, &str)] =
@@ -49,6 +55,26 @@ pub(super) fn clippy(run: &mut Run) -> Result<()> {
     run.build(run.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
+/// Everything with every feature: stores by their addresses, TLS, the peers that the pool is compared with.
+pub(super) fn features(run: &mut Run) -> Result<()> {
+    let everything = ["--workspace", "--all-features"];
+    let mut clippy = run.cargo(&["clippy"]);
+    clippy.args(everything).args(["--all-targets", "--", "-D", "warnings"]);
+    run.build(clippy)?;
+    let mut doc = run.cargo(&["doc", "--no-deps"]);
+    doc.args(everything).env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));
+    run.build(doc)?;
+    let binaries = Binaries::selected(run, &everything, &[])?;
+    again::parts(run, &binaries, WITH_FEATURES, start)
+}
+
+fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new(test.path);
+    command.args(arguments);
+    test.prepare(&mut command);
+    run.command(command)
+}
+
 /// Without what starts a PostgreSQL server, which is a step of its own.
 pub(super) fn test(run: &mut Run) -> Result<()> {
     run.tests(&["--workspace"], None, &[("FOREBAY_PG_QUERIES", "0")])
@@ -62,6 +88,13 @@ pub(super) fn postgres(run: &mut Run) -> Result<()> {
 /// As many interruptions as docs/advise.md promises.
 pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
     servers(run, &[LAB_ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
+}
+
+/// What is wrong on a machine that does something else.
+pub(super) fn timing(run: &mut Run) -> Result<()> {
+    let (name, value) = ("FOREBAY_TIMING", "1");
+    servers(run, &[("lab", "lab")], &["emulate::times"], (name, value))?;
+    servers(run, &[LAB_ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }
 
 /// As many queries as the extension's issue asks for, from a new seed.
@@ -99,14 +132,12 @@ pub(super) fn sqlite(run: &mut Run) -> Result<()> {
 }
 
 pub(super) fn portable(run: &mut Run) -> Result<()> {
-    // Clippy is itself a wrapper around rustc, and hands flags on.
-    let mut clippy = run.cargo(&["clippy"]);
-    clippy.args(PORTABLE).args(["--tests", "--", "--cfg", "forebay_portable", "-D", "warnings"]);
-    run.build(clippy)?;
-    let mut selected = PORTABLE.to_vec();
-    selected.extend(PORTABLE_TESTS.iter().flat_map(|name| ["--test", name]));
     let wrapper = wrapper::for_cfg(&run.workspace, "forebay_portable")?;
-    run.tests(&selected, None, &[(wrapper::VARIABLE, wrapper.as_str())])
+    let selected =
+        ["-p", "forebay-io", "-p", "forebay", "--lib", "--test", "conformance", "--test", "pool"];
+    let set = [(wrapper::VARIABLE, wrapper.as_str())];
+    let binaries = Binaries::selected(run, &selected, &set)?;
+    again::parts(run, &binaries, PORTABLE, start)
 }
 
 pub(super) fn bugs(run: &mut Run) -> Result<()> {
@@ -141,8 +172,8 @@ pub(super) fn hits(run: &mut Run) -> Result<()> {
 }
 
 pub(super) fn doc(run: &mut Run) -> Result<()> {
-    let mut command =
-        run.cargo(&["doc", "--workspace", "--no-deps", "--features", "forebay-lab/object"]);
+    let mut command = run.cargo(&["doc", "--no-deps"]);
+    command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));
     command.env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));
     run.build(command)
 }
@@ -158,7 +189,7 @@ pub(super) fn kills(run: &mut Run) -> Result<()> {
 
 /// As many crashes, fights and kills as the object stores' issue asks for.
 pub(super) fn object(run: &mut Run) -> Result<()> {
-    let of = |test| ["--workspace", "--test", test];
+    let of = |test| ["--workspace", "--features", "forebay-object/url", "--test", test];
     let runs = |count| [("FOREBAY_OBJECT_RUNS", count)];
     run.tests(&of("object"), Some("recovery_finds"), &runs("10000"))?;
     run.tests(&of("object"), Some("two_writers_that_fight"), &runs("1000"))?;
@@ -201,6 +232,6 @@ pub(super) fn package(run: &mut Run) -> Result<()> {
     }
     forget_packages()?;
     let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
-    command.args(["-p", "forebay-io", "-p", "forebay-lookahead", "-p", "forebay"]);
+    command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));
     run.build(command)
 }
