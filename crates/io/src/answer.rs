@@ -1,4 +1,4 @@
-//! The answer to a request, and who is told of it.
+//! The result of a request, and its recipient.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,20 +7,20 @@ use std::thread::{self, Thread};
 use crate::error::Error;
 use crate::memory::Lease;
 
-/// An ended request: its memory, and whether it did what was asked.
+/// A finished request: its memory, and whether it succeeded.
 #[derive(Debug)]
 pub struct Completed {
     /// The leases of the request, in their order.
     pub leases: Vec<Lease>,
-    /// Whether every byte was moved.
+    /// Whether all bytes were transferred.
     pub result: Result<(), Error>,
 }
 
 impl Completed {
-    /// The leases, or the error (the leases are then dropped).
+    /// Returns the leases, or the error (the leases are then dropped).
     ///
     /// # Errors
-    /// Whatever the request ended with.
+    /// The error that the request ended with.
     pub fn into_result(self) -> Result<Vec<Lease>, Error> {
         self.result.map(|()| self.leases)
     }
@@ -29,18 +29,18 @@ impl Completed {
 /// What to do with a request that has ended, see [`Io::submit_all_then`](crate::Io::submit_all_then).
 pub type Then = Box<dyn FnOnce(Completed) + Send>;
 
-/// Who is told of the end of a request.
+/// Receives the result of a request.
 pub(crate) enum Recipient {
     /// The holder of the ticket.
     Ticket(Arc<TicketState>),
-    /// Nobody waits: this is done instead.
+    /// No thread waits; this continuation is called instead.
     Then(Then),
 }
 
 impl Recipient {
     pub(crate) fn tell(self, completed: Completed) {
         match self {
-            // If nobody holds the ticket any more, this gives the leases back.
+            // If the ticket has been dropped, this gives the leases back.
             Recipient::Ticket(state) => state.complete(completed),
             Recipient::Then(then) => then(completed),
         }
@@ -56,15 +56,16 @@ impl std::fmt::Debug for Recipient {
     }
 }
 
-/// A sync that is answered when it is known what it may claim: who is told, and the queue that counts it.
+/// A sync whose answer is delayed until it is known which writes it covers: its recipient, and the queue that
+/// counts it.
 pub(crate) struct SyncAnswer {
     pub(crate) queue: Arc<dyn CountSyncs>,
     pub(crate) recipient: Recipient,
 }
 
-/// The queue that a sync came by.
+/// The queue that a sync was submitted to.
 pub(crate) trait CountSyncs: Send + Sync {
-    /// Tells what came of a sync, and then counts it as ended.
+    /// Delivers the result of a sync, then counts the sync as ended.
     fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>);
 }
 
@@ -74,7 +75,7 @@ impl SyncAnswer {
     }
 }
 
-/// What a ticket and its transfer share.
+/// State shared by a ticket and its transfer.
 #[derive(Debug, Default)]
 pub(crate) struct TicketState {
     done: AtomicBool,
@@ -106,12 +107,12 @@ impl TicketState {
         }
     }
 
-    /// From now on the calling thread is woken when the answer is there.
+    /// From now on, the calling thread is woken when the answer is available.
     pub(crate) fn expect_answer(&self) {
         self.answer().waiter = Some(thread::current());
     }
 
-    /// Takes the answer of a request that [is done](Self::is_done). It is there only once.
+    /// Takes the answer of a request that [is done](Self::is_done). It can be taken only once.
     pub(crate) fn take(&self) -> Completed {
         let completed = self.answer().completed.take();
         completed.expect("[CMP-1] a done request has its answer, and only its owner takes it")

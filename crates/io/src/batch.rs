@@ -1,15 +1,19 @@
-//! Batch: requests under way that one thread looks after, in memory that is used again and again.
+//! Batch: in-flight requests that one thread manages, in memory that is reused.
 //!
-//! A ticket is made for each request and waited for by itself. A caller that keeps many requests under way for
-//! a long time, such as a checkpoint, wants neither: it goes on when *any* of them has ended, and it must
-//! not ask for memory in between. So the places are made once, and a place is free again when its answer
-//! has been taken.
+//! A ticket is allocated for each request and waited for separately. A caller that keeps many requests in
+//! flight for a
+//! long time, such as a checkpoint, needs neither: it continues when *any* of them has ended, and it must not
+//! allocate
+//! memory in between. So the slots are allocated once, and a slot is free again when its answer has been
+//! taken.
 //!
-//! Invariants:  [BAT-1] a batch that goes waits for what is under way: the memory that was lent is then
-//!              back with its lender
+//! Invariants:  [BAT-1] dropping a batch waits for its in-flight requests: afterwards all lent memory is back
+//!              with its
+//! lender
 //! Concurrency: owned by one thread at a time; may be sent to another.
-//! Memory:      what submitting takes grows to what is needed and stays; so do the lists of memory that
-//!              come back with the answers, if the caller uses them again.
+//! Memory:      the buffers for submission grow to the needed size and stay; so do the lists of leases that
+//!              come back
+//! with the answers, if the caller reuses them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,21 +24,22 @@ use crate::io::Io;
 use crate::request::{Request, Transfer};
 use crate::shared::Shared;
 
-/// Requests under way on one queue. See [`Io::batch`].
+/// In-flight requests of one queue. See [`Io::batch`].
 pub struct Batch {
     io: Arc<Shared>,
-    /// What each place has under way.
+    /// The in-flight request of each slot.
     places: Box<[Option<Arc<TicketState>>]>,
     free: Vec<usize>,
-    /// States that have been answered. One may still be in the hands of the thread that answered it, so
-    /// they are used again in turn, and there are twice as many as places.
+    /// States that have been answered. The answering thread may still hold one, so they are reused in turn,
+    /// and there are
+    /// twice as many as slots.
     spare: VecDeque<Arc<TicketState>>,
     staged: Vec<(usize, Request)>,
     transfers: Vec<Transfer>,
 }
 
 impl Io {
-    /// A batch of at most `places` requests at a time on this queue.
+    /// Creates a batch of at most `places` in-flight requests on this queue.
     pub fn batch(&self, places: usize) -> Batch {
         Batch {
             io: Arc::clone(&self.shared),
@@ -48,12 +53,12 @@ impl Io {
 }
 
 impl Batch {
-    /// Places for further requests.
+    /// Number of further requests that fit.
     pub fn room(&self) -> usize {
         self.free.len()
     }
 
-    /// Requests that were staged, started and not taken yet.
+    /// Number of requests that are staged or started and whose answers have not been taken.
     pub fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
@@ -63,19 +68,21 @@ impl Batch {
         self.free.len() == self.places.len()
     }
 
-    /// Adds a request, which [`Batch::start`] starts. Gives the number of its place, less than the
-    /// number of places, by which its answer is told from others.
+    /// Adds a request, which [`Batch::start`] starts. Returns the index of its slot, less than the number of
+    /// slots; the answer
+    /// carries the same index.
     ///
     /// # Panics
-    /// When there is no [room](Batch::room).
+    /// If there is no [room](Batch::room).
     pub fn stage(&mut self, request: Request) -> usize {
         let place = self.free.pop().expect("the caller checks for room before it stages");
         self.staged.push((place, request));
         place
     }
 
-    /// Starts what was staged, with as few system calls as the backend can. Blocks, driving the queue,
-    /// while that is full. Errors come with the answers.
+    /// Starts the staged requests with as few system calls as the backend can. While the queue is full, blocks
+    /// and drives
+    /// it. Errors are returned with the answers.
     pub fn start(&mut self) {
         for (place, request) in self.staged.drain(..) {
             let state = fresh(&mut self.spare);
@@ -85,8 +92,9 @@ impl Batch {
         self.io.start(&mut self.transfers);
     }
 
-    /// The answer to one that has ended, with the number of its place, which is free from now on. Does
-    /// not wait, and does not drive the queue.
+    /// Returns the answer to one request that has ended, with the index of its slot, which is free from now
+    /// on. Does not wait
+    /// and does not drive the queue.
     pub fn take_ended(&mut self) -> Option<(usize, Completed)> {
         let ended =
             |place: &Option<Arc<TicketState>>| place.as_ref().is_some_and(|it| it.is_done());
@@ -98,17 +106,17 @@ impl Batch {
         Some((place, completed))
     }
 
-    /// True when [`Batch::take_ended`] would give an answer.
+    /// True when [`Batch::take_ended`] would return an answer.
     pub fn has_ended(&self) -> bool {
         self.places.iter().flatten().any(|state| state.is_done())
     }
 
-    /// Takes in what has finished already, without sleeping. On `sync` that carries one request out.
+    /// Collects finished requests without sleeping. On `sync` this executes one request.
     pub fn poll(&self) {
         self.io.poll(None);
     }
 
-    /// Waits, driving the queue, until one has ended; returns at once if none is under way.
+    /// Waits, driving the queue, until one request has ended; returns at once if none is in flight.
     pub fn wait(&self) {
         if self.places.iter().flatten().next().is_none() {
             return;
@@ -118,7 +126,7 @@ impl Batch {
     }
 }
 
-/// A state that nobody else has, used before if possible.
+/// Returns a state that no other thread holds, a reused one if possible.
 fn fresh(spare: &mut VecDeque<Arc<TicketState>>) -> Arc<TicketState> {
     for _ in 0..spare.len() {
         let Some(mut state) = spare.pop_front() else { break };

@@ -1,31 +1,33 @@
-//! One bug that the tests have to find, planted at run time: only in builds with the cfg `forebay_bug`.
+//! A bug for the tests to find, planted at run time: only in builds with the cfg `forebay_bug`.
 //!
-//! A suite that never fails proves little; `cargo xtask bugs` builds it once with this module in it and runs it
-//! once for each bug. A place that has a bug says, under that cfg, what goes wrong while the bug is planted:
+//! A suite that never fails proves little. `cargo xtask bugs` builds the suite once with this module and runs
+//! it once for
+//! each bug. Under that cfg, the place that has a bug contains the wrong behaviour:
 //! ```text
 //! #[cfg(forebay_bug)]
 //! if forebay_io::bug::is_planted("skip_log_flush") {
 //!     return Ok(());
 //! }
 //! ```
-//! No other build has a trace of it. What plants is the suite's program, which may read its environment; a bug
+//! Other builds contain no trace of it. The suite's program plants the bug and may read its environment to do
+//! so; the bug
 //! stays planted until the process ends.
 //!
-//! Concurrency: anyone asks at any time; planting comes before the work that is to go wrong.
+//! Concurrency: any thread may query at any time; a bug is planted before the work that it breaks.
 
 use std::sync::OnceLock;
 
 static PLANTED: OnceLock<String> = OnceLock::new();
 
-/// From now on the place called `name` goes wrong.
+/// Activates the bug called `name`.
 ///
 /// # Panics
-/// When a bug is planted already.
+/// If a bug is already planted.
 pub fn plant(name: &str) {
     assert_eq!(PLANTED.set(name.to_owned()), Ok(()), "one bug at a time");
 }
 
-/// Whether the place called `name` is to go wrong.
+/// Whether the bug called `name` is active.
 #[must_use]
 pub fn is_planted(name: &str) -> bool {
     PLANTED.get().is_some_and(|planted| planted == name)

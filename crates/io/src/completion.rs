@@ -1,17 +1,19 @@
-//! The far end of a request: what came of it, and who is told.
+//! Completion: collects the result of each request and delivers it to its recipient.
 //!
 //! Every attempt of every transfer, on every backend, comes back through [`Completions::finished`].
-//! This is the one place that knows short transfers, the end of a file and errors worth
-//! repeating, so no backend has to.
+//! This is the only place that handles short transfers, the end of a file and retryable errors, so the
+//! backends need not.
 //!
-//! Told is a thread that waits with a ticket, or one that carries its request out by itself and has the answer
-//! as it returns, or nobody: then the answer goes to a continuation, which runs on whichever thread noticed
-//! the end. That is for work that no one thread waits for, such as pages read ahead.
+//! A result is delivered in one of three ways: to a thread that waits with a ticket; as the return value, when
+//! a thread
+//! executes its own request; or to a continuation, which runs on the thread that noticed the end.
+//! Continuations are for
+//! work that no single thread waits for, such as prefetched pages.
 //!
 //! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
-//!              [CMP-3] a request counts as in flight until its continuation has returned
-//! Concurrency: any thread may finish; one thread waits for an answer.
-//! Failure:     an error belongs to its request alone, except a failed sync, which latches the file.
+//! [CMP-3] a request counts as in flight until its continuation has returned
+//! Concurrency: any thread may finish a request; one thread waits for each answer.
+//! Failure:     an error affects only its request, except a failed sync, which latches the file.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,28 +29,30 @@ use crate::properties::CacheMode;
 use crate::request::Transfer;
 use crate::waiters::Waiters;
 
-/// Attempts in a row that may move nothing before a request is given up.
+/// Consecutive attempts that may move nothing before a request fails.
 ///
-/// Interrupts and cancellations come singly; this many in a row is a broken system, and a request
-/// that never ends would be worse than one that fails.
+/// Interrupts and cancellations are isolated events; this many in a row mean a broken system, and a request
+/// that never
+/// ends is worse than one that fails.
 const IDLE_ATTEMPTS_MAX: u32 = 256;
 
-/// After this many, the thread lets others run before the next attempt.
+/// After this many, the thread yields before the next attempt.
 const IDLE_ATTEMPTS_BEFORE_YIELD: u32 = 4;
 
 /// The sink of every backend.
 #[derive(Debug)]
 pub(crate) struct Completions {
-    /// Itself, for answers that come later than the end of the attempt.
+    /// This object, for answers that are delivered later than the end of the attempt.
     me: Weak<Completions>,
     capacity: usize,
     in_flight: AtomicUsize,
     /// Threads that wait for room.
     pub(crate) room: Waiters,
-    /// Threads that wait for everything to end. Apart from `room`, or a wake that one place is
-    /// free could go to a thread that has no use for it.
+    /// Threads that wait for all requests to end. Separate from `room`: otherwise the wake-up for one free
+    /// slot could go to
+    /// a thread that cannot use it.
     pub(crate) drained: Waiters,
-    /// Threads inside `Shared::wait_until`, one of which has to drive the backend.
+    /// Threads inside `Shared::wait_until`, one of which must drive the backend.
     pub(crate) sleepers: Waiters,
     pub(crate) counters: Counters,
 }
@@ -79,7 +83,7 @@ impl Completions {
         })
     }
 
-    /// Books a place for one transfer, if there is one.
+    /// Reserves a slot for one transfer, if one is free.
     pub(crate) fn try_acquire_place(&self) -> bool {
         let entered = self.in_flight.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
             (count < self.capacity).then_some(count + 1)
@@ -87,7 +91,7 @@ impl Completions {
         entered.is_ok()
     }
 
-    /// Gives a place back.
+    /// Releases a slot.
     pub(crate) fn release_place(&self) {
         let before = self.in_flight.fetch_sub(1, Ordering::SeqCst);
         assert!((1..=self.capacity).contains(&before), "[CMP-2] {before} of {}", self.capacity);
@@ -97,7 +101,7 @@ impl Completions {
         }
     }
 
-    /// True when [`Completions::try_acquire_place`] would find a place.
+    /// True when [`Completions::try_acquire_place`] would succeed.
     pub(crate) fn has_room(&self) -> bool {
         self.in_flight() < self.capacity
     }
@@ -110,7 +114,7 @@ impl Completions {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Ends a request: settles what a sync may claim, and answers.
+    /// Ends a request: settles which writes a sync covers, and delivers the answer.
     fn end(&self, mut transfer: Transfer, result: Result<(), Error>) {
         match transfer.sync.take() {
             Some(sync) => {
@@ -120,15 +124,16 @@ impl Completions {
             }
             None => {
                 let (recipient, completed) = self.conclude(transfer, result);
-                // Before the request counts as ended ([CMP-3]): a thread that drains may count on the
-                // leases being back where nobody holds the ticket any more, and on continuations having run.
+                // Before the request counts as ended ([CMP-3]): a thread that drains may rely on the leases
+                // being back if their ticket
+                // was dropped, and on the continuations having run.
                 recipient.tell(completed);
                 self.release_place();
             }
         }
     }
 
-    /// Carries out a transfer that this thread waits for by itself, to its end.
+    /// Executes a transfer on the waiting thread, until it ends.
     pub(crate) fn carry_out(&self, mut transfer: Transfer, attempt: Attempt) -> Completed {
         let (transfer, result) = loop {
             let result = attempt(&mut transfer);
@@ -142,7 +147,7 @@ impl Completions {
         completed
     }
 
-    /// Counts what came of a request, lets go of its file and says who is to be told of what.
+    /// Counts the result of a request, releases its file and returns the recipient and the answer.
     fn conclude(
         &self,
         transfer: Transfer,
@@ -160,7 +165,7 @@ impl Completions {
         }
         self.count_failure(&result);
         let Transfer { leases, recipient, file, .. } = transfer;
-        // The file first: a thread that is woken by the answer may count on the descriptor being let go.
+        // The file first: a thread that the answer wakes may rely on the descriptor being released.
         drop(file);
         (recipient, Completed { leases, result })
     }
@@ -171,7 +176,7 @@ impl Completions {
         }
     }
 
-    /// What an attempt comes to.
+    /// Decides how to proceed after an attempt.
     fn settle(&self, mut transfer: Transfer, result: Result<u64, OsError>) -> Settled {
         transfer.limit = None;
         match result {
@@ -182,7 +187,7 @@ impl Completions {
         }
     }
 
-    /// Tries the rest of a transfer again after an attempt that moved nothing.
+    /// Retries the rest of a transfer after an attempt that moved nothing.
     fn repeat(&self, mut transfer: Transfer, reason: OsError) -> Settled {
         transfer.idle_attempts += 1;
         if transfer.idle_attempts > IDLE_ATTEMPTS_MAX {
@@ -195,7 +200,7 @@ impl Completions {
         Settled::Again(transfer)
     }
 
-    /// Books the bytes of an attempt and goes on with the rest, if there is one.
+    /// Accounts for the bytes of an attempt and continues with the rest, if any.
     fn moved(&self, mut transfer: Transfer, bytes: u64) -> Settled {
         transfer.advance(bytes);
         if transfer.done == transfer.len {
@@ -204,12 +209,12 @@ impl Completions {
         if bytes == 0 {
             return match transfer.op {
                 Op::Read => past_end(transfer),
-                // A write of something that moves nothing and says nothing: try, but not forever.
+                // A write that moves nothing without an error: retry, but not forever.
                 _ => self.repeat(transfer, OsError::EIO),
             };
         }
         if transfer.is_atomic() {
-            // The rest of it would be another write. The kernel promises that this does not happen.
+            // A second attempt would be a separate write. The kernel guarantees that this does not happen.
             return failed(transfer, OsError::EIO);
         }
         let unit = match transfer.file.cache_mode() {
@@ -255,7 +260,7 @@ impl Sink for Completions {
     }
 }
 
-/// What an attempt came to.
+/// How to proceed after an attempt.
 enum Settled {
     Again(Transfer),
     Ended(Transfer, Result<(), Error>),
@@ -263,7 +268,8 @@ enum Settled {
 
 fn failed(transfer: Transfer, reason: OsError) -> Settled {
     if let (Some(backend), false) = (transfer.refused_by, transfer.op.moves_data()) {
-        // It did not run, so it is no failed sync: nothing is lost, and the next one tells the truth.
+        // The sync did not run, so it is not a failed sync: nothing is lost, and the next sync reports
+        // correctly.
         let why = Refusal::os(backend, "submitting a sync", reason);
         return Settled::Ended(transfer, Err(Error::Unavailable { backend, why }));
     }

@@ -2,9 +2,10 @@
 //!
 //! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoSpace`] after making room,
 //! [`Error::Memlock`] after raising a limit), *data* ([`Error::PastEnd`]), *device*
-//! ([`Error::Io`]) and *latched* ([`Error::Failed`], after a failed sync). Every message names
-//! the file and the place and ends in what to do. Errors are cheap to clone, because one failed
-//! read may have to be told to many waiters.
+//! [`Error::Io`]) and *latched* ([`Error::Failed`], after a failed sync). Every message names the file and the
+//! position,
+//! and ends with what to do. Errors are cheap to clone, because one failed read may be reported to many
+//! waiters.
 
 use std::fmt;
 use std::path::Path;
@@ -38,7 +39,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// What was being done when an error came up.
+/// What was being done when an error occurred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
@@ -50,7 +51,7 @@ pub enum Action {
     Writeback,
     /// Giving advice.
     Advice,
-    /// Asking for facts: size, alignment, residency.
+    /// Querying size, alignment or residency.
     Query,
 }
 
@@ -66,15 +67,15 @@ impl fmt::Display for Action {
     }
 }
 
-/// A change of names.
+/// An operation on names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum NameOp {
-    /// Making a directory.
+    /// Creating a directory.
     MakeDirectory,
-    /// Taking a file's name away.
+    /// Removing a file's name.
     Remove,
-    /// Giving a file another name.
+    /// Renaming a file.
     Rename,
 }
 
@@ -101,39 +102,39 @@ pub enum Error {
     /// A file could not be opened or created.
     #[error("cannot open {}: {source}; {}", file.display(), open_hint(*source))]
     Open {
-        /// The path asked for.
+        /// The requested path.
         file: Arc<Path>,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
-    /// A name could not be made, changed or taken away.
+    /// A name could not be created, changed or removed.
     #[error("cannot {op} {}: {source}; {}", file.display(), open_hint(*source))]
     Name {
-        /// What was tried.
+        /// The attempted operation.
         op: NameOp,
         /// The name.
         file: Arc<Path>,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
-    /// The device or filesystem failed a request. The memory read into holds nothing of use. Also
-    /// any failure of a sync, a full disk included: what was written since the last good sync may
-    /// be lost.
+    /// The device or filesystem failed a request. The content of a read buffer is undefined. Also any failure
+    /// of a sync, a
+    /// full disk included: writes since the last successful sync may be lost.
     #[error(
         "{op} of {len} bytes at offset {offset} of {} failed: {source}; {}",
         file.display(),
         io_hint(*source)
     )]
     Io {
-        /// What was tried.
+        /// The attempted operation.
         op: Action,
         /// The file.
         file: Arc<Path>,
         /// Byte offset of the request.
         offset: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
     /// The filesystem or the user's quota is full. Nothing is lost: write again after making room.
@@ -143,13 +144,13 @@ pub enum Error {
         file.display()
     )]
     NoSpace {
-        /// What was tried.
+        /// The attempted operation.
         op: Action,
         /// The file.
         file: Arc<Path>,
         /// Byte offset of the request.
         offset: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
         /// ENOSPC or EDQUOT.
         source: OsError,
@@ -177,9 +178,9 @@ pub enum Error {
         file: Arc<Path>,
         /// Byte offset of the request.
         offset: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
-        /// Bytes there were.
+        /// Available bytes.
         got: u64,
     },
     /// A direct request breaks the alignment that its file needs. Nothing was transferred.
@@ -198,7 +199,7 @@ pub enum Error {
         /// The alignment needed, in bytes.
         required: u64,
     },
-    /// The filesystem does not do direct I/O (or not on this file).
+    /// The filesystem does not support direct I/O (or not on this file).
     #[error(
         "{filesystem} refuses direct I/O on {} ({why}); open the file buffered, or put it on \
          another filesystem",
@@ -209,7 +210,7 @@ pub enum Error {
         file: Arc<Path>,
         /// The filesystem's name.
         filesystem: String,
-        /// How the refusal showed.
+        /// How the filesystem refused.
         why: String,
     },
     /// The same file is open in this process in the other cache mode.
@@ -223,82 +224,83 @@ pub enum Error {
         file: Arc<Path>,
         /// The mode it is open in.
         open_as: CacheMode,
-        /// The mode asked for.
+        /// The requested mode.
         asked: CacheMode,
     },
-    /// The rights of this process or of the descriptor do not allow it.
+    /// The process or the descriptor lacks the rights for the operation.
     #[error(
         "{op} on {} is not permitted ({source}); open it for writing, or check its owner, mode \
          and mount options",
         file.display()
     )]
     Permission {
-        /// What was tried.
+        /// The attempted operation.
         op: Action,
         /// The file.
         file: Arc<Path>,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
-    /// More memory would have to be locked than the process may.
+    /// The operation exceeds the limit on locked memory.
     #[error(
         "{what} needs {needed} bytes of locked memory and was refused ({source}); raise it with \
          `ulimit -l` or LimitMEMLOCK="
     )]
     Memlock {
-        /// What was to be locked.
+        /// What needs locked memory.
         what: &'static str,
         /// Bytes needed.
         needed: u64,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
-    /// Memory could not be had at all.
+    /// Memory could not be allocated.
     #[error("cannot map {len} bytes of memory: {source}; ask for less or raise the limit")]
     Memory {
-        /// Bytes asked for.
+        /// Requested bytes.
         len: u64,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
     },
-    /// A setting makes no sense.
+    /// A setting is out of range.
     #[error("{setting} is {value}: {expected}")]
     Setting {
         /// The setting's name.
         setting: &'static str,
         /// Its value.
         value: u64,
-        /// What it should be.
+        /// The expected range.
         expected: &'static str,
     },
-    /// A backend cannot be used here.
+    /// A backend cannot be used on this system.
     #[error("the {backend} backend cannot be used: {why}")]
     Unavailable {
         /// The backend.
         backend: Kind,
-        /// Why, and what would change it.
+        /// The cause, and the remedy.
         why: Refusal,
     },
-    /// The operation does not exist here.
+    /// The operation is not supported on this system.
     #[error("{what} is not supported for {} ({source}); {instead}", file.display())]
     Unsupported {
-        /// What was tried.
+        /// The attempted operation.
         what: &'static str,
         /// The file.
         file: Arc<Path>,
-        /// What the system said.
+        /// The system's error.
         source: OsError,
         /// What to do instead.
         instead: &'static str,
     },
-    /// A sync of this file failed earlier. What had been written since the last good sync may be
-    /// lost although later syncs would report success, so none is tried.
+    /// A sync of this file failed earlier. Writes since the last successful sync may be lost even if a later
+    /// sync reported
+    /// success, so no further sync is attempted.
     #[error(
         "an earlier sync failed ({first}), so nothing more is written or synced through this \
          file; reopen it and recover from the log or a backup"
     )]
     Failed {
-        /// The failure that came first.
+        /// The first failure.
         first: Arc<Error>,
     },
     /// The queue was opened by the process that this one was forked from. Nothing was done.
@@ -312,7 +314,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The operating system's error number below this error, where there is one.
+    /// The operating system's error number behind this error, if there is one.
     pub fn os_error(&self) -> Option<OsError> {
         match self {
             Error::Open { source, .. }
@@ -336,8 +338,7 @@ impl Error {
         }
     }
 
-    /// True when a sync failed, now or earlier: what was written since the last good one may be
-    /// lost.
+    /// True when a sync failed, now or earlier: writes since the last successful sync may be lost.
     pub fn is_failed_sync(&self) -> bool {
         let sync = |op: &Action| matches!(op, Action::Request(Op::SyncData | Op::SyncAll));
         match self {

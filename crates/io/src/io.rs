@@ -1,12 +1,14 @@
-//! The queue: the central half of every backend.
+//! The queue: the part that all backends share.
 //!
-//! Requests come in here, are checked, wait for room, become transfers and go to the backend;
-//! threads that wait for an answer take turns at driving the backend. How waiting works: a thread that
-//! waits registers as a sleeper, then drives. On io_uring and AIO one thread at a time blocks in
-//! the kernel and hands out what arrives; the others sleep until their own answer comes, or until
-//! the driving thread has its answer and leaves, when it wakes a sleeper to take its place.
+//! A request is checked here, waits for room, becomes a transfer and goes to the backend. Threads that wait
+//! for an answer
+//! take turns driving the backend: a waiting thread registers as a sleeper, then drives. On io_uring and AIO
+//! one thread
+//! at a time blocks in the kernel and delivers what arrives. The others sleep until their own answer arrives,
+//! or until the
+//! driving thread has its answer and leaves; it then wakes a sleeper, which drives next.
 //!
-//! Invariants:  [IO-1] accepted requests are answered, also when the queue is closed or dropped
+//! Invariants:  [IO-1] accepted requests are answered, even when the queue is closed or dropped
 //!              [IO-2] a submitter that is held back drives, so a full queue always drains
 //! Concurrency: all methods from any thread; no lock of this module is held while a backend works.
 
@@ -24,17 +26,17 @@ use crate::request::{Request, Transfer};
 use crate::shared::Shared;
 use crate::ticket::Ticket;
 
-/// What a queue has done since it was opened.
+/// Counters of a queue since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct IoStats {
     /// Requests answered or in flight.
     pub requests: u64,
-    /// Bytes read, also by requests that failed later on.
+    /// Bytes read, including those of requests that failed later.
     pub bytes_read: u64,
-    /// Bytes written, also by requests that failed later on.
+    /// Bytes written, including those of requests that failed later.
     pub bytes_written: u64,
-    /// Syncs, also failed ones.
+    /// Syncs, including failed ones.
     pub syncs: u64,
     /// Attempts made because an earlier one was short.
     pub continued: u64,
@@ -46,21 +48,23 @@ pub struct IoStats {
     pub held_back: u64,
 }
 
-/// A queue of I/O requests over one backend. Cheap to clone; the last one to go drains.
+/// A queue of I/O requests over one backend. Cheap to clone; dropping the last clone drains it.
 ///
-/// It belongs to the process that opened it. In a child of `fork` every request ends in [`Error::Forked`], nothing is
-/// waited for, and dropping it does nothing.
+/// It belongs to the process that opened it. In a child of `fork` every request ends in [`Error::Forked`],
+/// waiting returns
+/// at once, and dropping it does nothing.
 #[derive(Clone)]
 pub struct Io {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl Io {
-    /// Opens the backend asked for, or with [`Prefer::Auto`](crate::Prefer::Auto) the best that works.
+    /// Opens the requested backend, or with [`Prefer::Auto`](crate::Prefer::Auto) the best one that works.
     ///
     /// # Errors
-    /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the one backend
-    /// asked for does not work here. `Auto` falls back and says so in [`Io::report`].
+    /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the one requested backend
+    /// does not work here.
+    /// `Auto` falls back and records it in [`Io::report`].
     pub fn open(options: &IoOptions) -> Result<Io, Error> {
         options.check()?;
         let completions = Completions::new(options.queue_depth);
@@ -69,14 +73,14 @@ impl Io {
         Ok(Io::assemble(backend, completions, report))
     }
 
-    /// A queue of `queue_depth` requests over a backend of the caller's own making, such as a
-    /// simulated disk or one that injects faults into another.
+    /// Creates a queue of `queue_depth` requests over a custom backend, such as a simulated disk or one that
+    /// injects faults
+    /// into another.
     ///
-    /// `make` is given the sink to hand finished transfers to.
+    /// `make` receives the sink for finished transfers.
     ///
     /// # Errors
-    /// Whatever `make` fails with, and [`Error::Setting`] when the backend's capacity is less
-    /// than `queue_depth`.
+    /// The error of `make`, and [`Error::Setting`] when the backend's capacity is less than `queue_depth`.
     pub fn over(
         queue_depth: usize,
         make: impl FnOnce(Arc<dyn Sink>) -> Result<Box<dyn Backend>, Error>,
@@ -103,27 +107,28 @@ impl Io {
         Arc::ptr_eq(&self.shared, &other.shared)
     }
 
-    /// Which backend this is.
+    /// The backend in use.
     pub fn kind(&self) -> Kind {
         self.shared.backend().kind()
     }
 
-    /// Which backend was taken, and why the better ones were not.
+    /// The backend in use, and why the better ones are not.
     pub fn report(&self) -> &Report {
         &self.shared.report
     }
 
-    /// What a user should know of this queue now: the better backends that the system refused, the notes of its
-    /// report, and what the backend has met with since, such as threads that could not be started.
+    /// Notes for users about this queue: the better backends that the system refused, the notes of its report,
+    /// and problems
+    /// that the backend has met since, such as threads that could not be started.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.shared.report.for_users();
         notes.extend(self.shared.backend().notes());
         notes
     }
 
-    /// Starts one request. Blocks, driving the queue, while that is full.
+    /// Starts one request. While the queue is full, blocks and drives it.
     ///
-    /// Every error comes through the ticket, also those found before anything was started.
+    /// All errors are returned through the ticket, including those found before the request is started.
     pub fn submit(&self, request: Request) -> Ticket {
         let mut batch = Vec::with_capacity(1);
         let ticket = self.shared.accept_ticketed(request, &mut batch);
@@ -131,10 +136,11 @@ impl Io {
         ticket
     }
 
-    /// Carries out one request and waits for it: on `sync` by one system call of the calling thread, with no
-    /// other request in its way and no memory asked for, else as [`Io::submit`] and [`Ticket::wait`].
+    /// Executes one request and waits for it. On `sync` this is one system call of the calling thread: no
+    /// other request delays
+    /// it and it allocates no memory. On other backends it is [`Io::submit`] and [`Ticket::wait`].
     ///
-    /// The list of leases that comes back is the request's own.
+    /// The returned list of leases is the request's.
     pub fn carry_out(&self, request: Request) -> Completed {
         match self.shared.backend().attempt() {
             Some(attempt) => self.shared.carry_out(request, attempt),
@@ -142,11 +148,13 @@ impl Io {
         }
     }
 
-    /// Starts many requests with as few system calls as the backend can, in one go as far as the
-    /// queue has room. The tickets are in the order of the requests.
+    /// Starts many requests with as few system calls as the backend can, all at once if the queue has room.
+    /// The tickets are in
+    /// the order of the requests.
     pub fn submit_all(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Ticket> {
-        // All of them first: the caller's iterator may panic, or use this queue itself, and must
-        // not find places booked for transfers that nobody has started.
+        // Collect first: the caller's iterator may panic, or use this queue, and must not run while slots are
+        // reserved for
+        // transfers that are not started.
         let requests: Vec<Request> = requests.into_iter().collect();
         let mut batch = Vec::with_capacity(requests.len());
         let accept = |request| self.shared.accept_ticketed(request, &mut batch);
@@ -155,38 +163,43 @@ impl Io {
         tickets
     }
 
-    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully
-    /// or not, its [`Then`] is called with what came of it.
+    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully or not,
+    /// its [`Then`] is
+    /// called with the result.
     ///
-    /// That happens on any thread that drives the queue, waits, submits or looks, perhaps before this
-    /// returns and perhaps in the middle of somebody else's wait. So a `Then` is short, does not panic,
-    /// and neither submits to a queue nor waits for anything. Nobody drives for the sake of these
-    /// requests (but on `threads`): a caller that is interested calls [`Io::wait_until`].
+    /// It is called on any thread that drives the queue, waits, submits or polls, perhaps before this method
+    /// returns and
+    /// perhaps during another thread's wait. So a `Then` must be short, must not panic, and must neither
+    /// submit to a queue nor
+    /// wait. No thread drives the queue for these requests (except on `threads`): an interested caller calls
+    /// [`Io::wait_until`].
     pub fn submit_all_then(&self, requests: Vec<(Request, Then)>) {
         self.book(0).submit_all_then(requests);
     }
 
-    /// Books up to `most` places for requests to be submitted, as many as are free now; never waits.
+    /// Reserves up to `most` slots for later requests, as many as are free now; never waits.
     pub fn book(&self, most: usize) -> Booked<'_> {
         let places = (0..most).take_while(|_| self.shared.completions.try_acquire_place()).count();
         Booked { io: &self.shared, places }
     }
 
-    /// Waits, driving the queue, until `satisfied`.
+    /// Waits, driving the queue, until `satisfied` returns true.
     ///
-    /// That is for conditions which the [`Then`] of some request makes true. The thread that makes it true, a
-    /// [`Then`] or another, unparks the threads that wait: this knows nothing of what it waits for, and
-    /// only one of them drives.
+    /// This is for conditions that the [`Then`] of some request makes true. The thread that makes the
+    /// condition true, in a
+    /// [`Then`] or elsewhere, must unpark the waiting threads: the queue does not know the condition, and only
+    /// one of the
+    /// threads drives.
     pub fn wait_until(&self, satisfied: &dyn Fn() -> bool) {
         self.shared.wait_until(None, satisfied);
     }
 
-    /// Hands out what has finished already, without sleeping. On `sync` that carries one request out.
+    /// Delivers the results of finished requests, without sleeping. On `sync` this executes one request.
     pub fn poll(&self) {
         self.shared.poll(None);
     }
 
-    /// Most requests in flight.
+    /// Maximum number of requests in flight.
     pub fn queue_depth(&self) -> usize {
         self.shared.completions.capacity()
     }
@@ -196,8 +209,9 @@ impl Io {
         self.shared.drain();
     }
 
-    /// Refuses further requests with [`Error::Closed`], those of threads that wait for room
-    /// included, and waits for those in flight. Nothing is read or written after it returns.
+    /// Refuses further requests with [`Error::Closed`], including those of threads that wait for room, and
+    /// waits for those in
+    /// flight. Nothing is read or written after it returns.
     pub fn close(&self) {
         if self.shared.is_inherited() {
             return;
@@ -212,7 +226,7 @@ impl Io {
         self.shared.completions.in_flight()
     }
 
-    /// What this queue has done so far.
+    /// The counters of this queue.
     pub fn stats(&self) -> IoStats {
         let counters = &self.shared.completions.counters;
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
@@ -229,14 +243,15 @@ impl Io {
     }
 }
 
-/// Places in a queue, for requests whose submission is not to wait for room. Those left are given back with it.
+/// Reserved slots in a queue, for requests that must not wait for room. Dropping this releases the unused
+/// ones.
 pub struct Booked<'q> {
     io: &'q Shared,
     places: usize,
 }
 
 impl Booked<'_> {
-    /// How many places there are.
+    /// Number of reserved slots.
     pub fn len(&self) -> usize {
         self.places
     }
@@ -246,7 +261,7 @@ impl Booked<'_> {
         self.places == 0
     }
 
-    /// As [`Io::submit_all_then`]; does not wait for room as long as there are no more requests than places.
+    /// As [`Io::submit_all_then`]; does not wait for room unless there are more requests than reserved slots.
     pub fn submit_all_then(mut self, requests: Vec<(Request, Then)>) {
         let mut batch = Vec::with_capacity(requests.len());
         for (request, then) in requests {
@@ -278,7 +293,7 @@ impl fmt::Debug for Io {
 }
 
 impl Shared {
-    /// Makes a ticket for a request and accepts it.
+    /// Creates a ticket for a request and accepts the request.
     fn accept_ticketed(self: &Arc<Self>, request: Request, batch: &mut Vec<Transfer>) -> Ticket {
         let state = Arc::new(TicketState::default());
         let id = self.accept(request, Recipient::Ticket(Arc::clone(&state)), batch, &mut 0);

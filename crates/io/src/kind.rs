@@ -1,4 +1,4 @@
-//! The backends by name, and why one could not be used.
+//! The backends by name, and why one cannot be used.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,16 @@ use std::str::FromStr;
 use crate::os_error::OsError;
 use crate::properties::CacheMode;
 
-/// The backends there are, best first.
+/// The available backends, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// io_uring: one system call for many requests, buffered and direct.
     Uring,
     /// Linux native AIO: direct files only.
     Aio,
-    /// A pool of threads that block in `preadv` and `pwritev`. Everywhere.
+    /// A pool of threads that block in `preadv` and `pwritev`. Available everywhere.
     Threads,
-    /// The caller's own thread, when it waits; look-ahead through WILLNEED. Everywhere.
+    /// The caller's own thread, when it waits; look-ahead through WILLNEED. Available everywhere.
     Sync,
 }
 
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// False for `aio` on buffered files: the kernel would carry those out inside the submission.
+    /// False for `aio` on buffered files: the kernel would execute those inside the submission.
     pub fn serves(self, cache: CacheMode) -> bool {
         self != Kind::Aio || cache == CacheMode::Direct
     }
@@ -53,19 +53,19 @@ impl FromStr for Kind {
     }
 }
 
-/// The name is not one of a backend.
+/// The name is not that of a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("unknown backend; there are uring, aio, threads and sync")]
 pub struct UnknownKind;
 
-/// Why a backend could not be used.
+/// Why a backend cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// The backend.
     pub backend: Kind,
-    /// What was tried, such as `io_uring_setup`.
+    /// The step that failed, such as `io_uring_setup`.
     pub step: &'static str,
-    /// What the system said; `None` where the system was not asked.
+    /// The system's error; `None` where no system call was made.
     pub source: Option<OsError>,
 }
 
@@ -78,7 +78,7 @@ impl Refusal {
         Refusal { backend, step: "serves direct files only", source: None }
     }
 
-    /// What would make it work.
+    /// How to make it work.
     pub fn remedy(&self) -> &'static str {
         match (self.backend, self.source) {
             (Kind::Uring, Some(OsError::EPERM)) => {

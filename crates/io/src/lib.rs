@@ -1,8 +1,9 @@
 //! Asynchronous file I/O for storage engines, under one contract.
 //!
-//! A storage engine wants to say "read these bytes into that memory, tell me when" and wants the
-//! answer to be the same whether io_uring, Linux AIO, a pool of threads or plain `preadv` does
-//! the work. This crate is that one sentence made exact:
+//! A storage engine reads bytes into its own memory and is notified when they have arrived. The result must be
+//! the same
+//! whether io_uring, Linux AIO, a pool of threads or plain `preadv` does the work. This crate defines that
+//! contract:
 //!
 //! - A [`Request`] names a [`File`], a byte offset and a list of memory [`Lease`]s, and *owns* the
 //!   leases until the transfer has really ended. Dropping its [`Ticket`] never frees memory that
@@ -12,8 +13,9 @@
 //!   kernel into an [`Error`] that says what to do.
 //! - A [`Backend`](backend::Backend) is the other half, only as much as differs. Its
 //!   documentation is the contract; one conformance suite holds all of them to it.
-//! - [`Io::open`] walks a ladder from the best backend down and keeps in its
-//!   [`Report`](backend::Report) which one it took and why each better one would not do.
+//! - [`Io::open`] tries the backends from the best down. Its [`Report`](backend::Report) records which one is
+//!   used
+//!   and why each better one is not.
 //!
 //! ```
 //! use forebay_io::{Arena, File, Io, IoOptions, OpenOptions, Request};
@@ -28,9 +30,9 @@
 //! let mut page = arena.take().expect("16 slots are free");
 //! page.fill(7);
 //! io.submit(Request::write(&file, 0, vec![page])).wait().into_result()?;
-//! file.sync_data()?;
-//!
 //! // Ask early, look later: the read is under way while the caller does something else.
+//!
+//! The read runs while the caller does something else.
 //! let ticket = io.submit(Request::read(&file, 0, arena.take().into_iter().collect()));
 //! let pages = ticket.wait().into_result()?;
 //! assert!(pages[0].iter().all(|&byte| byte == 7));
@@ -38,7 +40,7 @@
 //! # }
 //! ```
 //!
-//! This crate knows no pages, no log and no transactions; it prints nothing and reads no clock.
+//! This crate knows nothing of pages, logs or transactions; it prints nothing and reads no clock.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod answer;

@@ -1,12 +1,14 @@
 //! Memory that requests own: arenas of aligned slots, and leases on them.
 //!
-//! The kernel writes into a buffer at a time of its own choosing. Rust's borrow checker cannot
-//! see that, so ownership has to: a [`Lease`] is moved into a request and comes back only when
-//! the transfer has ended. Their lender learns of their end through [`Lender`];
-//! [`Arena`] is the lender that comes with this crate, a page cache brings its own.
+//! The kernel writes into a buffer at any time. Rust's borrow checker cannot see that, so ownership must
+//! express it: a
+//! [`Lease`] is moved into a request and comes back only when the transfer has ended. The lender is notified
+//! of the end of
+//! a lease through [`Lender`]; [`Arena`] is the lender of this crate, and a page cache provides its own.
 //!
-//! Invariants:  [MEM-1] no two live leases overlap, and none of their bytes is written, or referred to, by
-//!              anybody else   [MEM-2] memory outlives its leases
+//! Invariants:  [MEM-1] no two live leases overlap, and no other code writes to their bytes or holds a
+//!              reference to
+//! them   [MEM-2] memory outlives its leases
 //! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
 //! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
 //!              could be registered with io_uring.
@@ -27,31 +29,33 @@ use crate::os_error::OsError;
 
 /// The owner of memory that it lends out as leases.
 ///
-/// Leases end on whatever thread notices, also in the middle of driving a queue: an implementation
-/// must not panic, and must not submit to or wait for an [`Io`](crate::Io).
+/// A lease may end on any thread, also while that thread drives a queue: an implementation must not panic, and
+/// must not
+/// submit to or wait for an [`Io`](crate::Io).
 pub trait Lender: Send + Sync {
     /// Takes the memory back; `start` is its first byte.
     ///
     /// # Safety
-    /// Only the lease made with this lender and this `start` calls it, once, as it ends.
+    /// Called only by the lease made with this lender and this `start`, once, when it ends.
     unsafe fn release(&self, start: NonNull<u8>);
 }
 
-/// The right to use a run of memory, given back when dropped.
+/// The right to use a contiguous range of memory, given back when dropped.
 pub struct Lease {
     start: NonNull<u8>,
     len: usize,
     lender: Arc<dyn Lender>,
 }
 
-// SAFETY: a lease is the only one that refers to its bytes ([MEM-1]), so moving it to another thread moves
-// the only such access with it; `lender` is Send + Sync by its trait.
+// SAFETY: a lease is the only access to its bytes ([MEM-1]), so moving it to another thread moves that access
+// with it;
+// `lender` is Send + Sync by its trait.
 unsafe impl Send for Lease {}
 // SAFETY: `&Lease` gives only shared access to the bytes; `lender` is Send + Sync by its trait.
 unsafe impl Sync for Lease {}
 
 impl Lease {
-    /// A lease on `len` bytes from `start`, of which `lender` is told when it ends.
+    /// Creates a lease on `len` bytes from `start`; `lender` is notified when it ends.
     ///
     /// Until it ends, this crate and the holder of the lease may read the bytes, and write them through
     /// `DerefMut` or by the transfer of a read request, in any order and at any moment.
@@ -61,13 +65,17 @@ impl Lease {
     /// is called:
     /// - they stay mapped;
     /// - no other lease overlaps them;
-    /// - nobody else writes them, and nobody else has a reference to them (a shared one is allowed while
-    ///   the lease is only read: part of a write request, or used through `Deref`).
+    /// - no other code writes to them or has a reference to them (a shared reference is allowed while the
+    ///   lease is only
+    ///   read: as part of a write request, or through `Deref`).
     ///
-    /// Others may copy the bytes anyway, by atomic loads from a raw pointer or by an instruction that
-    /// the compiler does not see into, if they throw away what they copied unless they can prove that
-    /// nothing was written through the lease meanwhile. This is the reader's half of a sequence lock; by the
-    /// letter of the memory model its loads race with the plain stores of the thread that fills the lease.
+    /// Other code may still copy the bytes, by atomic loads from a raw pointer or by an instruction that is
+    /// opaque to the
+    /// compiler, if it discards the copy unless it can prove that nothing was written through the lease
+    /// meanwhile. This is
+    /// the reader's half of a sequence lock; strictly by the memory model, its loads race with the plain
+    /// stores of the thread
+    /// that fills the lease.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, lender: Arc<dyn Lender>) -> Lease {
         Lease { start, len, lender }
     }
@@ -87,7 +95,7 @@ impl Lease {
         self.len == 0
     }
 
-    /// Makes the lease shorter, for a request of less than a slot; it cannot grow again.
+    /// Shortens the lease, for a request of less than a slot; it cannot grow again.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -97,23 +105,25 @@ impl Deref for Lease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are mapped and initialised (anonymous maps are zeroed) as long as the
-        // lease lives ([MEM-2]), and nobody writes them meanwhile ([MEM-1]).
+        // SAFETY: the bytes are mapped and initialised (anonymous maps are zeroed) while the lease lives
+        // ([MEM-2]), and nothing
+        // writes to them meanwhile ([MEM-1]).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and through `&mut self` goes the only reference there is ([MEM-1]); those
-        // who copy beside it form none, and throw away what they got (`from_raw`).
+        // SAFETY: as for `deref`, and `&mut self` is the only reference to the bytes ([MEM-1]); concurrent
+        // copiers form no
+        // reference and discard their copy (`from_raw`).
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        // SAFETY: this is the lease, and a value is dropped once.
+        // SAFETY: this is the lease that was made with `start`, and a value is dropped once.
         unsafe { self.lender.release(self.start) };
     }
 }
@@ -124,7 +134,7 @@ impl fmt::Debug for Lease {
     }
 }
 
-/// A mapping cut into slots of one size, each leased to one owner at a time.
+/// A mapping divided into slots of one size, each leased to one owner at a time.
 ///
 /// The mapping is aligned to the system's page size and every slot to the largest power of two
 /// that divides the slot size (or the system's page size, if that is less), which satisfies
@@ -134,7 +144,7 @@ pub struct Arena {
     slot_bytes: usize,
     /// [MEM-1]: set from `take` to the release of the lease.
     leased: Box<[AtomicBool]>,
-    /// Slots nobody has leased, used as a stack so that the warmest memory is reused first.
+    /// Free slots, used as a stack so that the warmest memory is reused first.
     free: Mutex<Vec<usize>>,
 }
 
@@ -143,7 +153,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`Error::Setting`] for a count or size of 0 or a size that overflows the address space,
-    /// [`Error::Memory`] when the system has not that much.
+    /// [`Error::Memory`] when the system cannot provide that much memory.
     pub fn new(slots: usize, slot_bytes: usize) -> Result<Arc<Arena>, Error> {
         let bad = |setting, value: usize, expected| Error::Setting {
             setting,
@@ -168,32 +178,32 @@ impl Arena {
         }))
     }
 
-    /// Leases a free slot, or `None` when all are out.
+    /// Leases a free slot, or returns `None` when none is free.
     pub fn take(self: &Arc<Self>) -> Option<Lease> {
         let slot = self.free().pop()?;
         let was_leased = self.leased[slot].swap(true, Ordering::Acquire);
         assert!(!was_leased, "[MEM-1] slot {slot} was free and leased");
-        // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the
-        // lease keeps alive ([MEM-2]); the slot was free, so no other lease covers it, and an arena gives
-        // access by leases only ([MEM-1]).
+        // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the lease keeps
+        // alive ([MEM-2]). The
+        // slot was free, so no other lease covers it, and an arena gives access only through leases ([MEM-1]).
         unsafe {
             let start = self.map.start.add(slot * self.slot_bytes);
             Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Lender>))
         }
     }
 
-    /// Leases `count` slots, or none at all when fewer are free.
+    /// Leases `count` slots, or none when fewer are free.
     pub fn take_many(self: &Arc<Self>, count: usize) -> Option<Vec<Lease>> {
         let leases: Vec<Lease> = (0..count).map_while(|_| self.take()).collect();
         (leases.len() == count).then_some(leases)
     }
 
-    /// Slots in all.
+    /// Total number of slots.
     pub fn slots(&self) -> usize {
         self.leased.len()
     }
 
-    /// Slots free now.
+    /// Number of free slots.
     pub fn slots_free(&self) -> usize {
         self.free().len()
     }
@@ -203,7 +213,7 @@ impl Arena {
         self.slot_bytes
     }
 
-    /// The memory behind the slots.
+    /// The mapping that contains the slots.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
@@ -233,15 +243,17 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Memory of the process's own, unmapped when dropped: anonymous, and all zero at first, or a private copy of a file.
+/// Private memory of this process, unmapped when dropped: either anonymous and initially zero, or a private
+/// copy of a file.
 ///
-/// It gives out addresses, no access: a lender of parts of it answers for [MEM-1].
+/// It returns addresses only and gives no access: a lender of parts of it guarantees [MEM-1].
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: `start` is only an address; access goes through leases, which their lender keeps apart.
+// SAFETY: `start` is only an address; access goes through leases, whose lender makes sure that they do not
+// overlap.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method of `Mapping` touches the bytes.
 unsafe impl Sync for Mapping {}
@@ -250,34 +262,37 @@ impl Mapping {
     /// Maps `len` bytes, aligned to the system's page size.
     ///
     /// # Errors
-    /// [`Error::Memory`] when the system has not that much.
+    /// [`Error::Memory`] when the system cannot provide that much memory.
     pub fn new(len: usize) -> Result<Mapping, Error> {
         Mapping::with(len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Sets `len` bytes of addresses aside, for memory that [`Mapping::commit`] brings; until then they may not be
-    /// touched, and count for nothing. Not with `MAP_NORESERVE`: what is committed would never be counted either.
+    /// Reserves `len` bytes of address space for memory that [`Mapping::commit`] makes usable; until then it
+    /// must not be
+    /// touched and does not count as used. Does not use `MAP_NORESERVE`: committed memory would then never be
+    /// counted either.
     ///
     /// # Errors
-    /// [`Error::Memory`] when the process has not that many addresses.
+    /// [`Error::Memory`] when the process does not have that much address space.
     pub fn reserve(len: usize) -> Result<Mapping, Error> {
         Mapping::with(len, ProtFlags::empty())
     }
 
     fn with(len: usize, access: ProtFlags) -> Result<Mapping, Error> {
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing.
+        // SAFETY: a fresh anonymous mapping at an address chosen by the kernel aliases nothing.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::PRIVATE) };
         Mapping::from_mmap(start, len)
     }
 
-    /// Maps the first `len` bytes of `file`, for reading and writing; what is written is not the file's. Nobody may make
-    /// the file shorter or write to it: what is read then is not defined.
+    /// Maps the first `len` bytes of `file` for reading and writing; writes do not reach the file. The file
+    /// must not be
+    /// truncated or written to while it is mapped: reads are undefined then.
     ///
     /// # Errors
-    /// [`Error::Memory`] when the system has not that much, or cannot map such a file.
+    /// [`Error::Memory`] when the system cannot provide that much memory, or cannot map such a file.
     pub fn private(file: &fs::File, len: usize) -> Result<Mapping, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh private mapping at an address of the kernel's choosing aliases nothing.
+        // SAFETY: a fresh private mapping at an address chosen by the kernel aliases nothing.
         let start = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::PRIVATE, file, 0) };
         Mapping::from_mmap(start, len)
     }
@@ -291,31 +306,35 @@ impl Mapping {
         Err(Error::Memory { len: len as u64, source })
     }
 
-    /// Makes the first `len` bytes memory to read and write, as those of [`Mapping::new`] are. What was before stays.
+    /// Makes the first `len` bytes readable and writable, as with [`Mapping::new`]. Bytes already committed
+    /// keep their content.
     ///
     /// # Errors
-    /// [`Error::Memory`] when the system has not that much.
+    /// [`Error::Memory`] when the system cannot provide that much memory.
     ///
     /// # Panics
-    /// `len` is more than there are addresses.
+    /// If `len` exceeds the size of the mapping.
     pub fn commit(&self, len: usize) -> Result<(), Error> {
         assert!(len <= self.len, "{len} bytes of a mapping of {}", self.len);
         let access = MprotectFlags::READ | MprotectFlags::WRITE;
-        // SAFETY: the range is this mapping's own, and its bytes may be touched afterwards as before.
+        // SAFETY: the range belongs to this mapping, and already committed bytes stay accessible.
         unsafe { mprotect(self.start.as_ptr().cast(), len, access) }
             .map_err(|error| Error::Memory { len: len as u64, source: error.into() })
     }
 
-    /// Gives the memory behind whole pages of the system's in `range` back to it; the addresses stay, and read as zero,
-    /// or as the file, until they are written. Gives how many bytes that was.
+    /// Returns the memory of the whole system pages in `range` to the system. The addresses stay valid and
+    /// read as zero, or as
+    /// the file, until they are written. Returns the number of bytes released.
     ///
     /// # Errors
-    /// What the system said: most often that the memory is locked.
+    /// The system's error: most often that the memory is locked.
     ///
     /// # Safety
-    /// Nobody has a lease on, or a reference to, any byte of `range`, which lies in memory that was committed. A
-    /// caller that copies from it at this moment, atomically, does not mind what it reads. References to atomics may
-    /// stay that have the value already which they get by this, and that nobody writes meanwhile.
+    /// No lease covers any byte of `range`, no reference to one exists, and `range` lies in committed memory.
+    /// Code that copies
+    /// from it atomically at this moment must accept any content. References to atomics may exist if these
+    /// atomics already
+    /// have the value that this call gives them and nothing writes to them meanwhile.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
         assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
         #[cfg(target_os = "linux")]
@@ -327,7 +346,7 @@ impl Mapping {
             if len == 0 {
                 return Ok(0);
             }
-            // SAFETY: inside the mapping, checked above, and nobody's by the caller's word.
+            // SAFETY: inside the mapping, as checked above; the caller guarantees that the range is unused.
             unsafe { madvise(self.start.add(start).as_ptr().cast(), len, Advice::LinuxDontNeed) }?;
             Ok(len)
         }
@@ -337,16 +356,16 @@ impl Mapping {
         }
     }
 
-    /// Asks for huge pages behind the mapping: fewer TLB misses, memory taken 2 MiB at a time.
+    /// Requests huge pages for the mapping: fewer TLB misses, memory allocated 2 MiB at a time.
     ///
     /// # Errors
-    /// What the system said: most often that it was built without transparent huge pages.
+    /// The system's error: most often that it was built without transparent huge pages.
     pub fn use_huge_pages(&self) -> Result<(), OsError> {
         #[cfg(target_os = "linux")]
         {
             use rustix::mm::{Advice, madvise};
             let start = self.start.as_ptr().cast();
-            // SAFETY: the range is this mapping's own, and the advice changes no contents.
+            // SAFETY: the range belongs to this mapping, and the advice changes no contents.
             unsafe { madvise(start, self.len, Advice::LinuxHugepage) }.map_err(OsError::from)
         }
         #[cfg(not(target_os = "linux"))]
@@ -370,7 +389,7 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The addresses it occupies.
+    /// The address range of the mapping.
     pub fn addresses(&self) -> Range<usize> {
         let start = self.start.as_ptr() as usize;
         start..start + self.len
@@ -385,7 +404,7 @@ impl fmt::Debug for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: a lender of parts of a mapping keeps it, so no lease is left ([MEM-2]).
+        // SAFETY: a lender of parts of a mapping keeps it alive, so no lease is left ([MEM-2]).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "[MEM-2] munmap of {} bytes: {unmapped:?}", self.len);
     }
@@ -416,11 +435,11 @@ mod tests {
         let mapping = Mapping::reserve(1 << 30).unwrap();
         mapping.commit(2 * page).unwrap();
         mapping.commit(4 * page).unwrap();
-        // SAFETY: committed, and nobody else's.
+        // SAFETY: committed, and not used by other code.
         let bytes = |at| unsafe { mapping.start().add(at).as_ptr().read_volatile() };
         // SAFETY: as above.
         unsafe { mapping.start().write_bytes(7, 4 * page) };
-        // SAFETY: nobody has a reference.
+        // SAFETY: no reference exists.
         let given = unsafe { mapping.give_back(page - 1..3 * page) }.unwrap();
         assert_eq!(given, 2 * page);
         assert_eq!([page - 1, page, 3 * page - 1, 3 * page].map(bytes), [7, 0, 0, 7]);
@@ -436,11 +455,11 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&vec![7; 2 * page]).unwrap();
         let mapping = Mapping::private(&file, 2 * page).unwrap();
-        // SAFETY: mapped, and nobody else's.
+        // SAFETY: mapped, and not used by other code.
         let bytes = |at| unsafe { mapping.start().add(at).as_ptr().read_volatile() };
         // SAFETY: as above.
         unsafe { mapping.start().write_bytes(8, 2 * page) };
-        // SAFETY: nobody has a reference.
+        // SAFETY: no reference exists.
         assert_eq!(unsafe { mapping.give_back(page..2 * page) }.unwrap(), page);
         assert_eq!([0, page - 1, page, 2 * page - 1].map(bytes), [8, 8, 7, 7]);
     }

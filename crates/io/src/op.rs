@@ -1,8 +1,8 @@
-//! What a request does.
+//! Operations of a request.
 
 use std::fmt;
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// From file to memory.

@@ -1,4 +1,4 @@
-//! How a queue is opened.
+//! Options for opening a queue.
 
 use std::sync::Arc;
 
@@ -22,17 +22,19 @@ pub enum Prefer {
 pub struct IoOptions {
     /// Which backend. Default: [`Prefer::Auto`].
     pub prefer: Prefer,
-    /// What the files will be; decides whether `aio` can serve. Default: buffered.
+    /// Cache mode of the files; decides whether `aio` can serve them. Default: buffered.
     pub cache: CacheMode,
-    /// Most requests in flight, 1 to 32,768. Default: 256.
+    /// Maximum number of requests in flight, 1 to 32,768. Default: 256.
     pub queue_depth: usize,
-    /// Most threads of the `threads` backend, 1 to 1,024. Default: 64.
+    /// Maximum number of threads of the `threads` backend, 1 to 1,024. Default: 64.
     pub workers: usize,
-    /// Memory to register with the kernel where the backend can (uring), so that it need not be
-    /// looked up for each request. What comes of it is in [`Report::notes`](crate::backend::Report::notes).
+    /// Memory to register with the kernel where the backend supports it (uring), so that the kernel need not
+    /// look it up for
+    /// each request. The result is reported in [`Report::notes`](crate::backend::Report::notes).
     pub register: Option<Arc<Mapping>>,
-    /// Whether `sync` tells the kernel by WILLNEED what is submitted together with other reads or
-    /// while others wait. Off where every request is waited for at once. Default: on.
+    /// Whether `sync` announces reads to the kernel with WILLNEED if they are submitted together with other
+    /// reads or while
+    /// others wait. Turn it off where every request is waited for at once. Default: on.
     pub advise: bool,
 }
 

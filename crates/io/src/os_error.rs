@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// An error number of the operating system, kept as it came.
+/// An error number of the operating system, unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct OsError(i32);
 
@@ -17,7 +17,7 @@ impl OsError {
     pub const EINTR: OsError = OsError(libc::EINTR);
     /// Try again.
     pub const EAGAIN: OsError = OsError(libc::EAGAIN);
-    /// Something needed is in use.
+    /// A required resource is in use.
     pub const EBUSY: OsError = OsError(libc::EBUSY);
     /// The operation was cancelled.
     pub const ECANCELED: OsError = OsError(libc::ECANCELED);
@@ -35,24 +35,24 @@ impl OsError {
     pub const ENOSYS: OsError = OsError(libc::ENOSYS);
     /// Out of memory; for io_uring often the memlock limit.
     pub const ENOMEM: OsError = OsError(libc::ENOMEM);
-    /// The process has as many open files as it may.
+    /// The process has reached its limit of open files.
     pub const EMFILE: OsError = OsError(libc::EMFILE);
-    /// The system has as many open files as it may.
+    /// The system has reached its limit of open files.
     pub const ENFILE: OsError = OsError(libc::ENFILE);
     /// Operation not supported.
     pub const EOPNOTSUPP: OsError = OsError(libc::EOPNOTSUPP);
 
-    /// The error of number `raw`.
+    /// Creates the error with number `raw`.
     pub const fn from_raw(raw: i32) -> Self {
         OsError(raw)
     }
 
-    /// The number itself.
+    /// The error number.
     pub const fn raw(self) -> i32 {
         self.0
     }
 
-    /// True for what goes away by itself: trying again is all there is to do.
+    /// True for transient errors: retrying is the only remedy.
     pub(crate) fn passes(self) -> bool {
         matches!(self, OsError::EINTR | OsError::EAGAIN | OsError::ECANCELED)
     }
@@ -62,14 +62,14 @@ impl OsError {
         matches!(self, OsError::EMFILE | OsError::ENFILE | OsError::ENOMEM)
     }
 
-    /// True when the system or the filesystem does not have what was asked for.
+    /// True when the system or the filesystem does not support the operation.
     pub(crate) fn is_unsupported(self) -> bool {
         matches!(self, OsError::EOPNOTSUPP | OsError::ENOSYS)
     }
 }
 
 impl From<std::io::Error> for OsError {
-    /// An error without a number is that of a name with a zero byte, which the system has not seen; any other
+    /// An error without a number is that of a name with a zero byte, which never reached the system; any other
     /// counts as EIO.
     fn from(error: std::io::Error) -> Self {
         let without = match error.kind() {

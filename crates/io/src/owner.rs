@@ -1,23 +1,28 @@
-//! The process that something belongs to.
+//! The process that created a queue or a pool.
 //!
-//! A child of `fork` has copies of a queue's memory, but none of its threads, locks as some thread held them then, and, of
-//! io_uring and AIO, no part in what the kernel shares with the parent. What it does with such a copy is at best in vain.
-//! So queues, and pools over them, remember the number of their process and refuse another.
+//! A child of `fork` has copies of a queue's memory, but none of its threads. Locks are in the state that some
+//! thread left
+//! them in, and the child has no share in what the kernel shares with the parent for io_uring and AIO. Using
+//! such a copy
+//! fails at best. So queues, and pools over them, remember the id of their process and refuse to work in
+//! another.
 //!
-//! Asking for that number is a system call of 50 to 250 ns, too much for each page that is missed. It is remembered, and
-//! forgotten by a handler that `fork` calls in the child. A child made otherwise (by clone(2) itself) is not noticed.
+//! Getting that id is a system call of 50 to 250 ns, too much for each page miss. So it is cached, and a
+//! handler that
+//! `fork` calls in the child clears the cache. A child that is created otherwise (directly by clone(2)) is not
+//! detected.
 //!
-//! Source:      pthread_atfork(3); glibc remembered the number in the same way up to 2.24.
+//! Source:      pthread_atfork(3); glibc cached the id in the same way up to 2.24.
 #![expect(unsafe_code, reason = "the handler of fork, for which there is no safe interface")]
 
 use std::process;
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The number of this process; 0: not asked for since it was forked.
+/// The id of this process; 0: not queried since the fork.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// The process that made something.
+/// The process that created an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner(u32);
 
@@ -26,7 +31,7 @@ impl Owner {
     pub fn this() -> Owner {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(|| {
-            // SAFETY: the handler stores to an atomic and does nothing else, which a child of any process may do.
+            // SAFETY: the handler stores to an atomic and does nothing else, which is allowed in any child.
             let refused = unsafe { libc::pthread_atfork(None, None, Some(forget)) };
             assert_eq!(
                 refused, 0,
@@ -36,7 +41,7 @@ impl Owner {
         Owner(number())
     }
 
-    /// True in the process that it is, false in a child that was forked from it.
+    /// True in that process, false in a child forked from it.
     #[inline]
     pub fn is_this(self) -> bool {
         self.0 == number()

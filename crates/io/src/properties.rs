@@ -1,14 +1,14 @@
-//! How a file is opened, what the kernel is told of it, and what it says of a file.
+//! File properties: open modes, advice to the kernel, and facts about a file that the system reports.
 
 use std::fmt;
 
-/// Through the kernel's page cache, or past it.
+/// Whether I/O uses the kernel's page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CacheMode {
     /// Through the page cache.
     #[default]
     Buffered,
-    /// O_DIRECT (macOS: F_NOCACHE): between device and caller's memory. Needs alignment.
+    /// O_DIRECT (macOS: F_NOCACHE): between the device and the caller's memory. Needs alignment.
     Direct,
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for CacheMode {
     }
 }
 
-/// What to tell the kernel about all reads through one descriptor.
+/// Advice to the kernel about all reads through one descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Hint {
     /// The kernel's own readahead.
@@ -33,14 +33,14 @@ pub enum Hint {
     Sequential,
 }
 
-/// What to tell the kernel about a range of a file.
+/// Advice to the kernel about a range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Take back `Random` or `Sequential`. For the whole descriptor, whatever the range.
+    /// Undoes `Random` or `Sequential`. Applies to the whole descriptor, regardless of the range.
     Normal,
-    /// No readahead. For the whole descriptor, whatever the range.
+    /// No readahead. Applies to the whole descriptor, regardless of the range.
     Random,
-    /// Twice the readahead. For the whole descriptor, whatever the range.
+    /// Twice the readahead. Applies to the whole descriptor, regardless of the range.
     Sequential,
     /// Start reading the range into the page cache.
     WillNeed,
@@ -58,60 +58,62 @@ impl From<Hint> for Advice {
     }
 }
 
-/// What direct requests on a file have to be multiples of, in bytes.
+/// Required alignment of direct requests on a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Alignment {
     /// For the address of each lease.
     pub memory: u32,
     /// For the offset of a request and the length of each lease.
     pub offset: u32,
-    /// Where the numbers come from.
+    /// Origin of the numbers.
     pub source: AlignmentSource,
 }
 
-/// Where an [`Alignment`] comes from.
+/// Origin of an [`Alignment`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AlignmentSource {
-    /// A buffered file: anything goes.
+    /// A buffered file: no requirement.
     Buffered,
-    /// The filesystem said so (statx, STATX_DIOALIGN; Linux 6.1).
+    /// The filesystem reported it (statx, STATX_DIOALIGN; Linux 6.1).
     Filesystem,
-    /// It did not say, so 4096 is assumed, which suits every common disk.
+    /// The filesystem did not report it, so 4096 is assumed, which suits every common disk.
     Assumed,
 }
 
-/// Writes of a direct file that survive a power cut whole or not at all, as far as the filesystem and the
-/// device prove them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See [`Request::atomic`](crate::Request::atomic).
+/// Limits of atomic writes of a direct file: writes that survive a power cut entirely or not at all. The
+/// filesystem and the
+/// device guarantee them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See
+/// [`Request::atomic`](crate::Request::atomic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicWrite {
     /// Smallest such write, in bytes.
     pub bytes_min: u32,
     /// Largest such write, in bytes.
     pub bytes_max: u32,
-    /// Most pieces of memory that it may come from.
+    /// Maximum number of memory segments of such a write.
     pub pieces_max: u32,
 }
 
 impl AtomicWrite {
-    /// Whether a write of `len` bytes can be one: a power of two within the limits.
+    /// Whether a write of `len` bytes can be atomic: a power of two within the limits.
     pub fn takes(&self, len: u64) -> bool {
         let within = u64::from(self.bytes_min)..=u64::from(self.bytes_max);
         len.is_power_of_two() && within.contains(&len)
     }
 }
 
-/// What of direct I/O goes through the kernel's page cache all the same, as found by
+/// Which direct I/O still goes through the kernel's page cache, as found by
 /// [`Volume::through_cache`](crate::Volume::through_cache).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ThroughCache {
-    /// Reads do.
+    /// Whether reads do.
     pub reads: bool,
-    /// Writes do.
+    /// Whether writes do.
     pub writes: bool,
 }
 
 impl ThroughCache {
-    /// True when nothing does, as far as is known.
+    /// True when neither does, as far as is known.
     pub fn is_nothing(self) -> bool {
         self == ThroughCache::default()
     }
@@ -144,8 +146,8 @@ pub struct Residency {
     pub page_bytes: u64,
     /// Pages that the range touches, up to the end of the file.
     pub pages: u64,
-    /// Those of them in the page cache.
+    /// Number of those pages in the page cache.
     pub pages_resident: u64,
-    /// Those of them not written back; `None` where the system does not tell.
+    /// Number of those pages that are not written back; `None` where the system does not report it.
     pub pages_dirty: Option<u64>,
 }

@@ -1,11 +1,12 @@
-//! Requests and transfers: what is to be moved, and who owns the memory meanwhile.
+//! Requests and transfers: the data to move, and the owner of the memory meanwhile.
 //!
-//! A [`Request`] is what a caller asks for. Accepted by the queue it becomes a [`Transfer`],
-//! which travels by value: caller -> queue -> backend -> queue, and holds the memory leases and
-//! the open file all the way. There is no moment at which the kernel may touch memory that some
-//! other owner could free.
+//! A caller creates a [`Request`]. When the queue accepts it, it becomes a [`Transfer`], which travels by
+//! value: caller ->
+//! queue -> backend -> queue. It holds the memory leases and the open file all the way, so the kernel never
+//! accesses memory
+//! that another owner could free.
 //!
-//! Invariants:  [REQ-1] `done` never exceeds the bytes asked for
+//! Invariants:  [REQ-1] `done` never exceeds the requested bytes
 //! Failure:     a transfer leaves a backend only through `Sink::finished`, once per start.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -19,8 +20,8 @@ use crate::op::Op;
 
 /// One read, write or sync, with the memory it needs.
 ///
-/// The leases are filled or written one after the other, as one contiguous run of bytes of the
-/// file. They come back in the [`Completed`](crate::Completed) of the request.
+/// The leases are filled or written in order, as one contiguous range of the file. They are returned in the
+/// [`Completed`](crate::Completed) of the request.
 #[derive(Debug)]
 pub struct Request {
     pub(crate) op: Op,
@@ -41,7 +42,7 @@ impl Request {
         Request { op: Op::Write, file: file.clone(), offset, leases, atomic: false }
     }
 
-    /// Syncs the data of the writes to `file` that have completed before this is submitted.
+    /// Syncs the data of those writes to `file` that complete before this request is submitted.
     pub fn sync_data(file: &File) -> Request {
         Request {
             op: Op::SyncData,
@@ -63,10 +64,12 @@ impl Request {
         }
     }
 
-    /// A write that survives a power cut whole or not at all, where the file has
-    /// [such writes](File::atomic_write): one lease, of a length that they take, at a multiple of it.
-    /// Anything else ends in [`Error::Unsupported`](crate::Error::Unsupported), and nothing is written.
-    /// Reads and syncs are left as they are.
+    /// Makes a write atomic: it survives a power cut entirely or not at all. The file must
+    /// [support it](File::atomic_write). The request must have one lease, of a supported length, at an offset
+    /// that is a
+    /// multiple of that length. Anything else ends in [`Error::Unsupported`](crate::Error::Unsupported), and
+    /// nothing is
+    /// written. Has no effect on reads and syncs.
     #[must_use]
     pub fn atomic(mut self) -> Request {
         self.atomic = true;
@@ -84,7 +87,7 @@ impl Request {
     }
 }
 
-/// A request under way, as backends see it.
+/// A request in flight, as backends see it.
 #[derive(Debug)]
 pub struct Transfer {
     pub(crate) id: u64,
@@ -92,19 +95,19 @@ pub struct Transfer {
     pub(crate) file: File,
     pub(crate) offset: u64,
     pub(crate) leases: Vec<Lease>,
-    /// Bytes asked for in all.
+    /// Total requested bytes.
     pub(crate) len: u64,
     /// Bytes moved by earlier attempts.
     pub(crate) done: u64,
-    /// Most bytes to move in this attempt; only wrapping backends set it.
+    /// Maximum number of bytes to move in this attempt; only wrapping backends set it.
     pub(crate) limit: Option<u64>,
-    /// In one piece or not at all.
+    /// All in one piece or not at all.
     pub(crate) atomic: bool,
     /// Attempts in a row that moved nothing.
     pub(crate) idle_attempts: u32,
-    /// The backend that could not hand it to the kernel: it did not run.
+    /// The backend that could not submit it to the kernel: it did not run.
     pub(crate) refused_by: Option<Kind>,
-    /// Set for a sync that the kernel runs by itself.
+    /// Set for a sync that the kernel runs asynchronously.
     pub(crate) sync: Option<RunningSync>,
     pub(crate) recipient: Recipient,
 }
@@ -115,22 +118,22 @@ impl Transfer {
         self.id
     }
 
-    /// What to do.
+    /// The operation.
     pub fn op(&self) -> Op {
         self.op
     }
 
-    /// True for a write that the kernel is to carry out in one piece or refuse (RWF_ATOMIC).
+    /// True for a write that the kernel must execute in one piece or refuse (RWF_ATOMIC).
     pub fn is_atomic(&self) -> bool {
         self.atomic && self.op == Op::Write
     }
 
-    /// The file to do it on.
+    /// The file to operate on.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The descriptor for the kernel to work on; it stays open as long as the transfer exists.
+    /// The descriptor for the kernel to work on; it stays open while the transfer exists.
     pub fn descriptor_number(&self) -> RawFd {
         match &self.sync {
             Some(sync) => sync.descriptor.as_raw_fd(),
@@ -149,10 +152,11 @@ impl Transfer {
         self.limit.map_or(rest, |limit| rest.min(limit))
     }
 
-    /// Makes this attempt move at most `bytes`: a short transfer on demand, for fault injection.
+    /// Makes this attempt move at most `bytes`: a deliberate short transfer, for fault injection.
     ///
-    /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it
-    /// would in the kernel. A limit of 0 is taken as 1. An atomic write has none.
+    /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it would in the
+    /// kernel. A limit of 0
+    /// counts as 1. Atomic writes ignore the limit.
     pub fn limit(&mut self, bytes: u64) {
         if self.is_atomic() {
             return;
@@ -186,7 +190,8 @@ impl Transfer {
         slices
     }
 
-    /// As [`Transfer::slices_mut`], as many as `into` has room for. Gives how many there are, and the file.
+    /// As [`Transfer::slices_mut`], but at most as many as fit in `into`. Returns the file and the number of
+    /// slices.
     pub(crate) fn slices_mut_into<'a>(
         &'a mut self,
         into: &mut [IoSliceMut<'a>],
@@ -207,7 +212,7 @@ impl Transfer {
             .collect()
     }
 
-    /// As [`Transfer::slices`], as many as `into` has room for. Gives how many there are.
+    /// As [`Transfer::slices`], but at most as many as fit in `into`. Returns the number of slices.
     pub(crate) fn slices_into<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
         let pieces = self.pieces();
         let filled = into.iter_mut().zip(pieces).map(|(slice, (index, start, take))| {
@@ -216,15 +221,16 @@ impl Transfer {
         filled.count()
     }
 
-    /// Books `moved` bytes of this attempt; panics if that is more than was asked for.
+    /// Accounts for `moved` bytes of this attempt; panics if that is more than requested.
     pub(crate) fn advance(&mut self, moved: u64) {
         self.done += moved;
         assert!(self.done <= self.len, "[REQ-1] {} of {} bytes moved", self.done, self.len);
     }
 }
 
-/// What an attempt takes of the next lease: its first byte there and how many. `skip` bytes of this lease and
-/// those behind it are done, and `rest` are to be moved.
+/// Returns the part of the next lease that an attempt covers: its first byte and its length. `skip` bytes of
+/// this and the
+/// following leases are done, and `rest` bytes remain to be moved.
 fn piece(skip: &mut u64, rest: &mut u64, len: usize) -> (usize, usize) {
     let start = (*skip).min(len as u64);
     *skip -= start;
@@ -250,7 +256,7 @@ mod tests {
         for (lease, &len) in leases.iter_mut().zip(lens) {
             lease.truncate(len);
         }
-        // Any file will do: nothing is moved here.
+        // Any file works: nothing is moved here.
         let options = OpenOptions::new().read_only(true);
         let file = File::open(std::path::Path::new("/dev/null"), &options).unwrap();
         let len = lens.iter().sum::<usize>() as u64;

@@ -1,4 +1,5 @@
-//! What the handles and tickets of one queue share: requests checked and accepted, threads that wait and drive.
+//! State shared by the handles and tickets of one queue: checks and accepts requests, and lets threads wait
+//! and drive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::owner::Owner;
 use crate::properties::CacheMode;
 use crate::request::{Request, Transfer};
 
-/// What the handles and tickets of one queue share.
+/// State shared by the handles and tickets of one queue.
 pub(crate) struct Shared {
     /// `None` only while being dropped.
     backend: Option<Box<dyn Backend>>,
@@ -47,13 +48,14 @@ impl Shared {
         &**self.backend.as_ref().expect("taken only while being dropped")
     }
 
-    /// Whether this process is a child of the one that opened the queue: nothing here is to be touched then.
+    /// Whether this process is a child of the one that opened the queue: the queue must not be used then.
     pub(crate) fn is_inherited(&self) -> bool {
         !self.owner.is_this()
     }
 
-    /// Adds a transfer to `batch` unless the request can be answered at once. Gives its number. Of the places `booked`
-    /// it takes one, if it needs one and there are any.
+    /// Adds a transfer to `batch` unless the request can be answered at once. Returns its number. Uses one of
+    /// the `booked`
+    /// slots, if the request needs a slot and one is left.
     pub(crate) fn accept(
         &self,
         request: Request,
@@ -69,9 +71,9 @@ impl Shared {
         id
     }
 
-    /// Carries out a request on this thread, attempt by attempt.
+    /// Executes a request on this thread, attempt by attempt.
     pub(crate) fn carry_out(&self, request: Request, attempt: Attempt) -> Completed {
-        // Nobody: the answer is returned.
+        // No recipient: the answer is returned.
         let recipient = Recipient::Then(Box::new(drop));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
@@ -80,7 +82,8 @@ impl Shared {
         }
     }
 
-    /// Makes a transfer of a request, unless that is answered at once: then the answer, and for whom.
+    /// Turns a request into a transfer, unless it is answered at once: then returns the recipient and the
+    /// answer.
     fn begin(
         &self,
         id: u64,
@@ -118,7 +121,7 @@ impl Shared {
         Err((recipient, Completed { leases, result }))
     }
 
-    /// Checks a request and books a place for it.
+    /// Checks a request and reserves a slot for it.
     fn admit(
         &self,
         request: &Request,
@@ -139,8 +142,9 @@ impl Shared {
             Some(left) => *booked = left,
             None => self.acquire_place(batch),
         }
-        // Again, now that the place is booked: a closing thread has either seen this place taken
-        // and waits for it, or has closed the queue before this look.
+        // Check again, now that the slot is reserved: a closing thread has either seen this slot in use and
+        // waits for it, or has
+        // closed the queue before this check.
         let sync = self.check_open().and_then(|()| {
             let by_kernel = matches!(self.backend().kind(), Kind::Uring | Kind::Aio);
             let syncs = !request.op.moves_data();
@@ -165,8 +169,9 @@ impl Shared {
         Err(Error::Unavailable { backend, why: Refusal::buffered(backend) })
     }
 
-    /// Books a place, first starting what the caller has booked but not started: waiting for room
-    /// while holding places that nobody works on would be a deadlock.
+    /// Reserves a slot. First starts the transfers that the caller has accepted but not started: waiting for
+    /// room while holding
+    /// slots that no thread works on would deadlock.
     pub(crate) fn acquire_place(&self, batch: &mut Vec<Transfer>) {
         if self.completions.try_acquire_place() {
             return;
@@ -185,15 +190,17 @@ impl Shared {
         }
         self.backend().start(batch);
         if self.backend().kind() == Kind::Sync {
-            // What `sync` was given runs when somebody drives. Threads that came before it was
-            // there, and found nothing to carry out, sleep.
+            // The requests of `sync` run when a thread drives. Threads that drove before these requests were
+            // added found nothing to
+            // execute, and sleep.
             self.completions.room.wake_one();
             self.completions.drained.wake_one();
             self.completions.sleepers.wake_one();
         }
     }
 
-    /// Sleeps or drives until `satisfied`, see the module's documentation. Returns at once in a child of the process.
+    /// Sleeps or drives until `satisfied` returns true, see the module's documentation. Returns at once in a
+    /// child process.
     pub(crate) fn wait_until(&self, id: Option<u64>, satisfied: &dyn Fn() -> bool) {
         if satisfied() || self.is_inherited() {
             return;
@@ -212,18 +219,18 @@ impl Shared {
         }
         drop(registered);
         if !self_driven {
-            // This thread may have been the one that drives, or have been woken to become it.
+            // This thread may have been the driver, or may have been woken to become the driver.
             self.completions.sleepers.wake_one();
         }
     }
 
-    /// Hands out what has finished already, without sleeping.
+    /// Delivers the results of finished requests, without sleeping.
     pub(crate) fn poll(&self, id: Option<u64>) {
         if self.is_inherited() {
             return;
         }
         self.backend().drive(&Want { id, satisfied: &|| false, block: false });
-        // A thread that tried to drive meanwhile was told that another thread does, and went to sleep.
+        // A thread that tried to drive meanwhile found that another thread was driving, and went to sleep.
         self.completions.sleepers.wake_one();
     }
 
@@ -239,7 +246,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if self.is_inherited() {
-            // Its threads, its rings and its requests are the parent's.
+            // The threads, rings and requests belong to the parent.
             return std::mem::forget(self.backend.take());
         }
         self.drain();
@@ -255,13 +262,13 @@ impl fmt::Debug for Shared {
 
 /// A request that has passed the checks.
 enum Admitted {
-    /// It has a place in the queue; a sync that the kernel runs is noted at its file.
+    /// It has a slot in the queue; a sync that the kernel runs is registered with its file.
     InFlight(Option<RunningSync>),
     /// There are no bytes to move.
     NothingToDo,
 }
 
-/// What can be known to be wrong before the system is asked.
+/// Finds errors that need no system call.
 fn check(request: &Request, len: u64) -> Result<(), Error> {
     let file = &request.file;
     if request.op != Op::Read {

@@ -1,7 +1,8 @@
 //! Tickets: what a submitter holds while its request is in flight.
 //!
-//! A ticket can be waited for, looked at, or dropped. It holds its queue, so a queue is drained
-//! only when the last ticket is gone as well.
+//! A ticket can be waited for, polled or dropped. It keeps its queue alive, so a queue is drained only when
+//! the last ticket
+//! has been dropped as well.
 //!
 //! Concurrency: owned by one thread at a time; may be sent to another.
 
@@ -12,7 +13,7 @@ use crate::answer::{Completed, TicketState};
 use crate::error::Error;
 use crate::shared::Shared;
 
-/// Stands for a request in flight. Dropping it gives up the answer, not the transfer.
+/// A request in flight. Dropping it gives up the answer, not the transfer.
 #[must_use = "a dropped ticket can never tell whether its request succeeded"]
 pub struct Ticket {
     io: Arc<Shared>,
@@ -25,8 +26,9 @@ impl Ticket {
         Ticket { io, id, state }
     }
 
-    /// Waits for the request to end. In a child of the process that submitted it, it does not ([`Error::Forked`]), and
-    /// its leases do not come back.
+    /// Waits for the request to end. In a child of the process that submitted it, returns [`Error::Forked`]
+    /// without waiting,
+    /// and the leases are not returned.
     pub fn wait(self) -> Completed {
         if !self.is_done() {
             if self.io.is_inherited() {
@@ -38,14 +40,14 @@ impl Ticket {
         self.state.take()
     }
 
-    /// True once the request has ended. Looks only; see [`Ticket::try_wait`] to help it along.
+    /// True once the request has ended. Does not drive the queue; see [`Ticket::try_wait`] for that.
     pub fn is_done(&self) -> bool {
         self.state.is_done()
     }
 
-    /// Reaps what has finished and returns the answer if this request is among it.
+    /// Collects finished requests and returns the answer if this request is among them.
     ///
-    /// On the `sync` backend this carries the transfer out.
+    /// On the `sync` backend this executes the transfer.
     ///
     /// # Errors
     /// The ticket itself, when the request has not ended yet.
