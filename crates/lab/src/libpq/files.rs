@@ -1,4 +1,4 @@
-//! The files by which libpq finds a server and its password: pg_service.conf and .pgpass.
+//! libpq's files that name a server and its password: pg_service.conf and .pgpass.
 //!
 //! Source:      PostgreSQL's documentation, "The Connection Service File" and "The Password File".
 
@@ -12,10 +12,10 @@ use percent_encoding::percent_decode_str;
 use super::variable;
 use crate::{bad_input, output};
 
-/// What a service stands for, by libpq's keywords.
+/// The settings of a service, by libpq keyword.
 pub(super) type Service = BTreeMap<String, String>;
 
-/// Takes `key` and its value out of a connection string, of either kind; of several the last.
+/// Removes `key` from a connection string of either form, and returns its value; if it occurs several times, the last.
 pub(super) fn taken(dsn: &mut String, key: &str) -> Option<String> {
     let (begin, between, all) = match query(dsn) {
         Some(begin) => (begin, "&", dsn[begin..].split('&').map(parameter).collect()),
@@ -24,23 +24,23 @@ pub(super) fn taken(dsn: &mut String, key: &str) -> Option<String> {
     let (own, rest): (Vec<Setting<'_>>, Vec<_>) = all.into_iter().partition(|it| it.key == key);
     let value = own.into_iter().next_back()?.value;
     let rest = rest.iter().map(|it| it.all).collect::<Vec<_>>().join(between);
-    // Without its `?` if nothing is behind that.
+    // Without the `?` if no parameter is left.
     let begin = if rest.is_empty() { begin.saturating_sub(1) } else { begin };
     *dsn = dsn[..begin].to_owned() + &rest;
     Some(value)
 }
 
-/// A part of a connection string.
+/// One setting of a connection string.
 struct Setting<'a> {
     all: &'a str,
     key: String,
     value: String,
 }
 
-/// Where the parameters of an address begin; of a string of keywords, nowhere.
+/// Offset of the parameters of a connection URI; `None` for a keyword string.
 fn query(dsn: &str) -> Option<usize> {
     let rest = ["postgres://", "postgresql://"].iter().find_map(|it| dsn.strip_prefix(it))?;
-    // A password may hold a `?`.
+    // A password may contain a `?`.
     let named = rest.find(['@', '/']).filter(|&at| rest[at..].starts_with('@')).unwrap_or(0);
     let at = rest[named..].find('?').map_or(rest.len(), |at| named + at + 1);
     Some(dsn.len() - rest.len() + at)
@@ -53,7 +53,7 @@ fn parameter(all: &str) -> Setting<'_> {
     Setting { all, key, value }
 }
 
-/// What a string of keywords sets, up to what is no setting.
+/// The settings of a keyword string, up to the first text that is not a setting.
 fn settings(dsn: &str) -> Vec<Setting<'_>> {
     let (mut all, mut rest) = (Vec::new(), dsn.trim());
     while !rest.is_empty() {
@@ -87,10 +87,10 @@ fn settings(dsn: &str) -> Vec<Setting<'_>> {
     all
 }
 
-/// The service `name` of the user's file, or else the system's.
+/// The service `name` from the user's file, or else from the system's.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): none of them has it.
+/// [`BadInput`](crate::BadInput): neither file has it.
 pub(super) fn service(name: &str) -> anyhow::Result<Service> {
     let own = variable("PGSERVICEFILE").map(PathBuf::from).or_else(|| at_home(".pg_service.conf"));
     let system = PathBuf::from(
@@ -116,7 +116,7 @@ fn section(text: &str, name: &str) -> Option<Service> {
     Some(pairs.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
 }
 
-/// The password for host, port, database and user, in the file that PGPASSFILE names or ~/.pgpass.
+/// The password for host, port, database and user, from the file that PGPASSFILE names or from ~/.pgpass.
 pub(super) fn password(of: [&str; 4]) -> Option<String> {
     let file = variable("PGPASSFILE").map(PathBuf::from).or_else(|| at_home(".pgpass"))?;
     let text = fs::read_to_string(&file).ok()?;
@@ -130,7 +130,7 @@ pub(super) fn password(of: [&str; 4]) -> Option<String> {
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| matching(line, of))
 }
 
-/// The password in a line of five fields, if the first four fit.
+/// The password in a line of five fields, if the first four match.
 fn matching(line: &str, of: [&str; 4]) -> Option<String> {
     let mut fields = vec![(String::new(), false)];
     let mut letters = line.chars();
@@ -153,7 +153,7 @@ fn matching(line: &str, of: [&str; 4]) -> Option<String> {
     fields.iter().zip(of).all(fits).then(|| password.clone())
 }
 
-/// A file of libpq's below the user's own directory.
+/// A libpq file below the user's home directory.
 pub(super) fn at_home(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(variable("HOME")?).join(name))
 }

@@ -1,13 +1,13 @@
-//! A session on a PostgreSQL server: how it is reached, as libpq does, and statements that end by Ctrl-C.
+//! A session on a PostgreSQL server: connects as libpq does, and cancels the running statement on Ctrl-C.
 //!
-//! The whole session is read-only, so that whatever the server counts as a change fails. What the server
-//! is told comes as text and goes as text; statements of somebody else's go by the extended protocol, which
-//! takes one statement at a time and so none behind a `;`.
+//! The whole session is read-only, so the server refuses any statement that it counts as a change. Statements are sent
+//! and results are received as text; the user's statements use the extended protocol, which accepts one statement at a
+//! time and so refuses another one after a `;`.
 //!
-//! Invariants:  [CON-1] every session of ours is read-only from its first statement on
-//! Concurrency: a thread looks for Ctrl-C while a statement runs and cancels it; a cancel that comes late
-//!              meets a session that does nothing more.
-//! Failure:     whatever keeps us from a session is [`BadInput`](crate::BadInput), one sentence.
+//! Invariants:  [CON-1] every session opened here is read-only from its first statement on
+//! Concurrency: a thread checks for Ctrl-C while a statement runs, and cancels the statement; a cancel request that
+//!              arrives late finds an idle session, which has nothing more to run.
+//! Failure:     any reason not to get a session is [`BadInput`](crate::BadInput), one sentence.
 
 mod files;
 mod tls;
@@ -27,11 +27,12 @@ use crate::interrupt::{self, Interrupted};
 use crate::{BadInput, bad_input};
 pub(crate) use tls::Config;
 
-/// Where servers of Linux distributions, and of PostgreSQL's own build, have their sockets.
+/// The socket directories of Linux distributions, and that of PostgreSQL's own build.
 const SOCKET_DIRECTORIES: [&str; 3] = ["/run/postgresql", "/var/run/postgresql", "/tmp"];
 
-/// The settings of our sessions, as startup options: nobody's session behind a pooler has them left. A server that loses us
-/// gives up within a second, and nobody waits for our locks or we long for theirs. A session of ours may be idle while a disk is measured.
+/// The settings of each session, as startup options; a connection pooler drops them. If the client is lost, the server
+/// ends the session within a second. No other session waits long for a lock of this one, nor this one for theirs. A
+/// session may be idle while a disk is measured.
 const OPTIONS: [(&str, &str); 7] = [
     ("default_transaction_read_only", "on"),
     ("standard_conforming_strings", "on"),
@@ -42,23 +43,23 @@ const OPTIONS: [(&str, &str); 7] = [
     ("statement_timeout", "30s"),
 ];
 
-/// Keeps functions and operators of others out of our own statements: a schema that comes earlier, or a better match, could
-/// replace those of the server.
+/// Keeps the functions and operators of other roles out of our own statements: those in an earlier schema, or with a
+/// better match, could replace the server's.
 const OWN_PATH: &str = " -c search_path=pg_catalog";
 
-/// The one of them that PostgreSQL 13 and older refuse to know.
+/// The option of these that PostgreSQL 13 and older do not have, and refuse.
 const SINCE_14: &str = "client_connection_check_interval";
 
-/// How often it is looked for Ctrl-C while a statement runs.
+/// Interval between checks for Ctrl-C while a statement runs.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How to reach the server, from `dsn` and, for what it leaves open, from the service, variables and
-/// password file that libpq takes; `application` is the name of the sessions.
+/// How to reach the server: from `dsn`, and for what that leaves open, from the service, the environment variables and
+/// the password file that libpq uses. `application`: the application name of the sessions.
 ///
 /// # Errors
 /// [`BadInput`].
 pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Config> {
-    // The crate knows no services, not all modes of TLS, and no certificates of authorities.
+    // The `postgres` crate supports no services, no certificates of authorities, and not all TLS modes.
     let mut rest = dsn.unwrap_or_default().to_owned();
     let [named, mode, roots] =
         ["service", "sslmode", "sslrootcert"].map(|key| files::taken(&mut rest, key));
@@ -105,7 +106,7 @@ pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Con
     if config.get_password().is_none() {
         let host = match config.get_hosts().first() {
             Some(Host::Tcp(name)) => name.clone(),
-            // The password file has the sockets' usual places under this name.
+            // The password file lists the default socket directories under this name.
             Some(Host::Unix(path)) if SOCKET_DIRECTORIES.iter().any(|it| path == Path::new(it)) => {
                 "localhost".to_owned()
             }
@@ -124,11 +125,11 @@ pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Con
         config.connect_timeout(Duration::from_secs(10));
     }
     config.application_name(application);
-    // After the user's own, of which the last counts.
+    // After the user's own options, since the last one of a name takes effect.
     let options = config.get_options().unwrap_or_default().to_owned();
     let own = OPTIONS.map(|(name, value)| format!(" -c {name}={value}")).concat();
     config.options((options + &own + OWN_PATH).trim_start());
-    // What is stated in a way that only the crate reads counts before the environment too.
+    // A mode that only the crate can read from the string also takes precedence over the environment.
     let mode = mode.or_else(|| match config.get_ssl_mode() {
         SslMode::Require => Some("require".to_owned()),
         SslMode::Disable => Some("disable".to_owned()),
@@ -137,12 +138,12 @@ pub(crate) fn config(dsn: Option<&str>, application: &str) -> anyhow::Result<Con
     Config::new(config, mode.as_deref(), roots.or_else(|| variable("PGSSLROOTCERT")))
 }
 
-/// A variable of the environment that is not empty.
+/// An environment variable, if it is not empty.
 pub(crate) fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// True if `config` leads to this machine.
+/// Whether `config` leads to this machine.
 pub(crate) fn is_local(config: &Config) -> bool {
     let local = |host: &Host| match host {
         Host::Unix(_) => true,
@@ -158,7 +159,7 @@ pub(crate) fn is_local(config: &Config) -> bool {
     }
 }
 
-/// A session of which it is sure that it has its [`OPTIONS`] [CON-1].
+/// Opens a session, and verifies that it has its [`OPTIONS`] [CON-1].
 ///
 /// # Errors
 /// [`BadInput`], [`Interrupted`], or [`Refused`].
@@ -176,7 +177,7 @@ pub(crate) fn session(config: &Config) -> anyhow::Result<Client> {
     Ok(client)
 }
 
-/// The rows of the last of our own statements in `sql` that has any.
+/// The rows of the last of our own statements in `sql` that returns any.
 ///
 /// # Errors
 /// [`Refused`].
@@ -203,22 +204,22 @@ pub(crate) struct Connection {
     canceller: Option<JoinHandle<()>>,
 }
 
-/// A row as text; columns by number.
+/// A row as text; columns are addressed by number.
 #[derive(Debug)]
 pub(crate) struct Row(Vec<Option<String>>);
 
 impl Row {
-    /// A column; null is `""`.
+    /// A column; `""` for null.
     pub(crate) fn text(&self, column: usize) -> &str {
         self.0[column].as_deref().unwrap_or("")
     }
 
-    /// A column that is not null and not empty.
+    /// A column, if it is not null and not empty.
     pub(crate) fn some(&self, column: usize) -> Option<String> {
         self.0[column].clone().filter(|it| !it.is_empty())
     }
 
-    /// A number, if it is one.
+    /// A column as a number, if it is one.
     pub(crate) fn number<T: std::str::FromStr>(&self, column: usize) -> Option<T> {
         self.text(column).parse().ok()
     }
@@ -228,7 +229,7 @@ impl Row {
     }
 }
 
-/// JSON, taken as it is.
+/// JSON, as the server sent it.
 struct Json(String);
 
 impl<'a> FromSql<'a> for Json {
@@ -242,7 +243,7 @@ impl<'a> FromSql<'a> for Json {
 }
 
 impl Connection {
-    /// A read-only session.
+    /// Opens a read-only session.
     ///
     /// # Errors
     /// [`BadInput`], or [`Interrupted`].
@@ -255,7 +256,7 @@ impl Connection {
         let canceller = std::thread::spawn(move || {
             while !looks.1.load(Ordering::SeqCst) {
                 if looks.0.load(Ordering::SeqCst) && interrupt::is_requested() {
-                    // One that fails is tried again.
+                    // If the request fails, the next iteration sends another.
                     let _ = token.cancel_query(config.connector());
                 }
                 std::thread::park_timeout(LOOK);
@@ -279,7 +280,7 @@ impl Connection {
         done
     }
 
-    /// The rows of the last of our own statements in `sql` that has any.
+    /// The rows of the last of our own statements in `sql` that returns any.
     ///
     /// # Errors
     /// [`Refused`], or [`Interrupted`].
@@ -287,16 +288,16 @@ impl Connection {
         self.during(|client| read(client, sql))
     }
 
-    /// The one row that `sql` has.
+    /// The only row of `sql`.
     ///
     /// # Errors
-    /// As [`Connection::rows`]; or there is none.
+    /// As [`Connection::rows`]; or `sql` returns no row.
     pub(crate) fn row(&mut self, sql: &str) -> anyhow::Result<Row> {
         let row = self.rows(sql)?.pop();
         row.ok_or_else(|| anyhow::anyhow!("the server has no answer to: {sql}"))
     }
 
-    /// The plan of `sql`, which is one EXPLAIN (FORMAT JSON) and may hold somebody else's text.
+    /// The plan of `sql`, which is one EXPLAIN (FORMAT JSON) and may contain text of the user's.
     ///
     /// # Errors
     /// As [`Connection::rows`].
@@ -318,7 +319,7 @@ impl Drop for Connection {
         self.ended.store(true, Ordering::SeqCst);
         if let Some(canceller) = self.canceller.take() {
             canceller.thread().unpark();
-            // After a second Ctrl-C the process ends from another thread.
+            // After a second Ctrl-C, another thread ends the process.
             let _ = canceller.join();
         }
     }
@@ -328,15 +329,15 @@ impl Drop for Connection {
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Refused {
-    /// In the server's words.
+    /// The server's message.
     pub(crate) message: String,
-    /// SQLSTATE; empty where the connection was lost.
+    /// SQLSTATE; empty if the connection was lost.
     pub(crate) code: String,
 }
 
 fn failed(error: &postgres::Error) -> anyhow::Error {
     let code = error.code().map_or("", postgres::error::SqlState::code);
-    // Not a database that has been dropped, 57P04.
+    // A dropped database, 57P04, is not such a case.
     if code.is_empty() && (error.is_closed() || is_of_system(error))
         || ["57P01", "57P02", "57P03", "57P05"].contains(&code)
     {
@@ -349,12 +350,12 @@ fn failed(error: &postgres::Error) -> anyhow::Error {
     Refused { message: said(error), code: code.to_owned() }.into()
 }
 
-/// Whether the system has failed to send or to receive.
+/// Whether a system call to send or receive has failed.
 fn is_of_system(error: &postgres::Error) -> bool {
     matches!(std::error::Error::source(error), Some(source) if source.is::<std::io::Error>())
 }
 
-/// The words of the server, or else of the system.
+/// The server's message, or else the system's.
 fn said(error: &postgres::Error) -> String {
     if let Some(refusal) = error.as_db_error() {
         return refusal.message().to_owned();
@@ -395,7 +396,8 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     }
     let is_who = code == postgres::error::SqlState::INVALID_AUTHORIZATION_SPECIFICATION.code();
     BadInput(if error.as_db_error().is_some() {
-        // What distributions set up lets the system's user `postgres` in by its name, and nobody else.
+        // The default pg_hba.conf of distributions maps the system user `postgres` to the role of that name, and admits
+        // no other.
         let how = if is_who && matches!(config.get_hosts().first(), Some(Host::Unix(_))) {
             "; name a role with user=, and be the system's user of that name, as by sudo -u postgres"
         } else {
@@ -408,10 +410,10 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     .into()
 }
 
-/// How the refusal of a pooler begins, in PgBouncer's words.
+/// Start of a pooler's refusal, as PgBouncer words it.
 const UNSUPPORTED: &str = "unsupported startup parameter";
 
-/// Whether a refused connection means that the server does not know [`SINCE_14`] yet.
+/// Whether the connection was refused because the server is too old for [`SINCE_14`].
 fn is_too_old(code: &str, said: &str) -> bool {
     code == postgres::error::SqlState::UNDEFINED_OBJECT.code() && said.contains(SINCE_14)
 }
@@ -428,7 +430,7 @@ mod tests {
             ("host=db password=o'brien sslmode=require", SslMode::Require),
             ("host=db password=a://b sslmode=require", SslMode::Require),
             ("postgresql://u:p?w@h/db?sslmode=require", SslMode::Require),
-            // The crate takes all up to the @ for the password, and libpq does not.
+            // The crate takes everything up to the @ as the password; libpq does not.
             ("postgresql://u:p/w?x@h/db?sslmode=require", SslMode::Require),
             ("postgresql://u:p/w?x@h/db?sslmode=disable", SslMode::Disable),
         ] {

@@ -1,15 +1,15 @@
-//! TLS to the server, as libpq's sslmode and sslrootcert have it.
+//! TLS to the server, according to libpq's sslmode and sslrootcert.
 //!
-//! `prefer` (what counts where nothing is said), `allow` and `require` encrypt and trust any server that answers, as
-//! libpq does; `verify-ca` wants a certificate of an authority in sslrootcert, `verify-full` also the name of the
-//! host in it. sslrootcert is a file of certificates, or `system` for those that the machine trusts, with
-//! `verify-full` only, which counts then where nothing is said; without it it is ~/.postgresql/root.crt. Where
-//! sslrootcert is named or that file is there, `require` is as `verify-ca`. Through a Unix socket nothing is encrypted.
+//! `prefer` (the default), `allow` and `require` encrypt and trust any server that answers, as in libpq; `verify-ca`
+//! requires a certificate of an authority in sslrootcert, `verify-full` also requires the host's name in it.
+//! sslrootcert is a file of certificates, or `system` for those that the machine trusts; `system` allows only
+//! `verify-full`, which is then the default. The default of sslrootcert is ~/.postgresql/root.crt. If sslrootcert is
+//! given or that file exists, `require` means `verify-ca`. Connections through a Unix socket are not encrypted.
 //!
-//! Without the feature `tls` nothing is encrypted: `allow` and `prefer` connect without, and the modes that insist on
+//! Without the feature `tls` nothing is encrypted: `allow` and `prefer` connect without TLS, and the modes that require
 //! encryption are refused.
 //!
-//! Source:      PostgreSQL's documentation, "SSL Support" of libpq, for what the modes mean.
+//! Source:      PostgreSQL's documentation, "SSL Support" of libpq, for the meaning of the modes.
 
 #[cfg(feature = "tls")]
 mod certificates;
@@ -24,7 +24,7 @@ use postgres::config::{Host, SslMode};
 use super::OWN_PATH;
 use crate::bad_input;
 
-/// The value of sslrootcert for what the machine trusts.
+/// The value of sslrootcert for the certificates that the machine trusts.
 const SYSTEM: &str = "system";
 
 /// How to reach a server.
@@ -43,10 +43,11 @@ impl Deref for Config {
 }
 
 impl Config {
-    /// With what sslmode and sslrootcert say, if they are given.
+    /// `mode` and `roots`: the values of sslmode and sslrootcert, if they are given.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): there is no such mode, there are no certificates where they should be, or nothing to compare one with.
+    /// [`BadInput`](crate::BadInput): there is no such mode, the certificates are missing, or there is no host name to
+    /// compare with.
     pub(super) fn new(
         mut plain: postgres::Config,
         mode: Option<&str>,
@@ -59,7 +60,7 @@ impl Config {
         if of_machine && mode != "verify-full" {
             bad_input!("sslmode={mode}: sslrootcert=system goes only with sslmode=verify-full");
         }
-        // TLS asks for a name, if only to send it.
+        // TLS needs a name, if only to send it.
         if plain.get_hosts().is_empty() {
             if mode == "verify-full" {
                 bad_input!(
@@ -87,13 +88,13 @@ impl Config {
         Ok(Config { plain, tls })
     }
 
-    /// The same, in another database.
+    /// The same, for another database.
     pub(crate) fn in_database(mut self, name: &str) -> Config {
         self.plain.dbname(name);
         self
     }
 
-    /// The same, with the search path of the role.
+    /// The same, with the role's own search path.
     pub(crate) fn with_roles_path(mut self) -> Config {
         let options = self.plain.get_options().unwrap_or_default();
         let options = options.strip_suffix(OWN_PATH).unwrap_or(options).to_owned();
@@ -101,7 +102,7 @@ impl Config {
         self
     }
 
-    /// A session.
+    /// Opens a session.
     ///
     /// # Errors
     /// As [`postgres::Config::connect`].
@@ -109,7 +110,7 @@ impl Config {
         self.plain.connect(self.connector())
     }
 
-    /// What connects, for sessions and for what cancels their statements.
+    /// The connector for sessions and for the requests that cancel their statements.
     #[cfg_attr(not(feature = "tls"), expect(clippy::clone_on_copy, reason = "no copy with TLS"))]
     pub(super) fn connector(&self) -> Connector {
         self.tls.clone()
@@ -119,10 +120,10 @@ impl Config {
 #[cfg(not(feature = "tls"))]
 type Connector = postgres::NoTls;
 
-/// What connects without TLS.
+/// The connector without TLS.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): `mode` insists on TLS.
+/// [`BadInput`](crate::BadInput): `mode` requires TLS.
 #[cfg(not(feature = "tls"))]
 fn connector(ssl: SslMode, mode: &str, _: Option<String>) -> anyhow::Result<Connector> {
     if ssl == SslMode::Require {

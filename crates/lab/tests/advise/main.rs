@@ -1,6 +1,7 @@
-//! `forebay advise postgres` on servers of the test's own: what it refuses, what it proves, and what it leaves.
+//! `forebay advise postgres` on servers that the test starts: what it refuses, what it proves, and what it leaves
+//! behind.
 //!
-//! Environment, besides that of the suite: `FOREBAY_ADVISE_INTERRUPTS`, how many runs are interrupted.
+//! Environment, in addition to that of the suite: `FOREBAY_ADVISE_INTERRUPTS`, the number of runs that are interrupted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -48,20 +49,20 @@ const TESTS: &[Test] = &[
     ("what_drops_the_sessions_options_is_refused", drops_options),
 ];
 
-/// 543 blocks in an order that is not the key's.
+/// 543 blocks whose order is not that of the key.
 const TABLE: &str = "create table rows (id int, key int, note text);
     insert into rows select g, hashint4(g), repeat('x', 200) from generate_series(1, 19000) g;
     create index rows_key on rows (key);
     vacuum analyze rows";
 
-/// Runs that are interrupted, where nobody says otherwise.
+/// Default number of interrupted runs.
 const INTERRUPTS: u64 = 6;
 
 fn main() -> ExitCode {
     suite::run("advise", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
 }
 
-/// A server with a table, a directory of the test's own, and a session.
+/// A server with a table, a scratch directory, and a session.
 struct Site {
     server: Server,
     session: Session,
@@ -122,7 +123,7 @@ impl Site {
         self.command(arguments).output().map_err(text)
     }
 
-    /// What it prints and complains of, if it ends with `code`.
+    /// The command's standard output and standard error, if it ends with `code`.
     fn ends_with(&self, code: i32, arguments: &[&str]) -> Result<(String, String), String> {
         let Output { status, stdout, stderr } = self.run(arguments)?;
         let [printed, told] = [stdout, stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
@@ -132,7 +133,7 @@ impl Site {
         Err(format!("{arguments:?} ends with {status}, not {code}:\n{printed}\n{told}"))
     }
 
-    /// Everything that a new session sees of the settings, and the file that ALTER SYSTEM writes.
+    /// All settings as a new session sees them, and the file that ALTER SYSTEM writes.
     fn settings(&self) -> Result<(Vec<String>, String), String> {
         let mut session = self.server.connect("postgres", &[]).map_err(text)?;
         let all = session.rows("select s::text from pg_settings s order by name").map_err(text)?;
@@ -153,7 +154,9 @@ impl Site {
         }
     }
 
-    /// Killed while it writes one, before anything is set, it leaves that under another name until the next start.
+    /// Number of state files. A process killed while it writes one, before anything is set, leaves it under a temporary
+    /// name
+    /// until the next start.
     fn states(&self) -> usize {
         self.left_in_state().filter(|path| path.extension().is_some()).count()
     }
@@ -195,7 +198,7 @@ fn bad_input(case: &Case) -> Result<(), String> {
         (&["--json", "missing/advice.json"], "there is no directory"),
         (&["--html", "missing/advice.html"], "there is no directory"),
     ] {
-        // The last --dsn counts, and clap refuses two: so one of the test's own replaces the site's.
+        // clap refuses a second --dsn, so a --dsn in `arguments` replaces that of the site.
         let output = if arguments[0] == "--dsn" {
             let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
             command.args(["advise", "postgres"]).args(arguments).output().map_err(text)?
@@ -212,7 +215,7 @@ fn bad_input(case: &Case) -> Result<(), String> {
             format!("{arguments:?}: {told}"),
         )?;
     }
-    // Without a place for the state nothing is measured first.
+    // Without a directory for the state, the command fails before it measures anything.
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(["advise", "postgres", "--apply", "--dsn", &at("user=postgres dbname=postgres")]);
     let output = command.env_remove("HOME").env_remove("XDG_STATE_HOME").output().map_err(text)?;
@@ -257,7 +260,7 @@ fn files_of_libpq(case: &Case) -> Result<(), String> {
 
 const EFFECTIVE: &str = "effective_io_concurrency";
 
-/// A file of proposals as a run on this server writes it, to set so much of it.
+/// Writes a file of proposals for `settings`, as a run on this server would write it.
 fn proposals(site: &mut Site, settings: &[(&str, &str)]) -> Result<String, String> {
     let identity = site.rows(
         "select json_build_object('system_identifier', system_identifier::text, 'port', current_setting('port'), \
@@ -293,7 +296,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
     let reader = reader(&mut site)?;
     let given =
         [&from[..], &["--queries", queries.to_str().unwrap(), "--queries-dsn", &reader]].concat();
-    // So long where SET LOCAL has given the value, and so long where it is in force by itself.
+    // Pauses for `local` if SET LOCAL has set the value, and for `itself` if the value is in effect without it.
     let pauses = |local: &str, itself: &str| {
         format!(
             "select pg_sleep(case (select source from pg_settings where name = '{EFFECTIVE}') \
@@ -313,7 +316,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
         site.ends_with(0, &["--rollback"])?;
         site.is_as(&before, words)?;
     }
-    // Whatever ends it before its end, what is set is taken back.
+    // However the command ends early, it takes back what it has set.
     fs::write(&queries, pauses("20", "20")).map_err(text)?;
     let ended = "the server has ended the session";
     for (code, how, words) in
@@ -341,7 +344,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
         site.is_as(&before, "[APL-2] ended while it measured again")?;
         ensure(site.states() == 0, "a state is left")?;
     }
-    // What no query uses is set anyway; what somebody's queries have proved, those have to show.
+    // A setting that no query uses is set anyway; one that the user's queries have proved needs these queries again.
     let mut by_queries: Value = report(Path::new(&file))?;
     by_queries["queries"] = "mine.sql".into();
     fs::write(&file, by_queries.to_string()).map_err(text)?;
@@ -355,11 +358,11 @@ fn measured_again(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after all")
 }
 
-/// The session of ours that measures by a query that sleeps.
+/// The session of the command that measures with a query that sleeps.
 const SLEEPING: &str =
     "from pg_stat_activity where application_name = 'forebay advise' and wait_event = 'PgSleep'";
 
-/// Runs `command` and, as soon as a query of its own runs, `work` beside it; returns its exit code and what it complains of.
+/// Runs `command`, and `work` as soon as a query of the command runs; returns its exit code and its standard error.
 fn while_it_measures(
     site: &mut Site,
     mut command: Command,
@@ -378,7 +381,7 @@ fn while_it_measures(
 
 fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
-    // A first reload reports what the command line hides.
+    // The first reload reports the entries that the command line overrides.
     site.reload()?;
     let standby = standby(case, &site)?;
     let before = site.settings()?;
@@ -394,7 +397,7 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
         }
         Ok(())
     };
-    // What was there before is borne.
+    // Load that was there before does not stop it.
     others(&site, 6)?;
     fs::write(&queries, "select pg_sleep(0.1);\n").map_err(text)?;
     site.ends_with(0, &apply)?;
@@ -411,7 +414,7 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     site.rows(
         "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'PgSleep'",
     )?;
-    // A standby that does not follow, while nothing is set.
+    // A standby that does not replay, while nothing is set.
     let mut session = standby.connect("postgres", &[]).map_err(text)?;
     session.rows("select pg_wal_replay_pause()").map_err(text)?;
     let command = site.command(&given);
@@ -423,7 +426,7 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     site.is_as(&before, "stopped for a standby")
 }
 
-/// A standby of the server of `site`.
+/// Makes a standby of the server of `site`.
 fn standby(case: &Case, site: &Site) -> Result<Server, String> {
     let mut standby = Server::new(&case.installation, None, Disk::Real, &[]).map_err(text)?;
     standby.stop().map_err(text)?;
@@ -443,13 +446,13 @@ fn standby(case: &Case, site: &Site) -> Result<Server, String> {
         let output = command.output().map_err(text)?;
         ensure(output.status.success(), String::from_utf8_lossy(&output.stderr))?;
     }
-    // The one that pg_basebackup -R writes is for its own libpq, which the server's may be older than.
+    // pg_basebackup -R would write a primary_conninfo for its own libpq; the server's libpq may be older.
     let primary = format!("host={primary} user=postgres");
     standby.start(&[("primary_conninfo", &primary)]).map_err(text)?;
     Ok(standby)
 }
 
-/// What is set in tests of taking back: in the file already or not, a list, an empty one.
+/// Settings for the tests of taking back: some are in the file already, some are not; one is a list, empty before.
 const CHANGES: &[(&str, &str)] = &[
     (EFFECTIVE, "128"),
     ("maintenance_io_concurrency", "77"),
@@ -477,7 +480,7 @@ fn interrupted(case: &Case) -> Result<(), String> {
     let number =
         std::env::var("FOREBAY_ADVISE_INTERRUPTS").map_or(INTERRUPTS, |it| it.parse().unwrap());
     let mut random = fastrand::Rng::with_seed(case.seed);
-    // How long an undisturbed one takes.
+    // The duration of a run that is not interrupted.
     let clock = Instant::now();
     site.ends_with(0, &apply)?;
     let whole = clock.elapsed();
@@ -486,7 +489,7 @@ fn interrupted(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after --rollback")?;
     let (mut early, mut late) = (0, 0);
     for run in 0..number {
-        // Every fourth one is a run that measures; a second signal follows every other first.
+        // Every fourth run only measures; half of the interrupted runs get a second signal.
         let arguments = if run % 4 == 3 { &["--rounds", "100"][..] } else { &apply };
         let mut child = site
             .command(arguments)
@@ -494,7 +497,7 @@ fn interrupted(case: &Case) -> Result<(), String> {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(text)?;
-        // More often while it sets, at its beginning, than while it measures again.
+        // Early in the run, while it sets values, more often than later, while it measures again.
         std::thread::sleep(whole.mul_f64(random.f64().powi(2) * 1.1));
         let kill = random.bool();
         signal(&child, if kill { Signal::KILL } else { Signal::INT });
@@ -509,13 +512,13 @@ fn interrupted(case: &Case) -> Result<(), String> {
         );
         let status = child.wait().map_err(text)?;
         let is_done = status.success();
-        // So early that nobody listened for it yet, it has ended the process as any other.
+        // If the signal handler is not installed yet, the signal ends the process as any other.
         let is_early = status.signal() == Some(Signal::INT.as_raw());
         ensure(
             is_done || kill || is_early || status.code() == Some(130),
             format!("{when}: {status}"),
         )?;
-        // Interrupted, it has taken back by itself; killed, or over already, it has left its state.
+        // An interrupted run has taken back what it set; a killed or completed run has left its state file.
         if is_done || kill {
             late += u32::from(is_done);
             if site.states() > 0 {
@@ -526,7 +529,7 @@ fn interrupted(case: &Case) -> Result<(), String> {
         site.is_as(&before, &when)?;
         ensure(site.states() == 0, format!("{when}: a state is left"))?;
     }
-    // What a kill left that came while a state was written goes with the next start; another server's stays.
+    // The next start removes the incomplete state file of a killed process; that of another server stays.
     let state = site.scratch.path().join("state");
     let id = site.rows("select system_identifier from pg_control_system()")?.remove(0);
     let port = site.rows("show port")?.remove(0);
@@ -537,14 +540,14 @@ fn interrupted(case: &Case) -> Result<(), String> {
     ensure(told.contains("nothing is noted"), told)?;
     let left: Vec<PathBuf> = site.left_in_state().collect();
     ensure(left == [other], format!("{left:?} is left"))?;
-    // Nobody of ours is left on the server.
+    // No session of the command is left on the server.
     let until = Instant::now() + Duration::from_secs(120);
     let left = "select 1 from pg_stat_activity where application_name = 'forebay advise'";
     while !site.rows(left)?.is_empty() {
         ensure(Instant::now() < until, "a session is left")?;
         std::thread::sleep(Duration::from_millis(50));
     }
-    // Of many, some have come to their end, and some were killed with something to take back.
+    // Among many runs, some have completed, and some were killed with something to take back.
     ensure(
         number < 50 || (early > 0 && late > 0),
         format!("{number} runs: {late} done, {early} killed in time"),
@@ -556,7 +559,7 @@ fn taking_back(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
     let file = prepare(&mut site)?;
     site.ends_with(0, &["--from", &file, "--apply"])?;
-    // An administrator goes on in the meantime.
+    // Meanwhile an administrator changes settings.
     site.set("log_line_prefix = '%t '")?;
     site.set("geqo_threshold = 9")?;
     site.set("session_preload_libraries = 'auto_explain'")?;
@@ -581,20 +584,20 @@ fn taking_back(case: &Case) -> Result<(), String> {
         "session_preload_libraries = 'auto_explain'",
     ];
     ensure(entries == expected, format!("{entries:#?}"))?;
-    // What has changed since it was measured is not set.
+    // A setting that has changed since it was measured is not set.
     let file = proposals(&mut site, &[("geqo_threshold", "10"), ("work_mem", "9MB")])?;
     site.set("work_mem = '6MB'")?;
     let before = site.settings()?;
     let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
     ensure(told.contains("work_mem is '6144' by now"), told)?;
     site.is_as(&before, "after a change of somebody's")?;
-    // Nor what is hidden by now.
+    // Nor is one that is overridden by now.
     let file = proposals(&mut site, &[("work_mem", "9MB")])?;
     site.rows("alter role postgres set work_mem = '6MB'")?;
     let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
     ensure(told.contains("its value comes from: user"), told)?;
     site.rows("alter role postgres reset work_mem")?;
-    // One that the server refuses is taken back with those before it.
+    // If the server refuses a value, those set before it are taken back.
     let before = site.settings()?;
     let file = proposals(&mut site, &[("work_mem", "9MB"), (EFFECTIVE, "100000")])?;
     let (_, told) = site.ends_with(1, &["--from", &file, "--apply"])?;
@@ -612,7 +615,7 @@ fn there_twice(case: &Case) -> Result<(), String> {
     site.reload()?;
     let file = proposals(&mut site, &[("work_mem", "9MB")])?;
     site.ends_with(0, &["--from", &file, "--apply"])?;
-    // So that the entries before it are put in order.
+    // This moves the entry to the end, so that --rollback reorders those before it.
     site.rows("alter system set log_line_prefix = 'c '")?;
     let entries = fs::read_to_string(&path).map_err(text)? + "geqo_threshold = 6\n";
     fs::write(&path, entries).map_err(text)?;
@@ -634,7 +637,7 @@ fn another_server(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
     site.set("work_mem = '7MB'")?;
     let file = proposals(&mut site, &[("work_mem", "9MB")])?;
-    // As if it were of another server, which differs in no more than this.
+    // Edits a file as if it were of another server, which differs in this field only.
     let others = |path: &Path, at: &str, field: &str, value: Value| -> Result<String, String> {
         let whole = fs::read_to_string(path).map_err(text)?;
         let mut edited: Value = serde_json::from_str(&whole).map_err(text)?;
@@ -691,10 +694,10 @@ fn keeps_out(case: &Case) -> Result<(), String> {
     site.is_as(&before, "after a library that is not there")
 }
 
-/// What a pooler in its default configuration says to a session with options: PgBouncer 1.18's words.
+/// The reply of a pooler in its default configuration to a session with options, as PgBouncer 1.18 words it.
 const POOLER: &[u8] = b"SERROR\0C08P01\0Munsupported startup parameter: options\0\0";
 
-/// Hands connections on to the server, without the options that a session is to start with; refuses the first ones.
+/// Forwards connections to the server without their startup options; refuses the first `refused` ones.
 fn drop_options(listener: &UnixListener, server: &Path, mut refused: usize) -> std::io::Result<()> {
     loop {
         let mut client = listener.accept()?.0;
@@ -761,7 +764,7 @@ fn drops_options(case: &Case) -> Result<(), String> {
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // It may be over already.
+    // The process may have exited already.
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     let _ = kill_process(pid, signal);
 }

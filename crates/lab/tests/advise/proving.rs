@@ -17,7 +17,7 @@ pub(crate) fn report(path: &Path) -> Result<Value, String> {
     serde_json::from_str(&fs::read_to_string(path).map_err(text)?).map_err(text)
 }
 
-/// What is proposed, by setting.
+/// The proposals: settings and their advised values.
 fn proposed(report: &Value) -> Vec<(String, String)> {
     let field = |it: &Value, name: &str| it[name].as_str().unwrap_or("").to_owned();
     let proposals = report["proposals"].as_array().cloned().unwrap_or_default();
@@ -25,12 +25,12 @@ fn proposed(report: &Value) -> Vec<(String, String)> {
 }
 
 pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
-    // Up to 17 reads that are not hinted for are slow; 18 does not hint for what it reads by itself.
+    // Up to 17, reads without a hint are slow; 18 gives no hints for reads that it issues itself.
     if case.installation.major >= 18 {
         return Ok(());
     }
     let mut site = site(case, Disk::Steady(20))?;
-    // One in which nothing is found any more does not keep the others from being compared.
+    // A table in which no rows are found any more does not prevent comparing the others.
     for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
         site.rows(statement)?;
     }
@@ -51,7 +51,7 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
     let [(setting, advised)] = &proposals[..] else {
         return Err(format!("{proposals:?}\n{printed}"));
     };
-    // Here a hint is all that a read wants, so that any value but 0 is as good as the best.
+    // On this disk any hint makes a read fast, so any value except 0 is as good as the best.
     ensure(
         setting == EFFECTIVE && ["1", "16", "64", "256"].contains(&&**advised),
         format!("{proposals:?}"),
@@ -92,7 +92,7 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
     let mut fresh = site.server.connect("postgres", &[]).map_err(text)?;
     let now = fresh.rows("show effective_io_concurrency").map_err(text)?;
     ensure(now == [advised.clone()], format!("{now:?}"))?;
-    // The second finds the first, before it measures.
+    // The second --apply finds the first before it measures.
     for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
         let (printed, told) = site.ends_with(2, arguments)?;
         ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
@@ -112,7 +112,7 @@ pub(crate) fn what_does_not_help(case: &Case) -> Result<(), String> {
     let method = "io_method = worker (default); this server was built with";
     let told = printed.replace("\n ", "");
     ensure(told.contains(method) == (case.installation.major >= 18), told)?;
-    // One interval in twenty misses what it should hold, by what an interval of 95 % is: once is no fault.
+    // A 95 % interval misses the true value once in twenty, so one false proposal is not a failure.
     if !proposed(&report(&json)?).is_empty() {
         site.ends_with(0, &["--rollback"])?;
         printed = site.ends_with(0, &arguments)?.0;
@@ -145,7 +145,7 @@ pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
             key(from + share)
         )
     };
-    // The planner changes there with what is advised, and elsewhere with what is set.
+    // The planner changes its plan at the crossing with the advised value, and at another share with the present one.
     let mut plans = |cost: &str, share: f64| -> Result<bool, String> {
         site.rows(&format!("set random_page_cost = {cost}"))?;
         let plan = site.rows(&format!("explain {}", range(0.4, share)))?;
@@ -159,7 +159,7 @@ pub(crate) fn scans_cross(case: &Case) -> Result<(), String> {
     if std::env::var_os("FOREBAY_TIMING").is_none() {
         return Ok(());
     }
-    // And there the scans take as long as each other, on a machine that does nothing else.
+    // At the crossing both scans take equally long, on a machine that does nothing else.
     let paths = site.rows(
         "select pg_relation_filepath(it::regclass) from unnest('{rows,rows_key}'::text[]) it",
     )?;
@@ -207,7 +207,7 @@ pub(crate) fn takes_too_long(case: &Case) -> Result<(), String> {
         "--statement-timeout",
         "400ms",
     ];
-    // What gains is proposed, but not if it keeps another one from its end.
+    // A value that gains is proposed, unless it makes another query exceed its time limit.
     fs::write(&queries, pause("0.05", "0.01")).map_err(text)?;
     let (printed, _) = site.ends_with(0, &arguments)?;
     ensure(proposed(&report(&json)?).len() == 1, printed)?;
@@ -234,7 +234,7 @@ pub(crate) fn what_was_read(case: &Case) -> Result<(), String> {
         site.server.restart(&settings).map_err(text)?;
         site.session = site.server.connect("postgres", &[]).map_err(text)?;
         site.rows("create extension pg_stat_statements")?;
-        // Thrown out while it runs, it comes back as it was typed. What writes is not told.
+        // An entry evicted while its statement runs returns as it was typed. Statements that write are not reported.
         site.rows(
             "select pg_stat_statements_reset() is null, 'O''Hara', 4711, max(/* Jane */note) from rows -- Roe",
         )?;
@@ -249,7 +249,7 @@ pub(crate) fn what_was_read(case: &Case) -> Result<(), String> {
         ensure((0.2..0.6).contains(&share), format!("of two that read as much: {share}"))?;
         let is_counted = printed.contains("(pg_stat_io)") == (case.installation.major >= 16);
         ensure(is_counted && printed.contains("of what statements read"), printed)?;
-        // A role that does not see everybody's is not told of its own as if they were all.
+        // A role that cannot see all statements does not get its own reported as if they were all.
         site.rows("create role reader login")?;
         site.rows("grant select on rows to reader")?;
         let mut session = site.server.connect_as("reader", "postgres", &[]).map_err(text)?;

@@ -1,4 +1,4 @@
-//! The user's queries: what is refused before it runs, and that none of them has rights but to read.
+//! The user's queries: what is refused before it runs, and that no query has rights other than to read.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use forebay_postgres_harness::suite::{Case, text};
 
 use crate::{Site, ensure, site};
 
-/// A role that may only read, and how to reach the server as it.
+/// Creates a role that may only read; returns the connection string for it.
 pub(crate) fn reader(site: &mut Site) -> Result<String, String> {
     site.rows("create role forebay_reader login in role pg_read_all_data")?;
     Ok(site.dsn("forebay_reader", "postgres"))
@@ -17,7 +17,7 @@ pub(crate) fn reader(site: &mut Site) -> Result<String, String> {
 pub(crate) fn only_queries_that_read(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
     site.rows("create sequence numbers")?;
-    // One that says what it does, one that hides it, and one that reads.
+    // A function that shows what it does, two that hide it, and a view.
     site.rows("create function open() returns int language sql as 'insert into rows values (-1) returning 1'")?;
     site.rows(
         "create function hidden() returns int stable language plpgsql as \
@@ -26,7 +26,7 @@ pub(crate) fn only_queries_that_read(case: &Case) -> Result<(), String> {
     site.rows("create function counts() returns bigint stable language sql as $$ select nextval('numbers') $$")?;
     site.rows("create view through as select open() as it")?;
     let reader = reader(&mut site)?;
-    // It is not its rights that keep it from writing.
+    // Privileges alone do not prevent it from writing.
     site.rows("grant all on rows, numbers to forebay_reader")?;
     let all = "select count(*), min(id), (select last_value from numbers) from rows";
     let (rows, settings) = (site.rows(all)?, site.settings()?);
@@ -61,7 +61,7 @@ pub(crate) fn only_queries_that_read(case: &Case) -> Result<(), String> {
             format!("[QRY-1] {sql}: {printed}"),
         )?;
     }
-    // A lie is found out by the read-only transaction; what else there is runs.
+    // The read-only transaction detects a false declaration; the other queries run.
     fs::write(&queries, "select hidden();\nselect counts();\nselect count(*) from rows;\n")
         .map_err(text)?;
     let (printed, _) = site.ends_with(0, &[&given[..], &["--rounds", "3"]].concat())?;
@@ -75,7 +75,7 @@ pub(crate) fn only_queries_that_read(case: &Case) -> Result<(), String> {
     site.is_as(&settings, "after queries")
 }
 
-/// Ways to a function that runs a program, none of which says so.
+/// Ways to call a function that runs a program, none of which shows it.
 const WAYS: &str = r#"
 create schema s;
 create function s.run() returns int language plpgsql as
@@ -112,12 +112,12 @@ const REFUSED: [(&str, &str); 7] = [
     ("select s.collect(id) from rows where id < 2", "calls collect"),
     ("select it from s.seen", "calls random"),
     ("select it from s.ruled", "calls random"),
-    // The server itself calls these: to plan a query, and to parse it.
+    // The server itself calls these: the first to plan the query, the second to parse it.
     ("select s.fixed()", "external program"),
     ("select '(1)'::s.pair", "external program"),
 ];
 
-/// Queries that show nothing of what they call.
+/// Queries that do not show what they call.
 const LEFT_OUT: [&str; 4] = [
     "select id::s.box from rows where id < 2",
     "select id operator(s.===) 1 from rows where id < 2",
@@ -136,7 +136,7 @@ pub(crate) fn no_program_is_run(case: &Case) -> Result<(), String> {
     let file = queries.to_str().unwrap().to_owned();
     let write = |sql: &str| fs::write(&queries, format!("{sql};\n")).map_err(text);
     let has_run = |path: &Path| fs::remove_file(path).is_ok();
-    // With the rights of a superuser each of them runs it; a policy is not for him, but for the owner of a table.
+    // As a superuser each of them runs the program; a policy applies not to superusers, but to the owner of the table.
     site.rows("alter table s.guarded force row level security")?;
     site.rows("create role owner in role pg_execute_server_program")?;
     site.rows("grant all on schema s to owner")?;
@@ -148,14 +148,14 @@ pub(crate) fn no_program_is_run(case: &Case) -> Result<(), String> {
         site.rows("reset role")?;
         ensure(has_run(&ran), format!("{sql} runs nothing"))?;
     }
-    // So they are not given to the server by a superuser, nor is anything of ours replaced.
+    // So the command does not run them as a superuser, and they cannot replace functions that the command calls.
     site.rows("alter database postgres set search_path = public, pg_catalog")?;
     write(&REFUSED.map(|it| it.0).into_iter().chain(LEFT_OUT).collect::<Vec<_>>().join(";\n"))?;
     let (_, printed) = site.ends_with(2, &["--queries", &file])?;
     let words = "--queries: the role postgres is a superuser";
     ensure(printed.contains(words) && printed.contains("--queries-dsn"), printed)?;
     ensure(!has_run(&ran), "[QRY-1] one of the queries")?;
-    // Nor is a table read by queries of ours if that would run it.
+    // Nor does a query of the command read a table if that would run the program.
     site.rows("create index guard on rows (id) where s.fixed() = 1")?;
     site.rows("explain select from rows")?;
     ensure(has_run(&ran), "the index runs nothing")?;
@@ -163,7 +163,7 @@ pub(crate) fn no_program_is_run(case: &Case) -> Result<(), String> {
     ensure(printed.contains("no setting was tried"), printed)?;
     ensure(!has_run(&ran), "an index of the table")?;
     site.rows("drop index guard")?;
-    // The role that they are given to is not allowed to run it.
+    // The role that the queries run as may not run the program.
     let given = ["--queries", &file, "--queries-dsn", &reader, "--rounds", "3"];
     for (sql, words) in REFUSED {
         write(sql)?;
@@ -181,7 +181,7 @@ pub(crate) fn no_program_is_run(case: &Case) -> Result<(), String> {
     }
     ensure(printed.contains("no setting was tried"), printed)?;
     ensure(!has_run(&ran), "[QRY-1] one of the others")?;
-    // Whatever way it has such rights, a role is refused.
+    // A role is refused however it got such rights.
     write("select 1")?;
     for (grant, words) in [
         (

@@ -1,4 +1,4 @@
-//! TLS: a server with a certificate of an authority of the test's own, and each sslmode.
+//! TLS: a server with a certificate of the test's authority, and each sslmode.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -10,7 +10,7 @@ use forebay_postgres_harness::suite::{Case, text};
 
 use crate::{Site, ensure, site};
 
-/// `openssl ARGS` in `directory`; says why not where there is none.
+/// Runs `openssl ARGS` in `directory`; the error says why it cannot run.
 fn openssl(directory: &Path, arguments: &str) -> Result<(), String> {
     let mut command = Command::new("openssl");
     command.args(arguments.split_whitespace()).current_dir(directory);
@@ -18,7 +18,7 @@ fn openssl(directory: &Path, arguments: &str) -> Result<(), String> {
     ensure(output.status.success(), String::from_utf8_lossy(&output.stderr))
 }
 
-/// An authority, and a certificate of it for `localhost`; and an authority that has nothing to do with it.
+/// Creates an authority with a certificate for `localhost`, and an unrelated authority.
 fn certificates(directory: &Path) -> Result<(), String> {
     for authority in ["authority", "stranger"] {
         openssl(
@@ -42,7 +42,7 @@ fn certificates(directory: &Path) -> Result<(), String> {
 
 pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let mut site = site(case, Disk::Real)?;
-    // While there is a session: restarts end it.
+    // Queried now, because the restarts below end the session.
     let table = site.rows("select pg_relation_filepath('rows')")?.remove(0);
     let made = site.path("tls");
     fs::create_dir(&made).map_err(text)?;
@@ -55,7 +55,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
             .map_err(text)?;
         fs::set_permissions(data.join(file), Permissions::from_mode(0o600)).map_err(text)?;
     }
-    // Through a socket there is no TLS. An address of this machine's own that nobody else uses.
+    // TLS is not used through a socket, so this needs a loopback address that no other test uses.
     let process = std::process::id();
     let address =
         format!("127.{}.{}.{}", 1 + process % 200, process / 200 % 250, case.installation.major);
@@ -64,7 +64,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let reach = |site: &Site, host: &str, more: &str| {
         let host = if host.is_empty() { String::new() } else { format!("host={host}") };
         let dsn = format!("{host} hostaddr={address} user=postgres dbname=postgres {more}");
-        // Refused, or it gets as far as to say that there is nothing to take back.
+        // Either the connection is refused, or the command reports that there is nothing to take back.
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["advise", "postgres", "--rollback", "--dsn", &dsn, "--state"]);
         command.arg(site.path("state")).env_remove("PGSSLMODE").env_remove("PGSSLROOTCERT");
@@ -86,7 +86,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
     let told = reach(&site, "localhost", "sslmode=require")?;
     ensure(told.contains("TLS") && !told.contains(nothing), told)?;
 
-    // One that takes nothing else.
+    // A server that accepts only TLS.
     fs::write(&hba, "local all all trust\nhostssl all all 127.0.0.0/8 trust\n").map_err(text)?;
     site.server.restart(&[&listening[..], &[("ssl", "on")]].concat()).map_err(text)?;
     let path = |name: &str| format!("sslrootcert={}", made.join(name).display());
@@ -117,7 +117,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         let is_told = told.contains(expected) && !told.contains(nothing);
         ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
     }
-    // `watch` reaches it in the same way, before it looks whether it may trace.
+    // `watch` connects in the same way, before it checks whether it may trace.
     let json = site.path("watched.json");
     for (authority, is_served) in [(&own, true), (&other, false)] {
         let dsn = format!(
@@ -135,7 +135,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
             ensure(output.status.code() == Some(2) && is_told, format!("watch: {told}"))?;
         }
     }
-    // The authorities in the usual place count for require too.
+    // The authorities in the default location also apply to `require`.
     fs::create_dir(made.join(".postgresql")).map_err(text)?;
     for (authority, is_served) in [("authority.crt", true), ("stranger.crt", false)] {
         fs::copy(made.join(authority), made.join(".postgresql/root.crt")).map_err(text)?;

@@ -1,6 +1,6 @@
-//! `forebay watch`: its counts beside the device's own, and nothing left of it however it ends.
+//! `forebay watch`: its counts compared with the device's own, and that it leaves nothing behind however it ends.
 //!
-//! It takes root and a kernel with trace events; elsewhere the tests say `skipped`, and that is counted.
+//! The tests need root and a kernel with trace events; otherwise they print `skipped`, and the skip is counted.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::command::{assert_ends_with, forebay, has_ended, spawned, under_way, wait_until};
 use crate::ground::{Grounds, lacking, skipped};
 
-/// A scratch directory with the kernel's tracing directory in it, or a skip that is counted.
+/// A scratch directory with tracefs mounted in it; otherwise the test is counted as skipped.
 fn traced(test: &str) -> Option<(Grounds, PathBuf)> {
     let scratch = Grounds::new();
     let tracing = scratch.path().join("tracing");
@@ -38,21 +38,21 @@ fn traced(test: &str) -> Option<(Grounds, PathBuf)> {
     None
 }
 
-/// `forebay watch ARGS` with its ledger in `directory`.
+/// `forebay watch ARGS` with its undo log below `directory`.
 fn watch(directory: &Path, args: &[&str]) -> Command {
     let mut command = forebay(directory, &[&["watch"], args].concat());
     command.env(STATE_DIRECTORY, directory.join("state"));
     command
 }
 
-/// The trace instances of the process.
+/// The trace instances of the process `pid`.
 fn instances(tracing: &Path, pid: u32) -> Vec<String> {
     let names = std::fs::read_dir(tracing.join("instances")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with(&format!("forebay-{pid}-"))).collect()
 }
 
-/// `forebay watch ARGS`, when it has begun to watch.
+/// Starts `forebay watch ARGS`, and waits until it watches.
 fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
     let child = spawned(&mut watch(directory, args));
     let last = |name: &String| {
@@ -63,7 +63,7 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
         let is_on = |name| std::fs::read_to_string(last(name)).is_ok_and(|on| on.trim() == "1");
         has_ended(child.id()) || found.len() == 2 && found.iter().any(is_on)
     });
-    // The subject is followed, or what starts it, after that: until then the list has only a task that is none.
+    // Only then does it follow its subject, or the thread that starts it: before, the list has only the idle task.
     wait_until("the watch to follow its subject", || {
         let list = |name: &String| tracing.join("instances").join(name).join("set_event_pid");
         let follows = |name: String| {
@@ -117,7 +117,7 @@ fn in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside() {
     assert!(told.contains("watch from outside of it") && told.lines().count() == 1, "{told}");
 }
 
-/// A filesystem on a loop device of the test's own: the device's name, and where it is mounted.
+/// Makes a filesystem on a loop device for this test: returns the device's name and the mount point.
 fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
     let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
     File::create(&image).unwrap().set_len(256 << 20).unwrap();
@@ -142,14 +142,14 @@ fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
     (device.strip_prefix("/dev/").unwrap().to_owned(), point)
 }
 
-/// What the device has done: requests to read, bytes, requests to write, bytes.
+/// The device's own counts: read requests, bytes read, write requests, bytes written.
 fn counted_by(device: &str) -> [u64; 4] {
     let text = std::fs::read_to_string(format!("/sys/block/{device}/stat")).unwrap();
     let numbers: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
     [numbers[0], numbers[2] * 512, numbers[4], numbers[6] * 512]
 }
 
-/// Whether two counts differ by 2 % at most.
+/// Asserts that two counts differ by at most 2 %.
 #[track_caller]
 fn assert_close(seen: &Value, counted: u64, what: &str) {
     let seen = seen.as_f64().unwrap();
@@ -220,13 +220,13 @@ fn counts_are_those_of_the_block_device() {
         if read_bytes > 0 {
             assert_close(&seen["read"]["count"], counted[0], &format!("{case}: reads"));
             assert_close(&seen["read"]["bytes"], counted[1], &format!("{case}: bytes read"));
-            // Nobody else reads there, and what the tree's own are is known file by file.
+            // No other process reads there, and the requests of the process tree are attributed to its files.
             assert_close(
                 &seen["own_read"]["bytes"],
                 counted[1],
                 &format!("{case}: the tree's own"),
             );
-            // Processes of a millisecond are gone before their file can be looked up.
+            // Processes that run for a millisecond have exited before their file can be looked up.
             let nameless = format!("inode {} of {device}", std::fs::metadata(&file).unwrap().ino());
             let file = named("files", "path", "mounted/file")
                 .or_else(|| named("files", "name", &nameless));
@@ -259,7 +259,7 @@ fn what_a_command_writes_and_syncs_is_counted_though_it_has_ended_by_then() {
     }
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let (_, point) = filesystem(&scratch);
-    // On the test's own disk, so that the shell itself writes nothing there.
+    // Not on the loop device, so that the shell itself writes nothing there.
     rustix::fs::mknodat(
         rustix::fs::CWD,
         scratch.path().join("gate"),
@@ -278,7 +278,7 @@ fn what_a_command_writes_and_syncs_is_counted_though_it_has_ended_by_then() {
     let started = || std::fs::read_to_string(&command).unwrap().trim().parse::<u32>().ok();
     wait_until("the command", || started().is_some());
     let started = started().unwrap();
-    // It looks nothing up until all is over.
+    // While it is stopped, it looks nothing up: the command ends first.
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
     drop(File::options().write(true).open(scratch.path().join("gate")).unwrap());
     wait_until("the end of the command", || has_ended(started));
@@ -316,7 +316,7 @@ fn it_exits_as_its_command_does() {
     }
 }
 
-/// What `forebay watch --replay RECORD` shows, as JSON and as text.
+/// The output of `forebay watch --replay RECORD`, as JSON and as text.
 fn replayed(directory: &Path, record: &Path, code: i32) -> (Value, String) {
     let json = directory.join("replayed.json");
     let args = ["--replay", record.to_str().unwrap(), "--json", json.to_str().unwrap()];
@@ -349,7 +349,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let (record, json) = (scratch.path().join("record"), scratch.path().join("watched.json"));
     std::fs::write(scratch.path().join("file"), vec![b'\n'; 4 << 20]).unwrap();
-    // By the shell itself, which is there for long enough to be looked at.
+    // The shell itself writes, as it runs for long enough to be looked up.
     let script = "exec 3<file >copy; read -r line <&3; echo written; sleep 1.2; read -r line <&3";
     let [of_record, of_json] = [&record, &json].map(|path| path.to_str().unwrap());
     let args = ["--record", of_record, "--json", of_json, "--", "sh", "-c", script];
@@ -363,7 +363,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     assert_eq!(copied.map(|file| file["writes"]["bytes"].as_u64()), Some(Some(8)), "{seen}");
     let (again, told) = replayed(scratch.path(), &record, 0);
     assert_eq!(again, seen);
-    // The last is what was printed then as well.
+    // The end of the output is the same as in the watch itself.
     let printed = String::from_utf8_lossy(&output.stdout);
     let end = printed.split_once("source: ").unwrap().1;
     assert!(told.contains(end) && told.contains("    1 s  "), "{told}");
@@ -417,7 +417,7 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
         std::fs::remove_file(&json).unwrap();
         std::fs::remove_file(scratch.path().join("pid")).unwrap();
     }
-    // The record that --predict is made from has no name.
+    // The record for --predict is an unnamed file.
     let place = scratch.path().join("place");
     std::fs::create_dir(&place).unwrap();
     let own = std::process::id().to_string();
@@ -436,7 +436,7 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
     assert_ends_with(130, child, "a watch with --predict");
 }
 
-/// Whom to watch is this process: what `doing` does meanwhile, as JSON.
+/// Watches this process while `doing` runs, and returns the result as JSON.
 fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce()) -> Value {
     let (own, json) = (std::process::id().to_string(), scratch.path().join("watched.json"));
     let child = begun(scratch.path(), tracing, &["--pid", &own, "--json", json.to_str().unwrap()]);
@@ -446,7 +446,7 @@ fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce())
     serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
 }
 
-/// Bytes written to the files `names` of `scratch`: other tests of this process have files of the same names.
+/// Bytes written to the files `names` in `scratch`, by path: other tests of this process have files of the same names.
 fn written_to<const COUNT: usize>(
     seen: &Value,
     scratch: &Grounds,
@@ -471,7 +471,7 @@ fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
         assert_eq!(rustix::io::write(to, &vec![b'x'; count]).unwrap(), count);
     };
     let seen = seen_of_this_process(&scratch, &tracing, || {
-        // Within one batch of events: the first counts for its own file, if the filesystem names it, or for none.
+        // Within one batch of events: the first write counts for its file if the filesystem names that, or for no file.
         write(&place, 1);
         rustix::io::dup2(&second, &mut place).unwrap();
         write(&place, 20);
@@ -491,7 +491,8 @@ fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
     }
     let at = |name: &str| scratch.path().join(name);
     std::fs::write(at("input"), "x").unwrap();
-    // Descriptor 1 is the first file and then the second, between reads of which some events are not written over.
+    // Descriptor 1 is the first file and then the second; in between there are reads, some events of which must
+    // survive.
     let script = "sub pause { select undef, undef, undef, 0.02 } \
                   sub reads { for (1 .. $_[0]) { sysseek A, 0, 0; sysread A, $a, 1 } } \
                   open A, '<input'; open STDOUT, '>first'; syswrite STDOUT, '1'; \
@@ -499,11 +500,11 @@ fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
                   open STDOUT, '>second'; reads 800000; open B, '>done'; pause until -e 'on'; \
                   syswrite STDOUT, 'x' x 20; pause for 1 .. 20";
     let json = at("watched.json");
-    // Named, the files are known even if the command has ended before it is looked at.
+    // Files named in the arguments are known even if the command has exited before it is looked up.
     let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script, "first", "second"];
     let child = begun(scratch.path(), &tracing, &args);
     wait_until("the first write", || at("ready").exists());
-    // It takes nothing for a while, and more comes than there is room for.
+    // While it is stopped, it reads no events, and the buffers overflow.
     kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
     File::create(at("go")).unwrap();
     wait_until("the reads", || at("done").exists());
@@ -530,7 +531,7 @@ fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
         }
     });
     assert_eq!(written_to(&seen, &scratch, ["written"]), [400 * 5], "{seen}");
-    // Other tests start some.
+    // Other tests start processes, too.
     assert!(seen["processes"].as_u64().unwrap() < 200, "{}", seen["processes"]);
 }
 
@@ -539,7 +540,7 @@ fn what_is_closed_by_close_range_is_looked_up_again() {
     const TEST: &str = "what_is_closed_by_close_range_is_looked_up_again";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let json = scratch.path().join("watched.json");
-    // Number 436 on all processors. The second file gets the descriptor of the first.
+    // close_range has the number 436 on all architectures. The second file gets the descriptor of the first.
     let script = "open A, '>first'; syswrite A, 'x' x 300; select undef, undef, undef, 0.3; \
                   my $number = fileno A; syscall 436, $number, $number + 9, 0; \
                   open B, '>second'; fileno B == $number or die; \
@@ -583,7 +584,7 @@ fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
         return skipped(TEST, "no perl");
     }
     assert!(output.status.success(), "{told}");
-    // It would be told of, if it were read.
+    // If the file were read, a remark would report this change.
     std::fs::write(scratch.path().join("file"), vec![b'y'; 10 << 12]).unwrap();
     let args = ["--replay", "record", "--predict", "--rounds", "1", "--predict-seconds", "3"];
     let output = watch(scratch.path(), &args).output().unwrap();
@@ -650,7 +651,7 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     let record = scratch.path().join("record");
     let mut killed =
         begun(scratch.path(), &tracing, &["--pid", &own, "--record", record.to_str().unwrap()]);
-    // More than the line that it begins with.
+    // More than the first line is written.
     wait_until("the record", || std::fs::metadata(&record).is_ok_and(|facts| facts.len() > 16));
     killed.kill().unwrap();
     killed.wait().unwrap();

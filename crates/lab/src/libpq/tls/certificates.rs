@@ -1,4 +1,4 @@
-//! Which certificates of a server are trusted, by rustls.
+//! Which server certificates are trusted, with rustls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use crate::libpq::files;
 
 pub(super) type Connector = MakeRustlsConnect;
 
-/// What connects with TLS, as sslmode's value `mode` and sslrootcert's value `roots` say.
+/// The connector with TLS, for the values `mode` of sslmode and `roots` of sslrootcert.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): there are no certificates where they should be.
+/// [`BadInput`](crate::BadInput): the certificates are missing.
 pub(super) fn connector(
     ssl: SslMode,
     mode: &str,
@@ -51,7 +51,7 @@ fn usual_roots() -> Option<PathBuf> {
     files::at_home(".postgresql/root.crt")
 }
 
-/// The authorities that are trusted: of the file `roots`, or of the machine.
+/// The trusted authorities: those in the file `roots`, or those of the machine.
 fn certificates(roots: Option<String>) -> anyhow::Result<RootCertStore> {
     let mut store = RootCertStore::empty();
     if roots.as_deref() == Some(SYSTEM) {
@@ -85,12 +85,12 @@ fn certificates(roots: Option<String>) -> anyhow::Result<RootCertStore> {
     Ok(store)
 }
 
-/// What is asked of the server's certificate; that it has the certificate's key, of all.
+/// What is verified about the server's certificate, besides that the server has its key.
 #[derive(Debug)]
 struct Verifier {
-    /// None: nothing.
+    /// None: nothing is verified.
     chain: Option<Arc<WebPkiServerVerifier>>,
-    /// The host's name is in it.
+    /// The certificate must contain the host's name.
     names: bool,
     provider: Arc<CryptoProvider>,
 }
@@ -107,7 +107,7 @@ impl ServerCertVerifier for Verifier {
         let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
         let found =
             chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // The name is looked at last: all else is well.
+        // The name is checked last, so everything else is valid.
         match found {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
