@@ -56,7 +56,7 @@ impl std::fmt::Debug for Recipient {
     }
 }
 
-/// A sync whose answer is delayed until it is known which writes it covers: its recipient, and the queue that
+/// A sync whose answer is delayed until it is known whether it may report success: its recipient, and the queue that
 /// counts it.
 pub(crate) struct SyncAnswer {
     pub(crate) queue: Arc<dyn CountSyncs>,

@@ -1,19 +1,15 @@
 //! Batch: in-flight requests that one thread manages, in memory that is reused.
 //!
-//! A ticket is allocated for each request and waited for separately. A caller that keeps many requests in
-//! flight for a
-//! long time, such as a checkpoint, needs neither: it continues when *any* of them has ended, and it must not
-//! allocate
-//! memory in between. So the slots are allocated once, and a slot is free again when its answer has been
+//! A ticket is allocated for each request and waited for separately. A caller that keeps many requests in flight for
+//! a long time, such as a checkpoint, needs neither: it continues when *any* of them has ended, and it must not
+//! allocate memory in between. So the slots are allocated once, and a slot is free again when its answer has been
 //! taken.
 //!
-//! Invariants:  [BAT-1] dropping a batch waits for its in-flight requests: afterwards all lent memory is back
-//!              with its
-//! lender
+//! Invariants:  [BAT-1] dropping a batch waits for its in-flight requests: afterwards all lent memory is back with
+//!              its lender
 //! Concurrency: owned by one thread at a time; may be sent to another.
-//! Memory:      the buffers for submission grow to the needed size and stay; so do the lists of leases that
-//!              come back
-//! with the answers, if the caller reuses them.
+//! Memory:      the buffers for submission grow to the needed size and stay; so do the lists of leases that come back
+//!              with the answers, if the caller reuses them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -30,9 +26,8 @@ pub struct Batch {
     /// The in-flight request of each slot.
     places: Box<[Option<Arc<TicketState>>]>,
     free: Vec<usize>,
-    /// States that have been answered. The answering thread may still hold one, so they are reused in turn,
-    /// and there are
-    /// twice as many as slots.
+    /// States that have been answered. The answering thread may still hold one, so they are reused in turn, and there
+    /// are twice as many as slots.
     spare: VecDeque<Arc<TicketState>>,
     staged: Vec<(usize, Request)>,
     transfers: Vec<Transfer>,
@@ -68,9 +63,8 @@ impl Batch {
         self.free.len() == self.places.len()
     }
 
-    /// Adds a request, which [`Batch::start`] starts. Returns the index of its slot, less than the number of
-    /// slots; the answer
-    /// carries the same index.
+    /// Adds a request, which [`Batch::start`] starts. Returns the index of its slot, less than the number of slots;
+    /// the answer carries the same index.
     ///
     /// # Panics
     /// If there is no [room](Batch::room).
@@ -80,9 +74,8 @@ impl Batch {
         place
     }
 
-    /// Starts the staged requests with as few system calls as the backend can. While the queue is full, blocks
-    /// and drives
-    /// it. Errors are returned with the answers.
+    /// Starts the staged requests with as few system calls as the backend can. While the queue is full, blocks and
+    /// drives it. Errors are returned with the answers.
     pub fn start(&mut self) {
         for (place, request) in self.staged.drain(..) {
             let state = fresh(&mut self.spare);
@@ -92,9 +85,8 @@ impl Batch {
         self.io.start(&mut self.transfers);
     }
 
-    /// Returns the answer to one request that has ended, with the index of its slot, which is free from now
-    /// on. Does not wait
-    /// and does not drive the queue.
+    /// Returns the answer to one request that has ended, with the index of its slot, which is free from now on. Does
+    /// not wait and does not drive the queue.
     pub fn take_ended(&mut self) -> Option<(usize, Completed)> {
         let ended =
             |place: &Option<Arc<TicketState>>| place.as_ref().is_some_and(|it| it.is_done());

@@ -1,17 +1,15 @@
 //! Completion: collects the result of each request and delivers it to its recipient.
 //!
 //! Every attempt of every transfer, on every backend, comes back through [`Completions::finished`].
-//! This is the only place that handles short transfers, the end of a file and retryable errors, so the
-//! backends need not.
+//! This is the only place that handles short transfers, the end of a file and retryable errors, so the backends need
+//! not.
 //!
-//! A result is delivered in one of three ways: to a thread that waits with a ticket; as the return value, when
-//! a thread
-//! executes its own request; or to a continuation, which runs on the thread that noticed the end.
-//! Continuations are for
-//! work that no single thread waits for, such as prefetched pages.
+//! A result is delivered in one of three ways: to a thread that waits with a ticket; as the return value, when a
+//! thread executes its own request; or to a continuation, which runs on the thread that noticed the end.
+//! Continuations are for work that no single thread waits for, such as prefetched pages.
 //!
 //! Invariants:  [CMP-1] a request is answered exactly once   [CMP-2] in flight <= capacity
-//! [CMP-3] a request counts as in flight until its continuation has returned
+//!              [CMP-3] a request counts as in flight until its continuation has returned
 //! Concurrency: any thread may finish a request; one thread waits for each answer.
 //! Failure:     an error affects only its request, except a failed sync, which latches the file.
 
@@ -31,9 +29,8 @@ use crate::waiters::Waiters;
 
 /// Consecutive attempts that may move nothing before a request fails.
 ///
-/// Interrupts and cancellations are isolated events; this many in a row mean a broken system, and a request
-/// that never
-/// ends is worse than one that fails.
+/// Interrupts and cancellations are isolated events; this many in a row mean a broken system, and a request that
+/// never ends is worse than one that fails.
 const IDLE_ATTEMPTS_MAX: u32 = 256;
 
 /// After this many, the thread yields before the next attempt.
@@ -48,9 +45,8 @@ pub(crate) struct Completions {
     in_flight: AtomicUsize,
     /// Threads that wait for room.
     pub(crate) room: Waiters,
-    /// Threads that wait for all requests to end. Separate from `room`: otherwise the wake-up for one free
-    /// slot could go to
-    /// a thread that cannot use it.
+    /// Threads that wait for all requests to end. Separate from `room`: otherwise the wake-up for one free slot could
+    /// go to a thread that cannot use it.
     pub(crate) drained: Waiters,
     /// Threads inside `Shared::wait_until`, one of which must drive the backend.
     pub(crate) sleepers: Waiters,
@@ -114,7 +110,7 @@ impl Completions {
         self.in_flight.load(Ordering::SeqCst)
     }
 
-    /// Ends a request: settles which writes a sync covers, and delivers the answer.
+    /// Ends a request: decides whether a sync may report success, and delivers the answer.
     fn end(&self, mut transfer: Transfer, result: Result<(), Error>) {
         match transfer.sync.take() {
             Some(sync) => {
@@ -124,9 +120,8 @@ impl Completions {
             }
             None => {
                 let (recipient, completed) = self.conclude(transfer, result);
-                // Before the request counts as ended ([CMP-3]): a thread that drains may rely on the leases
-                // being back if their ticket
-                // was dropped, and on the continuations having run.
+                // Before the request counts as ended ([CMP-3]): a thread that drains may rely on the leases being
+                // back if their ticket was dropped, and on the continuations having run.
                 recipient.tell(completed);
                 self.release_place();
             }
@@ -268,8 +263,7 @@ enum Settled {
 
 fn failed(transfer: Transfer, reason: OsError) -> Settled {
     if let (Some(backend), false) = (transfer.refused_by, transfer.op.moves_data()) {
-        // The sync did not run, so it is not a failed sync: nothing is lost, and the next sync reports
-        // correctly.
+        // The sync did not run, so it is not a failed sync: nothing is lost, and the next sync reports correctly.
         let why = Refusal::os(backend, "submitting a sync", reason);
         return Settled::Ended(transfer, Err(Error::Unavailable { backend, why }));
     }

@@ -2,9 +2,8 @@
 //!
 //! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoSpace`] after making room,
 //! [`Error::Memlock`] after raising a limit), *data* ([`Error::PastEnd`]), *device*
-//! [`Error::Io`]) and *latched* ([`Error::Failed`], after a failed sync). Every message names the file and the
-//! position,
-//! and ends with what to do. Errors are cheap to clone, because one failed read may be reported to many
+//! ([`Error::Io`]) and *latched* ([`Error::Failed`], after a failed sync). Every message names the file and the
+//! position, and ends with what to do. Errors are cheap to clone, because one failed read may be reported to many
 //! waiters.
 
 use std::fmt;
@@ -117,9 +116,8 @@ pub enum Error {
         /// The system's error.
         source: OsError,
     },
-    /// The device or filesystem failed a request. The content of a read buffer is undefined. Also any failure
-    /// of a sync, a
-    /// full disk included: writes since the last successful sync may be lost.
+    /// The device or filesystem failed a request. The content of a read buffer is undefined. Also any failure of a
+    /// sync, a full disk included: writes since the last successful sync may be lost.
     #[error(
         "{op} of {len} bytes at offset {offset} of {} failed: {source}; {}",
         file.display(),
@@ -292,9 +290,8 @@ pub enum Error {
         /// What to do instead.
         instead: &'static str,
     },
-    /// A sync of this file failed earlier. Writes since the last successful sync may be lost even if a later
-    /// sync reported
-    /// success, so no further sync is attempted.
+    /// A sync of this file failed earlier. Writes since the last successful sync may be lost even if a later sync
+    /// reported success, so no further sync is attempted.
     #[error(
         "an earlier sync failed ({first}), so nothing more is written or synced through this \
          file; reopen it and recover from the log or a backup"

@@ -1,12 +1,9 @@
 //! The queue: the part that all backends share.
 //!
-//! A request is checked here, waits for room, becomes a transfer and goes to the backend. Threads that wait
-//! for an answer
-//! take turns driving the backend: a waiting thread registers as a sleeper, then drives. On io_uring and AIO
-//! one thread
-//! at a time blocks in the kernel and delivers what arrives. The others sleep until their own answer arrives,
-//! or until the
-//! driving thread has its answer and leaves; it then wakes a sleeper, which drives next.
+//! A request is checked here, waits for room, becomes a transfer and goes to the backend. Threads that wait for an
+//! answer take turns driving the backend: a waiting thread registers as a sleeper, then drives. On io_uring and AIO
+//! one thread at a time blocks in the kernel and delivers what arrives. The others sleep until their own answer
+//! arrives, or until the driving thread has its answer and leaves; it then wakes a sleeper, which drives next.
 //!
 //! Invariants:  [IO-1] accepted requests are answered, even when the queue is closed or dropped
 //!              [IO-2] a submitter that is held back drives, so a full queue always drains
@@ -50,9 +47,8 @@ pub struct IoStats {
 
 /// A queue of I/O requests over one backend. Cheap to clone; dropping the last clone drains it.
 ///
-/// It belongs to the process that opened it. In a child of `fork` every request ends in [`Error::Forked`],
-/// waiting returns
-/// at once, and dropping it does nothing.
+/// It belongs to the process that opened it. In a child of `fork` every request ends in [`Error::Forked`], waiting
+/// returns at once, and dropping it does nothing.
 #[derive(Clone)]
 pub struct Io {
     pub(crate) shared: Arc<Shared>,
@@ -62,9 +58,8 @@ impl Io {
     /// Opens the requested backend, or with [`Prefer::Auto`](crate::Prefer::Auto) the best one that works.
     ///
     /// # Errors
-    /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the one requested backend
-    /// does not work here.
-    /// `Auto` falls back and records it in [`Io::report`].
+    /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the one requested backend does not
+    /// work here. `Auto` falls back and records it in [`Io::report`].
     pub fn open(options: &IoOptions) -> Result<Io, Error> {
         options.check()?;
         let completions = Completions::new(options.queue_depth);
@@ -73,9 +68,8 @@ impl Io {
         Ok(Io::assemble(backend, completions, report))
     }
 
-    /// Creates a queue of `queue_depth` requests over a custom backend, such as a simulated disk or one that
-    /// injects faults
-    /// into another.
+    /// Creates a queue of `queue_depth` requests over a custom backend, such as a simulated disk or one that injects
+    /// faults into another.
     ///
     /// `make` receives the sink for finished transfers.
     ///
@@ -117,9 +111,8 @@ impl Io {
         &self.shared.report
     }
 
-    /// Notes for users about this queue: the better backends that the system refused, the notes of its report,
-    /// and problems
-    /// that the backend has met since, such as threads that could not be started.
+    /// Notes for users about this queue: the better backends that the system refused, the notes of its report, and
+    /// problems that the backend has met since, such as threads that could not be started.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.shared.report.for_users();
         notes.extend(self.shared.backend().notes());
@@ -136,9 +129,8 @@ impl Io {
         ticket
     }
 
-    /// Executes one request and waits for it. On `sync` this is one system call of the calling thread: no
-    /// other request delays
-    /// it and it allocates no memory. On other backends it is [`Io::submit`] and [`Ticket::wait`].
+    /// Executes one request and waits for it. On `sync` this is one system call of the calling thread: no other
+    /// request delays it and it allocates no memory. On other backends it is [`Io::submit`] and [`Ticket::wait`].
     ///
     /// The returned list of leases is the request's.
     pub fn carry_out(&self, request: Request) -> Completed {
@@ -148,13 +140,11 @@ impl Io {
         }
     }
 
-    /// Starts many requests with as few system calls as the backend can, all at once if the queue has room.
-    /// The tickets are in
-    /// the order of the requests.
+    /// Starts many requests with as few system calls as the backend can, all at once if the queue has room. The
+    /// tickets are in the order of the requests.
     pub fn submit_all(&self, requests: impl IntoIterator<Item = Request>) -> Vec<Ticket> {
         // Collect first: the caller's iterator may panic, or use this queue, and must not run while slots are
-        // reserved for
-        // transfers that are not started.
+        // reserved for transfers that are not started.
         let requests: Vec<Request> = requests.into_iter().collect();
         let mut batch = Vec::with_capacity(requests.len());
         let accept = |request| self.shared.accept_ticketed(request, &mut batch);
@@ -163,16 +153,13 @@ impl Io {
         tickets
     }
 
-    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully or not,
-    /// its [`Then`] is
-    /// called with the result.
+    /// As [`Io::submit_all`], for requests that no thread waits for: when one has ended, successfully or not, its
+    /// [`Then`] is called with the result.
     ///
-    /// It is called on any thread that drives the queue, waits, submits or polls, perhaps before this method
-    /// returns and
-    /// perhaps during another thread's wait. So a `Then` must be short, must not panic, and must neither
-    /// submit to a queue nor
-    /// wait. No thread drives the queue for these requests (except on `threads`): an interested caller calls
-    /// [`Io::wait_until`].
+    /// It is called on any thread that drives the queue, waits, submits or polls, perhaps before this method returns
+    /// and perhaps during another thread's wait. So a `Then` must be short, must not panic, and must neither submit
+    /// to a queue nor wait. No thread drives the queue for these requests (except on `threads`): an interested caller
+    /// calls [`Io::wait_until`].
     pub fn submit_all_then(&self, requests: Vec<(Request, Then)>) {
         self.book(0).submit_all_then(requests);
     }
@@ -185,11 +172,9 @@ impl Io {
 
     /// Waits, driving the queue, until `satisfied` returns true.
     ///
-    /// This is for conditions that the [`Then`] of some request makes true. The thread that makes the
-    /// condition true, in a
-    /// [`Then`] or elsewhere, must unpark the waiting threads: the queue does not know the condition, and only
-    /// one of the
-    /// threads drives.
+    /// This is for conditions that the [`Then`] of some request makes true. The thread that makes the condition true,
+    /// in a [`Then`] or elsewhere, must unpark the waiting threads: the queue does not know the condition, and only
+    /// one of the threads drives.
     pub fn wait_until(&self, satisfied: &dyn Fn() -> bool) {
         self.shared.wait_until(None, satisfied);
     }
@@ -209,9 +194,8 @@ impl Io {
         self.shared.drain();
     }
 
-    /// Refuses further requests with [`Error::Closed`], including those of threads that wait for room, and
-    /// waits for those in
-    /// flight. Nothing is read or written after it returns.
+    /// Refuses further requests with [`Error::Closed`], including those of threads that wait for room, and waits for
+    /// those in flight. Nothing is read or written after it returns.
     pub fn close(&self) {
         if self.shared.is_inherited() {
             return;
@@ -243,8 +227,7 @@ impl Io {
     }
 }
 
-/// Reserved slots in a queue, for requests that must not wait for room. Dropping this releases the unused
-/// ones.
+/// Reserved slots in a queue, for requests that must not wait for room. Dropping this releases the unused ones.
 pub struct Booked<'q> {
     io: &'q Shared,
     places: usize,

@@ -1,8 +1,7 @@
 //! Asynchronous file I/O for storage engines, under one contract.
 //!
-//! A storage engine reads bytes into its own memory and is notified when they have arrived. The result must be
-//! the same
-//! whether io_uring, Linux AIO, a pool of threads or plain `preadv` does the work. This crate defines that
+//! A storage engine reads bytes into its own memory and is notified when they have arrived. The result must be the
+//! same whether io_uring, Linux AIO, a pool of threads or plain `preadv` does the work. This crate defines that
 //! contract:
 //!
 //! - A [`Request`] names a [`File`], a byte offset and a list of memory [`Lease`]s, and *owns* the
@@ -13,8 +12,7 @@
 //!   kernel into an [`Error`] that says what to do.
 //! - A [`Backend`](backend::Backend) is the other half, only as much as differs. Its
 //!   documentation is the contract; one conformance suite holds all of them to it.
-//! - [`Io::open`] tries the backends from the best down. Its [`Report`](backend::Report) records which one is
-//!   used
+//! - [`Io::open`] tries the backends from the best down. Its [`Report`](backend::Report) records which one is used
 //!   and why each better one is not.
 //!
 //! ```
@@ -30,9 +28,9 @@
 //! let mut page = arena.take().expect("16 slots are free");
 //! page.fill(7);
 //! io.submit(Request::write(&file, 0, vec![page])).wait().into_result()?;
-//! // Ask early, look later: the read is under way while the caller does something else.
+//! file.sync_data()?;
 //!
-//! The read runs while the caller does something else.
+//! // Ask early, look later: the read is under way while the caller does something else.
 //! let ticket = io.submit(Request::read(&file, 0, arena.take().into_iter().collect()));
 //! let pages = ticket.wait().into_result()?;
 //! assert!(pages[0].iter().all(|&byte| byte == 7));

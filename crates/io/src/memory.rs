@@ -1,14 +1,11 @@
 //! Memory that requests own: arenas of aligned slots, and leases on them.
 //!
-//! The kernel writes into a buffer at any time. Rust's borrow checker cannot see that, so ownership must
-//! express it: a
-//! [`Lease`] is moved into a request and comes back only when the transfer has ended. The lender is notified
-//! of the end of
-//! a lease through [`Lender`]; [`Arena`] is the lender of this crate, and a page cache provides its own.
+//! The kernel writes into a buffer at any time. Rust's borrow checker cannot see that, so ownership must express it:
+//! a [`Lease`] is moved into a request and comes back only when the transfer has ended. The lender is notified of the
+//! end of a lease through [`Lender`]; [`Arena`] is the lender of this crate, and a page cache provides its own.
 //!
-//! Invariants:  [MEM-1] no two live leases overlap, and no other code writes to their bytes or holds a
-//!              reference to
-//! them   [MEM-2] memory outlives its leases
+//! Invariants:  [MEM-1] no two live leases overlap, and no other code writes to their bytes or holds a reference to
+//!              them   [MEM-2] memory outlives its leases
 //! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
 //! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
 //!              could be registered with io_uring.
@@ -29,9 +26,8 @@ use crate::os_error::OsError;
 
 /// The owner of memory that it lends out as leases.
 ///
-/// A lease may end on any thread, also while that thread drives a queue: an implementation must not panic, and
-/// must not
-/// submit to or wait for an [`Io`](crate::Io).
+/// A lease may end on any thread, also while that thread drives a queue: an implementation must not panic, and must
+/// not submit to or wait for an [`Io`](crate::Io).
 pub trait Lender: Send + Sync {
     /// Takes the memory back; `start` is its first byte.
     ///
@@ -47,9 +43,8 @@ pub struct Lease {
     lender: Arc<dyn Lender>,
 }
 
-// SAFETY: a lease is the only access to its bytes ([MEM-1]), so moving it to another thread moves that access
-// with it;
-// `lender` is Send + Sync by its trait.
+// SAFETY: a lease is the only access to its bytes ([MEM-1]), so moving it to another thread moves that access with
+// it; `lender` is Send + Sync by its trait.
 unsafe impl Send for Lease {}
 // SAFETY: `&Lease` gives only shared access to the bytes; `lender` is Send + Sync by its trait.
 unsafe impl Sync for Lease {}
@@ -65,17 +60,13 @@ impl Lease {
     /// is called:
     /// - they stay mapped;
     /// - no other lease overlaps them;
-    /// - no other code writes to them or has a reference to them (a shared reference is allowed while the
-    ///   lease is only
-    ///   read: as part of a write request, or through `Deref`).
+    /// - no other code writes to them or has a reference to them (a shared reference is allowed while the lease is
+    ///   only read: as part of a write request, or through `Deref`).
     ///
-    /// Other code may still copy the bytes, by atomic loads from a raw pointer or by an instruction that is
-    /// opaque to the
-    /// compiler, if it discards the copy unless it can prove that nothing was written through the lease
-    /// meanwhile. This is
-    /// the reader's half of a sequence lock; strictly by the memory model, its loads race with the plain
-    /// stores of the thread
-    /// that fills the lease.
+    /// Other code may still copy the bytes, by atomic loads from a raw pointer or by an instruction that is opaque to
+    /// the compiler, if it discards the copy unless it can prove that nothing was written through the lease
+    /// meanwhile. This is the reader's half of a sequence lock; strictly by the memory model, its loads race with the
+    /// plain stores of the thread that fills the lease.
     pub unsafe fn from_raw(start: NonNull<u8>, len: usize, lender: Arc<dyn Lender>) -> Lease {
         Lease { start, len, lender }
     }
@@ -105,18 +96,16 @@ impl Deref for Lease {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are mapped and initialised (anonymous maps are zeroed) while the lease lives
-        // ([MEM-2]), and nothing
-        // writes to them meanwhile ([MEM-1]).
+        // SAFETY: the bytes are mapped and initialised (anonymous maps are zeroed) while the lease lives ([MEM-2]),
+        // and nothing writes to them meanwhile ([MEM-1]).
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Lease {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as for `deref`, and `&mut self` is the only reference to the bytes ([MEM-1]); concurrent
-        // copiers form no
-        // reference and discard their copy (`from_raw`).
+        // SAFETY: as for `deref`, and `&mut self` is the only reference to the bytes ([MEM-1]); concurrent copiers
+        // form no reference and discard their copy (`from_raw`).
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -183,9 +172,9 @@ impl Arena {
         let slot = self.free().pop()?;
         let was_leased = self.leased[slot].swap(true, Ordering::Acquire);
         assert!(!was_leased, "[MEM-1] slot {slot} was free and leased");
-        // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the lease keeps
-        // alive ([MEM-2]). The
-        // slot was free, so no other lease covers it, and an arena gives access only through leases ([MEM-1]).
+        // SAFETY: the slot lies inside the mapping, which lives as long as the arena, which the lease keeps alive
+        // ([MEM-2]). The slot was free, so no other lease covers it, and an arena gives access only through leases
+        // ([MEM-1]).
         unsafe {
             let start = self.map.start.add(slot * self.slot_bytes);
             Some(Lease::from_raw(start, self.slot_bytes, Arc::clone(self) as Arc<dyn Lender>))
@@ -243,8 +232,8 @@ impl fmt::Debug for Arena {
     }
 }
 
-/// Private memory of this process, unmapped when dropped: either anonymous and initially zero, or a private
-/// copy of a file.
+/// Private memory of this process, unmapped when dropped: either anonymous and initially zero, or a private copy of a
+/// file.
 ///
 /// It returns addresses only and gives no access: a lender of parts of it guarantees [MEM-1].
 pub struct Mapping {
@@ -252,8 +241,7 @@ pub struct Mapping {
     len: usize,
 }
 
-// SAFETY: `start` is only an address; access goes through leases, whose lender makes sure that they do not
-// overlap.
+// SAFETY: `start` is only an address; access goes through leases, whose lender makes sure that they do not overlap.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; no method of `Mapping` touches the bytes.
 unsafe impl Sync for Mapping {}
@@ -267,9 +255,8 @@ impl Mapping {
         Mapping::with(len, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// Reserves `len` bytes of address space for memory that [`Mapping::commit`] makes usable; until then it
-    /// must not be
-    /// touched and does not count as used. Does not use `MAP_NORESERVE`: committed memory would then never be
+    /// Reserves `len` bytes of address space for memory that [`Mapping::commit`] makes usable; until then it must not
+    /// be touched and does not count as used. Does not use `MAP_NORESERVE`: committed memory would then never be
     /// counted either.
     ///
     /// # Errors
@@ -284,9 +271,8 @@ impl Mapping {
         Mapping::from_mmap(start, len)
     }
 
-    /// Maps the first `len` bytes of `file` for reading and writing; writes do not reach the file. The file
-    /// must not be
-    /// truncated or written to while it is mapped: reads are undefined then.
+    /// Maps the first `len` bytes of `file` for reading and writing; writes do not reach the file. The file must not
+    /// be truncated or written to while it is mapped: reads are undefined then.
     ///
     /// # Errors
     /// [`Error::Memory`] when the system cannot provide that much memory, or cannot map such a file.
@@ -306,8 +292,8 @@ impl Mapping {
         Err(Error::Memory { len: len as u64, source })
     }
 
-    /// Makes the first `len` bytes readable and writable, as with [`Mapping::new`]. Bytes already committed
-    /// keep their content.
+    /// Makes the first `len` bytes readable and writable, as with [`Mapping::new`]. Bytes already committed keep
+    /// their content.
     ///
     /// # Errors
     /// [`Error::Memory`] when the system cannot provide that much memory.
@@ -322,19 +308,16 @@ impl Mapping {
             .map_err(|error| Error::Memory { len: len as u64, source: error.into() })
     }
 
-    /// Returns the memory of the whole system pages in `range` to the system. The addresses stay valid and
-    /// read as zero, or as
-    /// the file, until they are written. Returns the number of bytes released.
+    /// Returns the memory of the whole system pages in `range` to the system. The addresses stay valid and read as
+    /// zero, or as the file, until they are written. Returns the number of bytes released.
     ///
     /// # Errors
     /// The system's error: most often that the memory is locked.
     ///
     /// # Safety
-    /// No lease covers any byte of `range`, no reference to one exists, and `range` lies in committed memory.
-    /// Code that copies
-    /// from it atomically at this moment must accept any content. References to atomics may exist if these
-    /// atomics already
-    /// have the value that this call gives them and nothing writes to them meanwhile.
+    /// No lease covers any byte of `range`, no reference to one exists, and `range` lies in committed memory. Code
+    /// that copies from it atomically at this moment must accept any content. References to atomics may exist if
+    /// these atomics already have the value that this call gives them and nothing writes to them meanwhile.
     pub unsafe fn give_back(&self, range: Range<usize>) -> Result<usize, OsError> {
         assert!(range.end <= self.len, "bytes {range:?} of a mapping of {}", self.len);
         #[cfg(target_os = "linux")]

@@ -28,13 +28,11 @@ pub struct IoOptions {
     pub queue_depth: usize,
     /// Maximum number of threads of the `threads` backend, 1 to 1,024. Default: 64.
     pub workers: usize,
-    /// Memory to register with the kernel where the backend supports it (uring), so that the kernel need not
-    /// look it up for
-    /// each request. The result is reported in [`Report::notes`](crate::backend::Report::notes).
+    /// Memory to register with the kernel where the backend supports it (uring), so that the kernel need not look it
+    /// up for each request. The result is reported in [`Report::notes`](crate::backend::Report::notes).
     pub register: Option<Arc<Mapping>>,
-    /// Whether `sync` announces reads to the kernel with WILLNEED if they are submitted together with other
-    /// reads or while
-    /// others wait. Turn it off where every request is waited for at once. Default: on.
+    /// Whether `sync` announces reads to the kernel with WILLNEED if they are submitted together with other reads or
+    /// while others wait. Turn it off where every request is waited for at once. Default: on.
     pub advise: bool,
 }
 

@@ -69,8 +69,8 @@ impl OsError {
 }
 
 impl From<std::io::Error> for OsError {
-    /// An error without a number is that of a name with a zero byte, which never reached the system; any other
-    /// counts as EIO.
+    /// An error without a number is that of a name with a zero byte, which never reached the system; any other counts
+    /// as EIO.
     fn from(error: std::io::Error) -> Self {
         let without = match error.kind() {
             std::io::ErrorKind::InvalidInput => libc::EINVAL,

@@ -1,14 +1,11 @@
 //! The process that created a queue or a pool.
 //!
-//! A child of `fork` has copies of a queue's memory, but none of its threads. Locks are in the state that some
-//! thread left
-//! them in, and the child has no share in what the kernel shares with the parent for io_uring and AIO. Using
-//! such a copy
-//! fails at best. So queues, and pools over them, remember the id of their process and refuse to work in
+//! A child of `fork` has copies of a queue's memory, but none of its threads. Locks are in the state that some thread
+//! left them in, and the child has no share in what the kernel shares with the parent for io_uring and AIO. Using
+//! such a copy fails at best. So queues, and pools over them, remember the id of their process and refuse to work in
 //! another.
 //!
-//! Getting that id is a system call of 50 to 250 ns, too much for each page miss. So it is cached, and a
-//! handler that
+//! Getting that id is a system call of 50 to 250 ns, too much for each page miss. So it is cached, and a handler that
 //! `fork` calls in the child clears the cache. A child that is created otherwise (directly by clone(2)) is not
 //! detected.
 //!

@@ -80,9 +80,8 @@ pub enum AlignmentSource {
     Assumed,
 }
 
-/// Limits of atomic writes of a direct file: writes that survive a power cut entirely or not at all. The
-/// filesystem and the
-/// device guarantee them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See
+/// Limits of atomic writes of a direct file: writes that survive a power cut entirely or not at all. The filesystem
+/// and the device guarantee them (statx, STATX_WRITE_ATOMIC; Linux 6.11). See
 /// [`Request::atomic`](crate::Request::atomic).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicWrite {

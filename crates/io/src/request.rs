@@ -1,10 +1,8 @@
 //! Requests and transfers: the data to move, and the owner of the memory meanwhile.
 //!
-//! A caller creates a [`Request`]. When the queue accepts it, it becomes a [`Transfer`], which travels by
-//! value: caller ->
-//! queue -> backend -> queue. It holds the memory leases and the open file all the way, so the kernel never
-//! accesses memory
-//! that another owner could free.
+//! A caller creates a [`Request`]. When the queue accepts it, it becomes a [`Transfer`], which travels by value:
+//! caller -> queue -> backend -> queue. It holds the memory leases and the open file all the way, so the kernel never
+//! accesses memory that another owner could free.
 //!
 //! Invariants:  [REQ-1] `done` never exceeds the requested bytes
 //! Failure:     a transfer leaves a backend only through `Sink::finished`, once per start.
@@ -64,12 +62,10 @@ impl Request {
         }
     }
 
-    /// Makes a write atomic: it survives a power cut entirely or not at all. The file must
-    /// [support it](File::atomic_write). The request must have one lease, of a supported length, at an offset
-    /// that is a
-    /// multiple of that length. Anything else ends in [`Error::Unsupported`](crate::Error::Unsupported), and
-    /// nothing is
-    /// written. Has no effect on reads and syncs.
+    /// Makes a write atomic: it survives a power cut entirely or not at all. The file must [support
+    /// it](File::atomic_write). The request must have one lease, of a supported length, at an offset that is a
+    /// multiple of that length. Anything else ends in [`Error::Unsupported`](crate::Error::Unsupported), and nothing
+    /// is written. Has no effect on reads and syncs.
     #[must_use]
     pub fn atomic(mut self) -> Request {
         self.atomic = true;
@@ -154,9 +150,8 @@ impl Transfer {
 
     /// Makes this attempt move at most `bytes`: a deliberate short transfer, for fault injection.
     ///
-    /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it would in the
-    /// kernel. A limit of 0
-    /// counts as 1. Atomic writes ignore the limit.
+    /// On a direct file `bytes` must respect the file's alignment, or the attempt fails as it would in the kernel. A
+    /// limit of 0 counts as 1. Atomic writes ignore the limit.
     pub fn limit(&mut self, bytes: u64) {
         if self.is_atomic() {
             return;
@@ -190,8 +185,7 @@ impl Transfer {
         slices
     }
 
-    /// As [`Transfer::slices_mut`], but at most as many as fit in `into`. Returns the file and the number of
-    /// slices.
+    /// As [`Transfer::slices_mut`], but at most as many as fit in `into`. Returns the file and the number of slices.
     pub(crate) fn slices_mut_into<'a>(
         &'a mut self,
         into: &mut [IoSliceMut<'a>],
@@ -228,9 +222,8 @@ impl Transfer {
     }
 }
 
-/// Returns the part of the next lease that an attempt covers: its first byte and its length. `skip` bytes of
-/// this and the
-/// following leases are done, and `rest` bytes remain to be moved.
+/// Returns the part of the next lease that an attempt covers: its first byte and its length. `skip` bytes of this and
+/// the following leases are done, and `rest` bytes remain to be moved.
 fn piece(skip: &mut u64, rest: &mut u64, len: usize) -> (usize, usize) {
     let start = (*skip).min(len as u64);
     *skip -= start;

@@ -1,5 +1,5 @@
-//! State shared by the handles and tickets of one queue: checks and accepts requests, and lets threads wait
-//! and drive.
+//! State shared by the handles and tickets of one queue: checks and accepts requests, and lets threads wait and
+//! drive.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,9 +53,8 @@ impl Shared {
         !self.owner.is_this()
     }
 
-    /// Adds a transfer to `batch` unless the request can be answered at once. Returns its number. Uses one of
-    /// the `booked`
-    /// slots, if the request needs a slot and one is left.
+    /// Adds a transfer to `batch` unless the request can be answered at once. Returns its number. Uses one of the
+    /// `booked` slots, if the request needs a slot and one is left.
     pub(crate) fn accept(
         &self,
         request: Request,
@@ -82,8 +81,7 @@ impl Shared {
         }
     }
 
-    /// Turns a request into a transfer, unless it is answered at once: then returns the recipient and the
-    /// answer.
+    /// Turns a request into a transfer, unless it is answered at once: then returns the recipient and the answer.
     fn begin(
         &self,
         id: u64,
@@ -142,9 +140,8 @@ impl Shared {
             Some(left) => *booked = left,
             None => self.acquire_place(batch),
         }
-        // Check again, now that the slot is reserved: a closing thread has either seen this slot in use and
-        // waits for it, or has
-        // closed the queue before this check.
+        // Check again, now that the slot is reserved: a closing thread has either seen this slot in use and waits for
+        // it, or has closed the queue before this check.
         let sync = self.check_open().and_then(|()| {
             let by_kernel = matches!(self.backend().kind(), Kind::Uring | Kind::Aio);
             let syncs = !request.op.moves_data();
@@ -169,9 +166,8 @@ impl Shared {
         Err(Error::Unavailable { backend, why: Refusal::buffered(backend) })
     }
 
-    /// Reserves a slot. First starts the transfers that the caller has accepted but not started: waiting for
-    /// room while holding
-    /// slots that no thread works on would deadlock.
+    /// Reserves a slot. First starts the transfers that the caller has accepted but not started: waiting for room
+    /// while holding slots that no thread works on would deadlock.
     pub(crate) fn acquire_place(&self, batch: &mut Vec<Transfer>) {
         if self.completions.try_acquire_place() {
             return;
@@ -190,17 +186,16 @@ impl Shared {
         }
         self.backend().start(batch);
         if self.backend().kind() == Kind::Sync {
-            // The requests of `sync` run when a thread drives. Threads that drove before these requests were
-            // added found nothing to
-            // execute, and sleep.
+            // The requests of `sync` run when a thread drives. Threads that drove before these requests were added
+            // found nothing to execute, and sleep.
             self.completions.room.wake_one();
             self.completions.drained.wake_one();
             self.completions.sleepers.wake_one();
         }
     }
 
-    /// Sleeps or drives until `satisfied` returns true, see the module's documentation. Returns at once in a
-    /// child process.
+    /// Sleeps or drives until `satisfied` returns true, see the module's documentation. Returns at once in a child
+    /// process.
     pub(crate) fn wait_until(&self, id: Option<u64>, satisfied: &dyn Fn() -> bool) {
         if satisfied() || self.is_inherited() {
             return;

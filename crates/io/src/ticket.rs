@@ -1,8 +1,7 @@
 //! Tickets: what a submitter holds while its request is in flight.
 //!
-//! A ticket can be waited for, polled or dropped. It keeps its queue alive, so a queue is drained only when
-//! the last ticket
-//! has been dropped as well.
+//! A ticket can be waited for, polled or dropped. It keeps its queue alive, so a queue is drained only when the last
+//! ticket has been dropped as well.
 //!
 //! Concurrency: owned by one thread at a time; may be sent to another.
 
@@ -26,9 +25,8 @@ impl Ticket {
         Ticket { io, id, state }
     }
 
-    /// Waits for the request to end. In a child of the process that submitted it, returns [`Error::Forked`]
-    /// without waiting,
-    /// and the leases are not returned.
+    /// Waits for the request to end. In a child of the process that submitted it, returns [`Error::Forked`] without
+    /// waiting, and the leases are not returned.
     pub fn wait(self) -> Completed {
         if !self.is_done() {
             if self.io.is_inherited() {
