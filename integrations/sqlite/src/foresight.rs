@@ -1,18 +1,18 @@
-//! What SQLite will read next, from the pages that it reads.
+//! Predicts what SQLite will read next, from the pages that it reads.
 //!
-//! It reads for cursors: some go from leaf to leaf of a tree, some from leaf to leaf of an index and to each
-//! row in turn. A page that was not foreseen is held against the cursors that are known, as the next leaf or the
-//! leaf of a row to come; when it fits a second time, the direction is known, and look-ahead begins. Worked example:
-//! SQLite reads an index's leaf that leads to rows 7, 90, 31, 4, then the table's leaf of row 90, then that of row 31:
-//! it goes forward, and row 4 is next, after that the rows of the index's next leaf. In a join, a column of a
-//! table's rows leads to rows of another table in the same way; which column that is, its integers tell.
+//! SQLite reads on behalf of cursors. Some cursors go from leaf to leaf of a tree; others go from leaf to leaf of an
+//! index and to the row of each entry. A page that was not predicted is compared with the known cursors: it may be the
+//! next leaf, or the leaf of one of the next rows. A second match gives the direction, and look-ahead begins. Worked
+//! example: SQLite reads an index leaf that leads to rows 7, 90, 31, 4, then the table leaf of row 90, then that of row
+//! 31. So it moves forward: row 4 is next, then the rows of the index's next leaf. In a join, a column of one table's
+//! rows leads to rows of another table in the same way; its integers show which column that is.
 //!
-//! How far, and whether at all, is for `forebay_lookahead::Hints` to say, one for each cursor; any may
-//! stop at any row, so each is looked ahead of by a tenth of what it took.
+//! `forebay_lookahead::Hints` decides how far to look ahead, and whether to do so at all, separately for each cursor. A
+//! cursor may stop at any row, so look-ahead covers a tenth of what the cursor has read.
 //!
 //! Invariants:  [FOR-1] at most `CURSORS_MAX` cursors are known
 //! Concurrency: one owner.
-//! Failure:     a page that fits nowhere is not looked ahead of.
+//! Failure:     a page that matches no cursor causes no look-ahead.
 
 mod cursor;
 mod overflow;
@@ -30,25 +30,25 @@ use crate::trees::{Link, Pages, Path, Tree, Trees, available, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
 const CURSORS_MAX: usize = 8;
-/// Leaves read recently whose columns may be keys of another tree, and how many columns are looked at.
+/// Recently read leaves whose columns may be keys of another tree, and the number of columns examined.
 const OUTER_MAX: usize = 4;
 const COLUMNS_MAX: usize = 16;
-/// Integers of a leaf that are held against others' keys, about.
+/// Approximate limit of a leaf's integers that are compared with the keys of other trees.
 const INTEGERS_MAX: usize = 4096;
-/// Rows that may lead to a leaf, of those of one leaf.
+/// Of the rows of one leaf, the number that are checked as leading to another leaf.
 const LEADING_MAX: usize = 16;
-/// Leaves that SQLite may have passed over, having them itself.
+/// Leaves that SQLite may have skipped because they are in its own cache.
 const PASSED_OVER_MAX: usize = 4;
-/// Trees of a schema that a leaf is looked for in.
+/// Trees of a schema that are searched for a leaf.
 const TREES_MAX: usize = 64;
-/// Neighbours share a request; nothing is read that was not foreseen.
+/// Adjacent pages share a request; no page is read that was not predicted.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
 
-/// What is looked ahead of.
+/// What look-ahead covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scope {
     Off,
-    /// Leaves of tables and indexes in order.
+    /// The leaves of tables and indexes in order.
     Scan,
     /// Those, and the rows that indexes lead to.
     Full,
@@ -60,9 +60,9 @@ pub(crate) struct Foresight {
     pub(crate) tally: Tally,
     scope: Scope,
     distance_max: u32,
-    /// The one used last is the first.
+    /// The most recently used one is first.
     cursors: Vec<Cursor>,
-    /// Of cursors that are gone.
+    /// The counts of removed cursors.
     counts: HintCounts,
     /// Leaves read recently.
     outer: VecDeque<Outer>,
@@ -72,12 +72,12 @@ pub(crate) struct Foresight {
 #[derive(Debug)]
 struct Outer {
     number: u32,
-    /// The tree that a known cursor looked it up in.
+    /// The tree in which a known cursor looked it up.
     looked_up: Option<u32>,
     bytes: Vec<u8>,
-    /// Its integers, once they are asked for: where each stands, and in which row.
+    /// Its integers, with the link and the row of each, once they are needed.
     integers: Option<Vec<(i64, Link, usize)>>,
-    /// Its rows that go on in overflow pages, once such a page was read.
+    /// Its rows that continue in overflow pages, once such a page was read.
     long_rows: Option<Vec<(usize, Overflow)>>,
 }
 
@@ -95,7 +95,7 @@ impl Foresight {
         }
     }
 
-    /// What became of the pages foreseen so far.
+    /// The counts of the pages predicted so far.
     pub(crate) fn counts(&self) -> HintCounts {
         self.cursors.iter().fold(self.counts, added)
     }
@@ -118,12 +118,12 @@ impl Foresight {
         self.trees.forget_page(page);
     }
 
-    /// Moves what was counted to the trees' names, which stay.
+    /// Moves the counts to the trees' names, which stay.
     pub(crate) fn settle(&mut self) {
         self.tally.settle(|root| self.trees.name(root));
     }
 
-    /// SQLite has read a page, which took so long. Returns whether it was foreseen, and looking ahead is of use.
+    /// SQLite has read a page, in the time `read`. Returns whether the page was predicted and look-ahead is useful.
     pub(crate) fn came(
         &mut self,
         number: u32,
@@ -133,7 +133,7 @@ impl Foresight {
     ) -> Result<bool, NoMemory> {
         let useful = self.counts().useful;
         let asked = self.foresee(number, bytes, read, pages)?;
-        // SQLite has had these, or never will.
+        // SQLite already has these pages, or will never read them.
         let besides = self.trees.take_asked();
         self.counts.asked += besides;
         self.tally.unknown().prefetched += besides;
@@ -141,7 +141,7 @@ impl Foresight {
         Ok(asked)
     }
 
-    /// SQLite read this page before, and may not be done with it.
+    /// SQLite has read this page before, and may still be using it.
     pub(crate) fn read_before(
         &mut self,
         number: u32,
@@ -160,7 +160,7 @@ impl Foresight {
     ) -> Result<bool, NoMemory> {
         let geometry = self.trees.geometry();
         let page = || Page::read(bytes, number, geometry);
-        // SQLite may read a part of an overflow page.
+        // SQLite may read only a part of an overflow page.
         let whole = bytes.len() == geometry.page_size as usize;
         let kind = bytes.first().filter(|_| whole).and_then(|first| Kind::of(*first));
         let overflow = self.overflow_came(number, bytes, kind, pages)?;
@@ -207,7 +207,7 @@ impl Foresight {
         }
     }
 
-    /// A cursor has come to a page: looks ahead of it.
+    /// A cursor has reached a page: looks ahead of it.
     fn take(
         &mut self,
         at: usize,
@@ -226,7 +226,7 @@ impl Foresight {
             }
         };
         hints.came(page, Some(read));
-        // Asleep, it is still followed, to be at the right place when it wakes.
+        // An idle cursor is still tracked, so that its position is right when it becomes active.
         if hints.asleep() {
             return Ok(false);
         }
@@ -241,13 +241,13 @@ impl Foresight {
         Ok(())
     }
 
-    /// Ends all cursors but the first so many.
+    /// Removes all cursors except the first `left`.
     fn retire(&mut self, left: usize) {
         let left = left.min(self.cursors.len());
         self.counts = self.cursors.drain(left..).fold(self.counts, |all, it| added(all, &it));
     }
 
-    /// An index's leaf that was not foreseen.
+    /// Handles an index leaf that was not predicted.
     fn index_leaf(
         &mut self,
         number: u32,
@@ -266,7 +266,7 @@ impl Foresight {
             let cursor = &mut self.cursors[at];
             self.tally.belongs(number, cursor.tree.root)?;
             cursor.enter(page)?;
-            // One that goes to rows is counted by them.
+            // A cursor that looks up rows counts those.
             return if cursor.looks_up { Ok(true) } else { self.take(at, number, read, pages) };
         }
         self.outer_leaf(number, page, bytes, None, pages)?;
@@ -284,7 +284,7 @@ impl Foresight {
         Ok(false)
     }
 
-    /// A table's leaf that was not foreseen.
+    /// Handles a table leaf that was not predicted.
     fn table_leaf(
         &mut self,
         number: u32,
@@ -319,7 +319,8 @@ impl Foresight {
         Ok(false)
     }
 
-    /// Holds a leaf of these keys against the rows that cursors lead to. Returns whether it was taken, if it is one.
+    /// Compares the rows that cursors lead to with a leaf of these keys. If one matches, returns whether look-ahead
+    /// went on.
     fn row_came(
         &mut self,
         number: u32,
@@ -345,7 +346,7 @@ impl Foresight {
         Ok(None)
     }
 
-    /// The table whose leaf holds a rowid, and the path to it.
+    /// The table whose leaf holds a rowid, and the path to that leaf.
     fn locate(
         &mut self,
         rowid: i64,
@@ -362,7 +363,7 @@ impl Foresight {
         Ok(None)
     }
 
-    /// A leaf was read: keeps it, as its rows may lead to those of another tree.
+    /// Keeps a leaf that was read, as its rows may lead to those of another tree.
     fn outer_leaf(
         &mut self,
         number: u32,
@@ -380,7 +381,7 @@ impl Foresight {
         if looked_up.is_some() || self.scope != Scope::Full {
             return Ok(());
         }
-        // Those that know a link already, and are not ahead yet.
+        // Cursors that already know a link and are not ahead yet.
         let leads = |cursor: &Cursor| cursor.looks_up && cursor.link != Link::Index;
         if let Some(at) = self.follow(number, leads, pages)? {
             self.cursors[at].enter(page)?;
@@ -388,7 +389,8 @@ impl Foresight {
         Ok(())
     }
 
-    /// Holds a page against the rows that go on in overflow pages. Returns the cursor that reads them, if it is one.
+    /// Compares a page with the rows that continue in overflow pages. If it is one of these, returns the cursor that
+    /// reads them.
     fn overflow_came(
         &mut self,
         number: u32,
@@ -435,7 +437,7 @@ impl Foresight {
         Ok(Some(at))
     }
 
-    /// The row that begins its overflow pages with this one: the leaf, its place there.
+    /// The row whose first overflow page is this one: the leaf's index, and the row's place and overflow pages.
     fn long_row(&mut self, first: u32) -> Result<Option<(usize, usize, Overflow)>, NoMemory> {
         let geometry = self.trees.geometry();
         for (at, outer) in self.outer.iter_mut().enumerate() {
@@ -454,8 +456,8 @@ impl Foresight {
         Ok(None)
     }
 
-    /// Finds in leaves read recently the rows that lead to one that was read now, which has these keys. Returns the
-    /// cursor that is known to lead there.
+    /// Finds the rows in recently read leaves that lead to the leaf just read, which has these keys. Returns the
+    /// cursor, if one is known to lead there.
     fn find_link(
         &mut self,
         table: u32,
@@ -512,7 +514,7 @@ impl Foresight {
         Ok(None)
     }
 
-    /// The cursor, of those that `which` chooses, that goes from leaf to leaf and has come to this one.
+    /// Among the cursors that `which` selects, returns the one that goes from leaf to leaf and has reached this leaf.
     fn follow(
         &mut self,
         leaf: u32,
@@ -544,7 +546,7 @@ fn added(all: HintCounts, cursor: &Cursor) -> HintCounts {
     all.and(cursor.hints.as_ref().map(|hints| hints.counts()).unwrap_or_default())
 }
 
-/// The keys of a leaf, from the first row's to the last's.
+/// The keys of a leaf, from the first row's to the last row's.
 fn keys_of(page: &Page<'_>) -> Option<RangeInclusive<i64>> {
     Some(page.key(0)?..=page.key(page.cells().checked_sub(1)?)?)
 }

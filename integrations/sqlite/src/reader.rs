@@ -1,15 +1,16 @@
-//! When one file's reads are looked at.
+//! Decides when the reads of one file are examined.
 //!
-//! To time a read costs two looks at the clock, to take a page apart more, and where nothing waits neither is of use.
-//! So, asleep, a few reads are timed, as a `Sampler` says; one that waited has the next 16 timed, since a busy
-//! machine lets any read wait now and then; a second one among those wakes. Awake, each page read goes to `foresight`, until 256 in a
-//! row neither waited nor were foreseen to good use. Then all that was learnt is forgotten: the file may be another
-//! one by the next time, and most of its interior pages are in the kernel's memory if they are needed again.
+//! Timing a read costs two clock readings, and parsing a page costs more. Where no read waits, neither is useful. So an
+//! idle reader times only a few reads, as a `Sampler` decides. After a read that waited, the reader times the next 16,
+//! since on a busy machine any read may wait now and then. A second one among those activates the reader. While it is
+//! active, each page read goes to the predictor, until 256 reads in a row neither waited nor were usefully predicted.
+//! Then the reader discards what it has learnt: the file may have changed by the next time, and most of its interior
+//! pages are in the kernel's memory if they are needed again.
 //!
-//! Invariants:  [RDR-1] asleep, no page is looked at except for its first byte  [RDR-2] a file whose header is not
-//!              SQLite's is left alone for good
+//! Invariants:  [RDR-1] an idle reader examines only the first byte of a page  [RDR-2] a file whose header is not
+//!              SQLite's is ignored permanently
 //! Concurrency: one owner.
-//! Failure:     an allocation that fails ends look-ahead for the file, until a pragma changes a setting.
+//! Failure:     a failed allocation ends look-ahead for the file, until a pragma changes a setting.
 
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -28,9 +29,10 @@ use crate::wal::WalIndex;
 const PAGE_MIN: usize = 512;
 /// Reads timed after one that waited.
 const ALERT_READS: u32 = 16;
-/// Reads in a row without use that end being awake.
+/// Unproductive reads in a row after which the reader becomes idle.
 const CALM_READS: u32 = 256;
-/// Interior pages read recently, and leaves of indexes: one may lead to more rows than SQLite reads before it wakes.
+/// Interior pages and index leaves read recently: one may lead to more rows than SQLite reads before the reader is
+/// active.
 const RECENT: usize = 8;
 const RECENT_LEAVES: usize = 2;
 const DISTANCE_MAX: u32 = 128;
@@ -43,7 +45,7 @@ pub(crate) struct Settings {
     pub(crate) scope: Scope,
     /// Pages.
     pub(crate) distance_max: u32,
-    /// Bytes for what is known of the file's trees.
+    /// Bytes for what is kept about the file's trees.
     pub(crate) memory: usize,
 }
 
@@ -54,7 +56,7 @@ impl Settings {
         Settings { scope: Scope::Full, distance_max: DISTANCE_MAX, memory: MEMORY }
     }
 
-    /// Sets one by its name; says what would be right if the value is not.
+    /// Sets one by its name. If the value is invalid, returns a message that states the valid values.
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), &'static str> {
         match name {
             "readahead" => {
@@ -91,58 +93,59 @@ impl Settings {
 #[derive(Debug)]
 enum State {
     Asleep(Sampler),
-    /// Reads that are still timed.
+    /// The number of reads that are still timed.
     Alert(u32),
-    /// Reads in a row without use.
+    /// The number of reads in a row that were neither slow nor usefully predicted.
     Awake(u32, Box<Foresight>),
-    /// The file is not SQLite's, or look-ahead is off, or an allocation failed.
+    /// The file is not SQLite's, look-ahead is off, or an allocation failed.
     LeftAlone,
 }
 
-/// One database file's reads.
+/// The reads of one database file.
 #[derive(Debug)]
 pub(crate) struct Reader {
     descriptor: Descriptor,
     settings: Settings,
     state: State,
-    /// Numbers of pages, and where the next goes.
+    /// Page numbers, and the index of the next entry to replace.
     recent: [u32; RECENT],
     recent_next: usize,
-    /// The last is the first.
+    /// The most recent one is first.
     recent_leaves: [u32; RECENT_LEAVES],
-    /// The bytes by which SQLite tells whether another process has changed the file.
+    /// The bytes by which SQLite detects that another process has changed the file.
     stamp: [u8; 16],
     pub(crate) wal: WalIndex,
-    /// The kernel does not say in any way what it has of this file: ZFS, FUSE with `direct_io`.
+    /// The kernel has no way to report which pages of this file it holds: ZFS, FUSE with `direct_io`.
     residency_unknown: bool,
-    /// Of the log from which what is known was learnt.
+    /// The salts of the log at the time the trees were learnt.
     salts: [u32; 2],
-    /// Since the file was opened: times it woke, and pages that were asked for, or waited for, until it slept again.
+    /// Since the file was opened: how often the reader became active, and the page and wait counts up to the last time
+    /// it became idle.
     wakes: u64,
     counts: HintCounts,
     #[cfg(test)]
     planted: Planted,
-    /// By tree, while asleep; and what was read then.
+    /// Counts by tree while the reader is idle; and the reads of that time.
     tally: Tally,
     asleep: Counts,
 }
 
-/// What a test has happen to the next reads.
+/// What a test injects into the next reads.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Planted {
     Nothing,
-    /// A panic, before a read, after one that was not timed, after one that was.
+    /// A panic: before a read, after a read that was not timed, after a timed read.
     PanicBefore,
     PanicUntimed,
     PanicTimed,
-    /// Each waits for the disk.
+    /// Each read waits for the disk.
     Waits,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Looks at what the kernel has, where one of each `MISS_EACH` is to find nothing.
+    /// Residency checks so far; one in `MISS_EACH` reports a miss.
     static LOOKS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 #[cfg(test)]
@@ -155,14 +158,14 @@ fn is_planted_miss() -> bool {
     looks.is_some_and(|looks| looks % MISS_EACH == MISS_EACH - 1)
 }
 
-/// The file, as its descriptor has it, for as long as SQLite takes for one read.
+/// The file, accessed through its descriptor, during one read of SQLite's.
 struct Disk<'a> {
     descriptor: &'a Descriptor,
     wal: &'a WalIndex,
     page_size: u64,
-    /// The kernel does not say in any way what it has of this file.
+    /// The kernel has no way to report which pages of this file it holds.
     residency_unknown: bool,
-    /// One of our reads waited: SQLite, which holds a lock meanwhile, is not to wait for another.
+    /// One of our reads waited. SQLite holds a lock meanwhile, so it must not wait for another one.
     waited: bool,
 }
 
@@ -199,13 +202,13 @@ impl Pages for Disk<'_> {
     }
 }
 
-/// The one clock here: a VFS offers SQLite milliseconds, which tell nothing of a read.
+/// The only clock here: a VFS offers SQLite milliseconds, which are too coarse to time a read.
 #[expect(clippy::disallowed_methods, reason = "nobody above can hand one over")]
 fn now() -> Instant {
     Instant::now()
 }
 
-/// A page's number, from where it lies.
+/// A page's number, from its offset.
 fn number_of(offset: i64, size: usize) -> Option<u32> {
     u32::try_from(u64::try_from(offset).ok()? / size as u64 + 1).ok()
 }
@@ -243,14 +246,14 @@ impl Reader {
         self.sleep();
     }
 
-    /// What came of it all so far, in words.
+    /// The counts so far, as text.
     pub(crate) fn stats(&self) -> Line {
         let HintCounts { asked, useful, waited_ns, .. } = self.counts();
         let (wakes, waited_us) = (self.wakes, waited_ns / 1000);
         Line::of(format_args!("wakes={wakes} asked={asked} useful={useful} waited_us={waited_us}"))
     }
 
-    /// What came of it for each tree, and for the pages whose tree is not known.
+    /// The counts for each tree, and for the pages whose tree is not known.
     pub(crate) fn by_tree(&mut self) -> Result<Vec<(Option<String>, Counts)>, NoMemory> {
         let tally = match &mut self.state {
             State::Awake(_, foresight) => {
@@ -267,7 +270,7 @@ impl Reader {
         Ok(trees)
     }
 
-    /// A read begins: when, if it is to be timed.
+    /// A read begins. Returns the time if the read must be timed.
     pub(crate) fn begins(&mut self) -> Option<Instant> {
         #[cfg(test)]
         assert!(self.planted != Planted::PanicBefore, "planted");
@@ -285,7 +288,7 @@ impl Reader {
         Some(now())
     }
 
-    /// A read that was not timed has ended, and well.
+    /// A read that was not timed has succeeded.
     pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
         #[cfg(test)]
         assert!(self.planted != Planted::PanicUntimed, "planted");
@@ -311,7 +314,7 @@ impl Reader {
         }
     }
 
-    /// A timed read has ended, and well.
+    /// A timed read has succeeded.
     pub(crate) fn ended(
         &mut self,
         began: Instant,
@@ -331,8 +334,8 @@ impl Reader {
         Ok(())
     }
 
-    /// The size of the page that so many bytes are the first ones of: of an overflow page, SQLite from 3.45 on reads as
-    /// much as the value needs that it reads.
+    /// The page size, if these bytes are only the start of a page: from SQLite 3.45 on, a read of an overflow page
+    /// covers only as much as the value needs.
     fn part_of(&self, offset: i64, size: usize) -> Option<usize> {
         let State::Awake(_, foresight) = &self.state else { return None };
         let page_size = foresight.trees.geometry().page_size;
@@ -371,7 +374,7 @@ impl Reader {
                 let salts = self.wal.salts();
                 if salts != self.salts {
                     self.salts = salts;
-                    foresight.forget(); // what the log held is in the file now
+                    foresight.forget(); // the file now has what the log held
                 }
                 let disk = &mut Disk {
                     descriptor: &self.descriptor,
@@ -390,7 +393,7 @@ impl Reader {
         Ok(())
     }
 
-    /// SQLite writes, which goes on whatever we know.
+    /// SQLite writes a page. The write proceeds regardless of what is kept here.
     pub(crate) fn written(&mut self, offset: i64, size: usize) {
         if let State::Awake(_, foresight) = &mut self.state
             && let Some(page) = (offset as u64).checked_div(size as u64)
@@ -414,10 +417,10 @@ impl Reader {
         }
     }
 
-    /// Looks at reads from now on. The last was of a page of this size.
+    /// Starts to examine reads. The last read was of a page of this size.
     fn wake(&mut self, number: u32, size: usize) -> Result<(), NoMemory> {
         let mut header = [0; HEADER];
-        // What was read just now is in the page cache, if there is one for this file.
+        // The page that was just read is in the page cache, if there is one for this file.
         let offset = u64::from(number.saturating_sub(1)) * size as u64;
         self.residency_unknown = self.descriptor.at_hand(offset, &mut header).is_none()
             && !self.descriptor.is_resident(offset, HEADER);
@@ -425,7 +428,7 @@ impl Reader {
         let (page_size, residency_unknown) = (size as u64, self.residency_unknown);
         let mut disk = Disk { descriptor, wal, page_size, residency_unknown, waited: false };
         if !disk.at_hand(1, &mut header) {
-            disk.ask(1, 1); // SQLite has had it for long
+            disk.ask(1, 1); // SQLite read it long ago
             self.sleep();
             return Ok(());
         }
@@ -473,7 +476,7 @@ impl Reader {
         };
     }
 
-    /// Has this happen to the next reads that are timed.
+    /// Injects this into the next timed reads.
     #[cfg(test)]
     pub(crate) fn plant(&mut self, planted: Planted) {
         self.planted = planted;
@@ -502,7 +505,7 @@ mod tests {
         (Reader::new(Descriptor::of(&file), Settings::new()), file)
     }
 
-    /// A file of 100 empty pages after a header that is SQLite's.
+    /// A file of 100 empty pages, of which the first begins with SQLite's header.
     fn database() -> Vec<u8> {
         let mut content = vec![0; 100 * 4096];
         content[..18].copy_from_slice(b"SQLite format 3\0\x10\0");
@@ -521,7 +524,7 @@ mod tests {
             assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
         }
         assert!((150..250).contains(&timed), "{timed}");
-        // One that waits now and then does not wake it.
+        // A read that waits now and then does not activate it.
         for number in 1..1_000 {
             reader
                 .timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST }, false)
@@ -537,7 +540,7 @@ mod tests {
         reader.timed(2, &[13; 4096], SLOW, false).unwrap();
         let awake = matches!(reader.state, State::Awake(..));
         if !awake {
-            return; // the kernel does not say what it has of this filesystem
+            return; // the kernel does not report residency on this filesystem
         }
         for number in 0..CALM_READS + 2 {
             assert!(reader.begins().is_some(), "awake, each read is timed");
@@ -554,7 +557,7 @@ mod tests {
             reader.timed(1, &[13; 4096], SLOW, false).unwrap();
         }
         if !matches!(reader.state, State::Awake(..)) {
-            return; // the kernel does not say what it has of this filesystem
+            return; // the kernel does not report residency on this filesystem
         }
         for (offset, size) in [(5 * 4096, 100), (9 * 4096, 1024), (7 * 4096, 4095)] {
             reader.ended(now(), offset, &[0; 4096][..size]).unwrap();
@@ -588,7 +591,7 @@ mod tests {
             reader.timed(number, &interior, SLOW, false).unwrap();
         }
         let Some(before) = known(&reader) else {
-            return; // the kernel does not say what it has of this filesystem
+            return; // the kernel does not report residency on this filesystem
         };
         assert!(before > 0);
         reader.timed(5, &[13; 4096], SLOW, false).unwrap();
@@ -598,7 +601,7 @@ mod tests {
         assert_eq!(known(&reader), Some(0));
     }
 
-    /// A hole of a file in memory is in no page cache, and is read at once.
+    /// A hole in an in-memory file is not in the page cache, and reading it does not wait.
     #[test]
     fn where_nothing_says_what_is_in_memory_one_read_may_wait() {
         let name = "database";

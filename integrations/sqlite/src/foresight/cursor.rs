@@ -1,13 +1,14 @@
-//! One cursor of SQLite's, as far as its reads tell, and what it will come to.
+//! One SQLite cursor, as inferred from its reads, and the pages that it will read.
 //!
-//! A cursor goes from leaf to leaf. Where its rows lead to other trees, each row's key is followed from stage to
-//! stage: the leaf that holds it is asked for, and once that is at hand, what the row there leads to. Worked example: rows
-//! of `orders` name customers, found in an index; its leaf names a rowid, and the leaf of that is the last.
+//! A cursor goes from leaf to leaf. Where its rows lead to other trees, each row's key is followed from stage to stage:
+//! the leaf that holds the key is prefetched, and once that leaf is in memory, so is the leaf that its row leads to.
+//! Worked example: rows of `orders` name customers, which are found in an index; the index leaf names a rowid, and the
+//! leaf of that rowid is the last one.
 //!
-//! Invariants:  [FOR-2] one call looks at `STEPS_MAX` rows or leaves to come, and looks up `LOOKS_MAX`
-//!              keys, at most
+//! Invariants:  [FOR-2] one call examines at most `STEPS_MAX` further rows or leaves, and looks up at most `LOOKS_MAX`
+//!              keys
 //! Concurrency: one owner.
-//! Failure:     a row that leads nowhere known is passed over.
+//! Failure:     a row that leads to no known tree is skipped.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -21,69 +22,71 @@ use crate::tally::Tally;
 use crate::trees::{Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
 const STEPS_MAX: u32 = 1024;
-/// Each row may lead to many, and each of those, and all to pages that are known and take no room.
+/// Each row may lead to many rows, each of those to more, and all of them to known pages, which use up no distance.
 const LOOKS_MAX: u32 = 4096;
-/// Stages after the first, and what may be the next.
+/// Stages after the first, and candidates for the next stage.
 const STAGES_MAX: usize = 3;
 const GUESSES_MAX: usize = 8;
-/// So many pages that are not at hand end a look at what was deferred: those after them were asked for later.
+/// A pass over the deferred keys ends after so many pages that are not cached: later keys were requested later.
 const MISSING_MAX: usize = 4;
-/// So near to each other are rows whose leaves are read one after the other; SQLite has those between.
+/// Rows whose leaves are read one after the other are at most this far apart; SQLite already has the leaves between.
 const NEAR: usize = 16;
-/// Reads in a row that fit to no next row, and leave the cursor where it is thought to be.
+/// Reads in a row that match none of the next rows before the cursor's assumed position is dropped.
 const ASTRAY_MAX: u32 = 8;
-/// So many leaves that lie one after the other are left to the kernel's own readahead: to ask for what it brings
-/// costs a third of a scan.
+/// After so many leaves in a row that are adjacent in the file, the kernel's own readahead takes over: requesting the
+/// same pages costs a third of a scan.
 const IN_ORDER: u32 = 4;
 /// Rows whose leaf is not known yet.
 const DEFERRED_MAX: usize = 256;
-/// Keys that may be followed once more: as many as may be ahead.
+/// Keys that may be followed a second time: as many as may be ahead.
 const PAST_MAX: usize = HINTS_MOST as usize;
-/// The next leaf of an index is asked for when so few rows of this one are left.
+/// The next leaf of an index is requested when at most so many rows of the current one are left.
 const ROWS_LEFT: usize = 128;
-/// A cursor of SQLite's, as far as its reads tell.
+/// A SQLite cursor, as inferred from its reads.
 #[derive(Debug)]
 pub(super) struct Cursor {
-    /// `table` is where its rows lead to, if they do.
+    /// `table` is the tree that its rows lead to, if any.
     pub(super) tree: Tree,
     pub(super) link: Link,
-    /// The path to the leaf that SQLite has come to, or we ahead of it; its number, and how many leaves in a row up
-    /// to it lie one after the other in the file.
+    /// The path to the leaf that SQLite or look-ahead has reached; that leaf's number; and how many leaves in a row up
+    /// to it are adjacent in the file.
     pub(super) path: Path,
     pub(super) leaf: u32,
     in_order: u32,
-    /// The rows that this leaf leads to, in the cursor's order; which of them is next.
+    /// The rows that this leaf leads to, in the cursor's order; the index of the next one.
     rows: Vec<i64>,
     next: usize,
-    /// It reads the table's leaves of these rows.
+    /// Whether it reads the table leaves of these rows.
     pub(super) looks_up: bool,
-    /// Before the direction is known: which of the rows may have been read last.
+    /// Before the direction is known: the rows that may have been read last.
     pub(super) seen: Vec<usize>,
-    /// Reads in a row that fit to none of the next rows.
+    /// Reads in a row that match none of the next rows.
     pub(super) astray: u32,
     pub(super) forward: Option<bool>,
     next_leaf_asked: bool,
-    /// Where the looked-up rows lead on to, as joins of more tables do; and what may come after the last of these.
+    /// The trees that the looked-up rows lead on to, as in joins of several tables; and candidates for the stage after
+    /// the last.
     stages: Vec<Stage>,
     guesses: Vec<Stage>,
     deferred: Vec<Deferred>,
-    /// Trees whose rows have overflow pages that SQLite reads, and how many leaves or rows were looked into for those.
+    /// Trees whose rows have overflow pages that SQLite reads; and the number of leaves or rows examined for such
+    /// pages.
     chains: Vec<Chains>,
     turns: u32,
-    /// Keys that were followed last, and those of them to be followed once more.
+    /// The keys followed most recently; and those of them that must be followed again.
     past: VecDeque<i64>,
     again: VecDeque<i64>,
     pub(super) hints: Option<Box<Hints>>,
 }
 
-/// Rows of the tree that was looked up before lead to this one.
+/// Rows of the previously looked-up tree lead to this one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stage {
     pub(super) root: u32,
     pub(super) link: Link,
 }
 
-/// A key that is to be followed from this stage on, once the page is at hand; none, once there is room.
+/// A key to follow from this stage on once the page is cached or, without a page, once look-ahead has room for it.
 #[derive(Debug)]
 struct Deferred {
     stage: usize,
@@ -92,7 +95,7 @@ struct Deferred {
     page: Option<u32>,
 }
 
-/// Where foreseen pages go.
+/// Receives the predicted pages.
 pub(super) struct Asker<'a> {
     hints: &'a mut Hints,
     tally: &'a mut Tally,
@@ -101,7 +104,7 @@ pub(super) struct Asker<'a> {
 }
 
 impl Asker<'_> {
-    /// Foresees a page of the tree of this root, unless it is known.
+    /// Adds a predicted page of the tree with this root, unless it is known already.
     fn foresee(&mut self, page: u32, root: u32, resident: bool) -> Result<(), NoMemory> {
         if self.room > 0 && !self.hints.knows(page) {
             self.tally.belongs(page, root)?;
@@ -111,7 +114,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Foresees an overflow page; `goes_on` if the row has one before it.
+    /// Adds a predicted overflow page. `goes_on` says that the row has an overflow page before it.
     pub(super) fn foresee_part(
         &mut self,
         page: u32,
@@ -130,7 +133,7 @@ impl Asker<'_> {
         Ok(())
     }
 
-    /// Takes a look-up, if one is left, and room for what it finds.
+    /// Uses up one look-up, if one is left and there is room for its result.
     pub(super) fn look(&mut self) -> bool {
         let goes_on = self.goes_on();
         self.looks -= u32::from(goes_on); // [FOR-2]
@@ -142,23 +145,23 @@ impl Asker<'_> {
     }
 }
 
-/// What a cursor comes to next.
+/// What a cursor reads next.
 enum Next {
     Page(u32),
-    /// A leaf in a row of them, which the kernel reads ahead of by itself.
+    /// A leaf in a run of adjacent ones, which the kernel reads ahead.
     Follows(u32),
     Row(i64),
-    /// Rows that go on in overflow pages.
+    /// Rows that continue in overflow pages.
     LongRows,
-    /// This page has to be there before more is known.
+    /// This page must be cached before the next one is known.
     Needs(u32),
     End,
 }
 
-/// Whether a leaf is that of a cursor's row.
+/// Whether a leaf holds one of a cursor's rows.
 pub(super) enum Fit {
     Not,
-    /// For the first time: that may be chance, and the direction is open.
+    /// It does for the first time. That may be chance, and the direction is still unknown.
     First,
     Again,
 }
@@ -189,12 +192,12 @@ impl Cursor {
         }
     }
 
-    /// It goes from leaf to leaf of a table, and nowhere else.
+    /// It goes from leaf to leaf of a table, and reads nothing else.
     pub(super) fn is_scan(&self) -> bool {
         self.link != Link::Index && !self.looks_up
     }
 
-    /// SQLite has come to a leaf whose rows lead elsewhere.
+    /// SQLite has reached a leaf whose rows lead to another tree.
     pub(super) fn enter(&mut self, page: &Page<'_>) -> Result<(), NoMemory> {
         rows_of(page, self.link, &mut self.rows)?;
         if self.forward == Some(false) {
@@ -206,7 +209,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// SQLite has come to a leaf that holds these keys.
+    /// SQLite has reached a leaf that holds these keys.
     pub(super) fn row_came(
         &mut self,
         leaf: u32,
@@ -242,8 +245,8 @@ impl Cursor {
             self.forget_direction();
             return Ok(Fit::First);
         }
-        // Several rows of a leaf may be in one leaf of the table: those near each other are meant. Both are in order, so
-        // only neighbours are compared.
+        // Several rows of this leaf may be in one leaf of the table; only a pair of rows near each other counts. Both
+        // lists are sorted, so it is enough to compare neighbours.
         let pairs = self.seen.iter().flat_map(|first| {
             let at = places.partition_point(|then| then < first);
             let neighbours = at.saturating_sub(1)..places.len().min(at + 2);
@@ -264,7 +267,7 @@ impl Cursor {
         Ok(Fit::Again)
     }
 
-    /// SQLite has read the leaf of the row at this place: it has those of the next rows that are in it, too.
+    /// SQLite has read the leaf of the row at this place. Skips the next rows that are in the same leaf.
     fn pass(&mut self, at: usize, keys: &RangeInclusive<i64>) {
         self.next = at + 1;
         while self.rows.get(self.next).is_some_and(|row| keys.contains(row)) {
@@ -272,7 +275,7 @@ impl Cursor {
         }
     }
 
-    /// It is somewhere else in its rows than was thought.
+    /// The cursor is not at its assumed position in its rows.
     fn forget_direction(&mut self) {
         if self.forward == Some(false) {
             self.rows.reverse();
@@ -288,7 +291,7 @@ impl Cursor {
         }
     }
 
-    /// Asks for what comes next, as far as there is room for it.
+    /// Requests the next pages, as far as the look-ahead distance allows.
     pub(super) fn look_ahead(
         &mut self,
         trees: &mut Trees,
@@ -324,7 +327,7 @@ impl Cursor {
                 break;
             }
             match self.advance(most, trees, pages)? {
-                // What has to be looked into is asked for though a log holds a newer one.
+                // A page that must be examined is requested even if a log holds a newer version of it.
                 Next::Page(page) => {
                     asker.foresee(page, through, !self.looks_up && pages.elsewhere(page))?;
                 }
@@ -350,14 +353,14 @@ impl Cursor {
         }
         for run in hints.due() {
             pages.ask(run.first, run.blocks);
-            // Nothing is asked for that is not wanted.
+            // Each requested page was predicted, as gaps are not read through.
             let mut asked = run.first..run.first.saturating_add(run.blocks);
             asked.try_for_each(|page| tally.asked(page))?;
         }
         Ok(())
     }
 
-    /// The tree that this stage's keys are looked up in.
+    /// The tree in which this stage's keys are looked up.
     fn looked_up(&self, stage: usize) -> Option<u32> {
         match stage.checked_sub(1) {
             None => self.tree.table,
@@ -365,8 +368,8 @@ impl Cursor {
         }
     }
 
-    /// A leaf of its look-ups in the tree of this root seems to lead on to another tree: the second time, it does.
-    /// Returns whether that was known.
+    /// A leaf that was looked up in the tree with root `from` seems to lead on to another tree. A second match confirms
+    /// it. Returns whether the stage was known already.
     pub(super) fn leads_on(&mut self, from: u32, stage: Stage) -> Result<bool, NoMemory> {
         let known = self.stages.iter().position(|it| *it == stage);
         if known.is_some_and(|at| self.looked_up(at) == Some(from)) {
@@ -384,7 +387,7 @@ impl Cursor {
         Ok(false)
     }
 
-    /// Follows a key from this stage on, as far as pages are at hand and there is room; the rest is deferred.
+    /// Follows a key from this stage on, as far as pages are cached and there is room; the rest is deferred.
     fn pursue(
         &mut self,
         stage: usize,
@@ -446,7 +449,7 @@ impl Cursor {
         self.chains.iter_mut().try_for_each(|chains| chains.ask(most, asker, pages))
     }
 
-    /// Rows that are looked up have so many overflow pages that more rows are not to be looked into yet.
+    /// Whether the looked-up rows have so many overflow pages that no further rows must be examined yet.
     fn are_chains_enough(&self, most: u32) -> bool {
         let mut read = self.chains.iter().filter(|chains| chains.are_read());
         read.any(|chains| {
@@ -455,18 +458,18 @@ impl Cursor {
         })
     }
 
-    /// SQLite has come to a page, a leaf or another.
+    /// SQLite has reached a page, which may be a leaf.
     pub(super) fn page_came(&mut self, page: u32) {
         self.chains.iter_mut().for_each(|chains| chains.leaf_came(page));
     }
 
-    /// SQLite has read a page, which may be an overflow page that names this one as the next. Returns the root of its
-    /// tree, if it is one of a row that is known.
+    /// SQLite has read a page, which may be an overflow page that names `link` as the next. Returns the root of its
+    /// tree, if it belongs to a known row.
     pub(super) fn overflow_came(&mut self, page: u32, link: u32) -> Option<u32> {
         self.chains.iter_mut().find_map(|it| it.page_came(page, link).then_some(it.root))
     }
 
-    /// Whether rows of this tree are what it reads.
+    /// Whether it reads rows of this tree.
     pub(super) fn reads_rows_of(&self, root: u32) -> bool {
         if self.looks_up {
             (0..=self.stages.len()).any(|stage| self.looked_up(stage) == Some(root))
@@ -475,8 +478,8 @@ impl Cursor {
         }
     }
 
-    /// SQLite has read the first overflow page of a row of this key that was not known, of a tree whose rows this one reads.
-    /// Returns whether the path to its leaf is wanted, to go on from there.
+    /// SQLite has read the first overflow page of an unknown row with this key, in a tree whose rows this cursor reads.
+    /// Returns whether the caller must pass the path to the row's leaf to `go_on_from`.
     pub(super) fn long_row_came(
         &mut self,
         root: u32,
@@ -499,7 +502,7 @@ impl Cursor {
             && self.tree.table == Some(root)
             && let Some(at) = self.past.iter().rposition(|row| key == Some(*row))
         {
-            // Those after it were looked up before it was known that their overflow pages are read.
+            // The keys after it were followed before it was known that their overflow pages are read.
             while self.past.len() > at + 1
                 && let Some(row) = self.past.pop_back()
             {
@@ -508,7 +511,7 @@ impl Cursor {
             self.past.pop_back();
             self.deferred.clear();
             chains.look_again();
-            // Leaves that are far ahead leave no room for what is between.
+            // Leaves that are far ahead leave no room for the pages in between.
             if let Some(hints) = &mut self.hints {
                 hints.jump();
             }
@@ -516,7 +519,7 @@ impl Cursor {
         Ok(!self.looks_up && chains.are_read())
     }
 
-    /// A scan goes on from this leaf, in which these rows with overflow pages are left.
+    /// A scan continues from this leaf, of which these rows with overflow pages are left.
     pub(super) fn go_on_from(
         &mut self,
         leaf: u32,
@@ -536,7 +539,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// It was found to be at this leaf, which was not foreseen.
+    /// It was found to be at this leaf, which was not predicted.
     pub(super) fn found_at(
         &mut self,
         leaf: u32,
@@ -554,7 +557,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// A scan of rows with overflow pages moves on: the next leaves are read before the rows of this one are asked for.
+    /// Advances a scan of rows with overflow pages: the next leaves are read before this leaf's overflow pages are
+    /// requested.
     fn advance_long(
         &mut self,
         at: usize,
@@ -597,7 +601,7 @@ impl Cursor {
         Ok(Next::LongRows)
     }
 
-    /// Goes on with what was deferred, in order, until several pages in turn are not at hand.
+    /// Retries the deferred keys in order, until several of their pages are not cached.
     fn try_deferred(
         &mut self,
         trees: &mut Trees,
@@ -618,7 +622,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Moves on by a row or a leaf.
+    /// Advances by one row or leaf.
     fn advance(
         &mut self,
         most: u32,
@@ -680,7 +684,7 @@ impl Cursor {
                 if self.rows.is_empty() { Ok(Next::End) } else { self.advance(most, trees, pages) }
             }
             Err(lack) => {
-                // What `rows` holds now is over: it was all foreseen.
+                // The contents of `rows` are used up: all of them were predicted.
                 rows.clear();
                 (self.rows, self.next) = (rows, 0);
                 Ok(lack.page()?.map_or(Next::End, Next::Needs))

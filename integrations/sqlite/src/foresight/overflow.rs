@@ -1,20 +1,21 @@
-//! Rows that go on in overflow pages, as far as SQLite reads those.
+//! Rows that continue in overflow pages, as far as SQLite reads those pages.
 //!
-//! A leaf's cell names the first overflow page of its row and tells how many there are; each names the next. Whether
-//! SQLite reads them depends on the query: all of a row's, the first few, or none. So two rows in turn tell, and of the
-//! rows to come as many pages are asked for. Which page is the next is known once the one before is there. Until then
-//! it may be guessed, where pages were found to follow each other in the file: the longer that went on, the more of
-//! them. Worked example: rows of 40 pages that follow each other; after the first three, 117 links, four pages of
-//! the fourth are guessed beyond the last that is known, after 25 rows all of a row's.
+//! A leaf's cell names the first overflow page of its row and gives their number; each overflow page names the next.
+//! Whether SQLite reads them depends on the query: all of a row's, the first few, or none. So two consecutive rows set
+//! the reach, and as many pages of each further row are requested. The number of the next page is known only once the
+//! previous page is in memory. Until then it may be guessed, if pages were found to be adjacent in the file: the longer
+//! the run of adjacent pages, the more are guessed. Worked example: rows of 40 adjacent pages. After the first three
+//! rows, that is 117 links, four pages of the fourth row are guessed beyond the last known one; after 25 rows, all
+//! pages of a row are.
 //!
-//! The pointer map of files with auto-vacuum would tell instead of a guess. It was left out: a page of it is one
-//! more to be there first, and guesses are right in such files for 800 pages in a row as well.
+//! The pointer map of auto-vacuum files would replace the guess. It was rejected: its pages must be in memory first,
+//! too, and in such files guesses are right for 800 pages in a row as well.
 //!
-//! Invariants:  [OVF-1] rows are looked into while SQLite has fewer than the given number of their pages before it
-//!              [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] where more than one page in `CAME_FOR_EACH` was not
-//!              wanted, except for the first few, none is asked for
+//! Invariants:  [OVF-1] rows are examined while fewer than the given number of their pages are still to be read by
+//!              SQLite [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] if more than one page in `CAME_FOR_EACH` was
+//!              unneeded, the first few excepted, no page is requested
 //! Concurrency: one owner.
-//! Failure:     a link that leads nowhere ends its row.
+//! Failure:     an invalid link ends its row.
 //! Source:      sqlite.org/fileformat2.html, 1.6.
 
 use std::collections::VecDeque;
@@ -25,54 +26,56 @@ use crate::page::{Overflow, link_of};
 use crate::trees::Pages;
 
 const ROWS_MAX: usize = 256;
-/// Rows in a row that tell how far SQLite reads.
+/// Consecutive rows that determine how far SQLite reads.
 const ROWS_TELL: u32 = 2;
 const NO_ROWS: (u32, u32) = (0, u32::MAX);
-/// Links in a row that were to the page after, for each page that is guessed: one that is not costs no more than
-/// one page in 50, as it comes half through a row.
+/// Consecutive links to the adjacent page that are required for each guessed page. A wrong guess then costs at most one
+/// page in 50, as on average the run ends halfway through a row.
 const LINKS_FOR_EACH: u32 = 25;
 const CAME_FOR_EACH: u64 = 50;
-/// So many that are not wanted are nothing yet; once some were not, so many may be ahead for each that may be unwanted.
+/// This many unneeded pages are always allowed. Once there were any, the limit of pages ahead is this multiple of those
+/// still allowed.
 const UNWANTED_FIRST: u64 = 1;
 const AHEAD_FOR_EACH: u64 = 4;
-/// More pages of a row make no difference.
+/// Beyond this, more pages of a row make no difference.
 const STEP_MAX: u32 = 1 << 16;
-/// Leaves, or rows that are looked up, that are read ahead of those whose overflow pages are.
+/// The number of leaves, or of looked-up rows, that are read ahead of those whose overflow pages are read.
 const LEAD_MAX: u32 = 64;
-/// Rows that begin so near after the end of the one before are in the order of the file; after so many of them, the
-/// kernel's readahead is left to it.
+/// If rows begin at most this far after the end of the previous one, they are in file order. After so many of them, the
+/// kernel's readahead takes over.
 const IN_ORDER_GAP: u32 = 2;
 const IN_ORDER: u32 = 4;
-/// So many rows in turn whose next page is not known end a look: those after them were asked for later.
+/// A pass ends after this many consecutive rows whose next page is unknown: the rows after them were requested later.
 const MISSING_MAX: u32 = 4;
 
 /// The overflow pages of one tree's rows.
 #[derive(Debug)]
 pub(super) struct Chains {
     pub(super) root: u32,
-    /// So many pages of each row are read, or all.
+    /// The number of pages of each row that SQLite reads; the maximum stands for all.
     reach: u32,
-    /// Rows that were read further, and how far all of them were.
+    /// Consecutive rows that were read further than `reach`, and the least reach among them.
     longer: (u32, u32),
-    /// Rows that were not read so far, and how far the last of them was.
+    /// Consecutive rows that were read less far than `reach`, and how far the last of them was read.
     shorter: (u32, u32),
     came: u64,
     unwanted: u64,
-    /// Links in a row to the page after.
+    /// Consecutive links to the adjacent page.
     straight: u32,
-    /// Where the row looked into last ends, if it is straight; how many in a row follow each other so.
+    /// The end of the row examined last, if its pages are adjacent; and how many consecutive rows follow each other in
+    /// this way.
     end: u32,
     in_order: u32,
-    /// Pages of a leaf's rows, or of one that is looked up: four times a running mean.
+    /// Pages of one leaf's rows, or of one looked-up row: four times a running mean.
     step: u32,
-    /// The row that SQLite reads, and those to come, in order.
+    /// The row that SQLite is reading, and the next ones, in order.
     current: Option<Chain>,
     ahead: VecDeque<Chain>,
-    /// Leaves that were looked into, in order of their turns; that of the one that SQLite came to last, while no overflow
-    /// page of its rows has come.
+    /// The examined leaves, in the order of their turns; and the turn of the leaf that SQLite reached last, until it
+    /// reads an overflow page of that leaf's rows.
     steps: VecDeque<(u32, u32)>,
     turn: Option<u32>,
-    /// Of a scan: leaves that are still to be looked into.
+    /// For a scan: leaves that are not examined yet.
     pub(super) leaves: VecDeque<u32>,
 }
 
@@ -81,14 +84,14 @@ struct Chain {
     turn: u32,
     pages: u32,
     first: u32,
-    /// How many of them, from the first on: SQLite has come to, and now comes to, were asked for, are known.
+    /// Pages counted from the first one: read by SQLite, its current position, requested, known.
     came: u32,
     at: u32,
     asked: u32,
     known: u32,
-    /// The last that is known.
+    /// The last known page.
     last_known: u32,
-    /// The page that SQLite comes to next; none is 0.
+    /// The page that SQLite reads next; 0 for none.
     next: u32,
     /// The kernel reads ahead of it.
     in_order: bool,
@@ -102,7 +105,7 @@ impl Chain {
         Chain { turn, pages, first, came, at, asked, known, last_known, next, in_order }
     }
 
-    /// The last page that was known names this one. Returns how many pages were guessed otherwise.
+    /// The last known page names this one. Returns how many pages were guessed wrongly.
     fn is_next(&mut self, page: u32) -> u32 {
         let mut wrong = 0;
         if page != self.last_known.wrapping_add(1) && self.asked > self.known {
@@ -136,26 +139,26 @@ impl Chains {
         }
     }
 
-    /// Whether rows' overflow pages are worth asking for.
+    /// Whether rows' overflow pages are worth requesting.
     pub(super) fn are_read(&self) -> bool {
         self.reach > 0 && self.may_be_unwanted().is_some()
     }
 
-    /// How many more pages may turn out not to be wanted.
+    /// The number of further pages that may turn out to be unneeded.
     fn may_be_unwanted(&self) -> Option<u64> {
         (self.came / CAME_FOR_EACH + UNWANTED_FIRST).checked_sub(self.unwanted) // [OVF-3]
     }
 
-    /// Most pages that may be ahead, of those that the cursor may be.
+    /// The maximum number of pages ahead, at most the cursor's maximum.
     fn most(&self, most: u32) -> u32 {
         let left = self.may_be_unwanted().unwrap_or(0);
         if self.unwanted == 0 { most } else { most.min((AHEAD_FOR_EACH * left) as u32) }
     }
 
-    /// SQLite has read a page, which names this one as the next. Returns whether it is one of a row that is known.
+    /// SQLite has read a page, which names `link` as the next. Returns whether the page belongs to a known row.
     pub(super) fn page_came(&mut self, page: u32, link: u32) -> bool {
         if let Some(chain) = self.current.as_mut().filter(|chain| chain.first == page) {
-            (chain.at, chain.next) = (0, page); // it is read once more
+            (chain.at, chain.next) = (0, page); // the row is read again
         }
         let goes_on = self.current.as_ref().is_some_and(|chain| chain.next == page);
         if !goes_on {
@@ -174,7 +177,7 @@ impl Chains {
         true
     }
 
-    /// SQLite has read the first overflow page of a row that was not known.
+    /// SQLite has read the first overflow page of an unknown row.
     pub(super) fn row_begins(&mut self, overflow: Overflow, link: u32) {
         self.pass_over(0);
         self.turn = None;
@@ -199,8 +202,8 @@ impl Chains {
         }
     }
 
-    /// SQLite has come to a leaf: the rows of those before it are over. One leaf may be looked up for several rows, so
-    /// where no overflow page comes either it takes two leaves to tell.
+    /// SQLite has reached a leaf, so the rows of the leaves before it are complete. One leaf may be looked up for
+    /// several rows; so if no overflow page is read either, it takes two leaves to decide.
     pub(super) fn leaf_came(&mut self, leaf: u32) {
         let before = if let Some(&(_, turn)) = self.steps.iter().find(|(it, _)| *it == leaf) {
             let Some(before) = self.turn.replace(turn).filter(|before| *before < turn) else {
@@ -217,12 +220,12 @@ impl Chains {
         self.pass_over(before);
     }
 
-    /// SQLite has come to what is after all that was looked into.
+    /// SQLite has moved past everything that was examined.
     pub(super) fn overtaken(&mut self) {
         self.pass_over(self.ahead.len());
     }
 
-    /// The current row is over, and so are the next so many.
+    /// The current row is complete, and so are the next `count` rows.
     fn pass_over(&mut self, count: usize) {
         let current = self.current.take();
         current.iter().for_each(|chain| self.learn(chain));
@@ -235,7 +238,7 @@ impl Chains {
         }
     }
 
-    /// A row is over: how far it was read may be how far the next ones are.
+    /// A row is complete: the next rows may be read as far as it was.
     fn learn(&mut self, chain: &Chain) {
         let Chain { came, pages, asked, .. } = *chain;
         self.unwanted += u64::from(asked - came);
@@ -247,7 +250,7 @@ impl Chains {
             self.longer = (self.longer.0 + 1, self.longer.1.min(reach));
             self.shorter = NO_ROWS;
         } else if came > self.shorter.1 {
-            self.shorter = NO_ROWS; // a row that ends before says nothing
+            self.shorter = NO_ROWS; // a shorter row gives no information
         }
         let told = [self.longer, self.shorter].into_iter().find(|rows| rows.0 == ROWS_TELL);
         if let Some((_, reach)) = told {
@@ -255,14 +258,14 @@ impl Chains {
         }
     }
 
-    /// What was looked into is not what comes next.
+    /// The examined rows are not the next ones.
     pub(super) fn clear(&mut self) {
         let asked = self.ahead.iter().map(|chain| u64::from(chain.asked - chain.came));
         self.unwanted += asked.sum::<u64>();
         self.look_again();
     }
 
-    /// What was looked into will be once more.
+    /// The examined rows will be examined again.
     pub(super) fn look_again(&mut self) {
         self.ahead.clear();
         self.steps.clear();
@@ -270,7 +273,7 @@ impl Chains {
         self.turn = None;
     }
 
-    /// A leaf was looked into: its rows that have overflow pages come in this turn.
+    /// A leaf was examined: adds its rows with overflow pages, in this turn.
     pub(super) fn looked_into(
         &mut self,
         leaf: u32,
@@ -295,7 +298,7 @@ impl Chains {
         self.steps.grow_at(at, (leaf, turn))
     }
 
-    /// Whether a row is one of many that lie in the order in which they are looked into.
+    /// Whether a row is one of several that lie in the file in the order in which they are examined.
     fn in_order(&mut self, row: Overflow) -> bool {
         let follows = row.first.wrapping_sub(self.end) <= IN_ORDER_GAP;
         self.in_order = if follows { self.in_order.saturating_add(1) } else { 0 };
@@ -304,7 +307,7 @@ impl Chains {
         self.in_order >= IN_ORDER
     }
 
-    /// Pages of the rows that are known, up to `most`, that SQLite has not come to.
+    /// The number of pages of the known rows, up to `most`, that SQLite has not read yet.
     fn before_it(&self, most: u32) -> u32 {
         let pages = self
             .current
@@ -314,13 +317,13 @@ impl Chains {
         pages.sum::<u64>().min(most.into()) as u32
     }
 
-    /// Whether more rows are to be looked into.
+    /// Whether more rows must be examined.
     pub(super) fn have_room(&self, most: u32) -> bool {
         let most = self.most(most);
         self.before_it(most) < most // [OVF-1]
     }
 
-    /// How many leaves, or rows that are looked up, to be ahead of the one that is looked into.
+    /// The number of leaves, or of looked-up rows, to read ahead of the one that is examined.
     pub(super) fn lead(&self, most: u32) -> usize {
         (4 * most / self.step.saturating_add(4)).clamp(1, LEAD_MAX) as usize
     }
@@ -329,7 +332,7 @@ impl Chains {
         self.ahead.len()
     }
 
-    /// Asks for the rows' pages, in order, as far as they are known or worth a guess.
+    /// Requests the rows' pages, in order, as far as they are known or worth a guess.
     pub(super) fn ask(
         &mut self,
         most: u32,
@@ -343,7 +346,8 @@ impl Chains {
         for chain in self.current.iter_mut().chain(&mut self.ahead) {
             let end = chain.pages.min(self.reach).min(chain.came.saturating_add(left));
             while chain.asked < end && asker.look() {
-                // To look costs a call for each page, so it is left where all of a row may be guessed.
+                // A residency check costs one call for each page, so it is skipped where all pages of a row may be
+                // guessed.
                 let guess = self.straight / LINKS_FOR_EACH;
                 if chain.asked >= chain.known && guess < chain.pages.min(self.reach) - chain.known {
                     let mut link = [0; 4];
@@ -369,7 +373,7 @@ impl Chains {
                 }
                 let page = chain.last_known.saturating_add(chain.asked + 1 - chain.known);
                 if pages.elsewhere(page) {
-                    chain.pages = chain.asked; // the log has what comes after it
+                    chain.pages = chain.asked; // the log has the rest
                     break;
                 }
                 asker.foresee_part(page, self.root, chain.asked > 0, chain.in_order)?;
