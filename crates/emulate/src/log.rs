@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Op;
 
-/// One request as the log tells it. Times are emulated ones, in microseconds since the mount.
+/// One request as the log records it. Times are emulated ones, in microseconds since the mount.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LoggedRequest {
     /// When it arrived.

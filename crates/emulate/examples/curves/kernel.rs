@@ -1,10 +1,10 @@
-//! Kernel: readers as an operating system would serve them, on a model and in simulated time.
+//! Kernel: simulates how an operating system serves readers, on a timing model and in simulated time.
 //!
-//! Two programs are played: one that reads random blocks and asks for so many of them ahead (document
-//! 003 of the founding papers), and several that each read a file from begin to end, with the kernel's
-//! readahead under them (document 002). The kernel is a sketch of the real one: windows that double up to the
-//! readahead size, the next of them asked for when the reader arrives at the one before, requests
-//! of a largest size. The emulated disk itself is for the real one.
+//! It simulates two workloads: a program that reads random blocks and prefetches a number of them (document
+//! 003 of the founding papers), and several programs that each read a file sequentially with kernel
+//! readahead (document 002). The simulated kernel is simplified: readahead windows double up to the
+//! readahead size, the kernel requests the next window when the reader enters the current one, and
+//! requests have a maximum size. For the real kernel, use the emulated disk.
 //!
 //! Source:      the windows are those of the kernel's mm/readahead.c.
 
@@ -21,8 +21,7 @@ const CALL_CPU: Duration = Duration::from_micros(2);
 /// Pages of the page cache.
 const PAGE_BYTES: u64 = 4096;
 
-/// How long it takes to read blocks of `len` bytes in the given order, while those of the next `depth - 1` are
-/// asked for.
+/// Time to read blocks of `len` bytes in the given order while the next `depth - 1` blocks are prefetched.
 pub(crate) fn prefetching(
     device: &mut dyn Device,
     offsets: &[u64],
@@ -57,7 +56,7 @@ pub(crate) struct Streaming {
     pub(crate) readers: usize,
     /// The kernel's setting, in bytes.
     pub(crate) readahead: u64,
-    /// What a program asks for at a time, in bytes.
+    /// Size of one read call of the program, in bytes.
     pub(crate) request: u64,
     /// Largest request that goes to the device, in bytes.
     pub(crate) request_max: u64,
@@ -74,7 +73,7 @@ struct Reader {
     /// The end of the newest window, and its size.
     window_end: u64,
     window: u64,
-    /// A thread that reads here makes the kernel ask for the next window.
+    /// A read at this position makes the kernel request the next window.
     marker: u64,
     /// Requests under way or done, in order of place: id and end.
     asked: VecDeque<(usize, u64)>,
@@ -145,7 +144,7 @@ impl Streaming {
         }
     }
 
-    /// A reader asks for its next piece; returns whether it has it.
+    /// A reader issues its next read; returns whether the data is already there.
     fn reader_goes_on(&self, scene: &mut Scene<'_>, now: Duration) -> bool {
         let Some(Reverse((_, number))) = scene.wakes.pop() else { return false };
         let reader = &mut scene.readers[number];
@@ -181,7 +180,7 @@ impl Streaming {
         }
     }
 
-    /// The windows that a read at the reader's position makes the kernel ask for.
+    /// The windows that the kernel requests because of a read at the reader's position.
     fn wanted(&self, reader: &mut Reader) -> Vec<(u64, u64)> {
         let mut windows = Vec::new();
         let most = self.readahead.max(self.request);

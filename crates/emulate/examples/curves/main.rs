@@ -1,11 +1,11 @@
-//! Curves: the tables of the founding documents 002 and 003, computed on the models, beside what was measured.
+//! Curves: the tables of the founding documents 002 and 003, computed on the models, next to the measured values.
 //!
 //! ```text
 //! cargo run --release -p forebay-emulate --example curves [PROFILE…]
 //! ```
 //!
-//! The readers' files are spread over the whole disk, as file systems with allocation groups do, or lie
-//! side by side in its middle. Measured was with ext3; with xfs it was 36, 88, 119, 182, 259, 357, 437, 505,
+//! The readers' files are either spread over the whole disk, as in file systems with allocation groups, or
+//! adjacent in its middle. The measurements used ext3; xfs took 36, 88, 119, 182, 259, 357, 437, 505,
 //! 560 and 621 for eight readers.
 
 #![allow(clippy::print_stdout)]
@@ -20,7 +20,7 @@ use kernel::{Streaming, prefetching};
 const KIB: u64 = 1024;
 const GIB: u64 = 1024 * 1024 * KIB;
 
-/// Document 003: seconds on four disks under Linux, by how many blocks are asked for at a time.
+/// Document 003: seconds on four disks under Linux, by the number of blocks requested at a time.
 const PREFETCHED_S: [(usize, f64); 13] = [
     (1, 12.473),
     (2, 9.053),

@@ -1,26 +1,26 @@
 //! Clockwork: a timing model driven by a real clock.
 //!
-//! A request is handed in when it arrives, in two steps: first its commands go to the model, so that its
-//! time runs; then, once its bytes have been copied, the answer that is to be sent when the model says so.
-//! So copying a megabyte is part of the emulated service, not an addition to it.
+//! A request is submitted in two steps. First its commands go to the model when it arrives, so that its
+//! time starts. Then, after its bytes have been copied, the answer is submitted, to be sent when the model says so.
+//! Copying a megabyte is therefore part of the emulated service time, not an addition to it.
 //!
-//! A few equal workers send the answers. One of them at a time, the leader, sleeps until the model's next
-//! event. When answers are due it sends short ones itself and goes on; if one is long (it has to be copied
-//! to the kernel), it first hands the lead on, so that the next event does not wait for it. Rejected: one
-//! timer thread that hands answers to a pool, which costs every answer a second wake-up.
+//! A few equal workers send the answers. One worker at a time, the leader, sleeps until the model's next
+//! event. When answers are due, the leader sends short ones itself and continues. Before it sends a long one (which
+//! is copied to the kernel), it hands leadership to another worker, so that the next event does not wait for the
+//! copy. Rejected: one timer thread that hands answers to a pool, which costs every answer a second wake-up.
 //!
-//! A sleeping thread wakes some tens of microseconds late, so the leader sleeps to a little before the event
-//! and watches the clock for the rest ([`WATCHED`]); timer slack is set to its least.
+//! A sleeping thread wakes some tens of microseconds late, so the leader sleeps until shortly before the event
+//! and polls the clock for the rest ([`WATCHED`]); timer slack is set to its minimum.
 //!
-//! Invariants:  [CLW-1] every request that was handed in is answered once, whatever the model does after
+//! Invariants:  [CLW-1] every submitted request is answered exactly once, whatever the model does after
 //!              timing has been switched off or the clockwork has been stopped
 //!              [CLW-2] requests reach the model in order of arrival, at times that never go back
 //!              [CLW-3] no answer is sent under the lock
-//!              [CLW-4] what was let go when timing was switched off delays nothing that comes later
-//!              [CLW-5] after a load the model is as if its time had really passed under it
-//! Concurrency: one lock over the model and what waits for it. Answers run on workers, or on the caller of
-//!              [`Clockwork::ready`] when the model has been faster than the copying.
-//! Failure:     an answer that panics takes its thread with it; the owner of the process decides what then.
+//!              [CLW-4] requests released when timing was switched off do not delay later requests
+//!              [CLW-5] after a load the model is in the state that it would have if its time had really passed
+//! Concurrency: one lock over the model and the requests that wait for it. Answers run on workers, or on the caller
+//!              of [`Clockwork::ready`] if the model was faster than the copying.
+//! Failure:     an answer that panics ends its thread; the owner of the process decides what happens then.
 
 mod clock;
 mod tally;
@@ -48,7 +48,7 @@ const WATCHED: Duration = Duration::from_micros(40);
 /// Answers with at least so many bytes are sent by a thread that has handed the lead on.
 const LONG_ANSWER_BYTES: u64 = 32 << 10;
 
-/// Bits of a command's number that tell which part of its request it is.
+/// Bits of a command's number that identify its part of the request.
 const PART_BITS: u32 = 10;
 
 /// Most commands that one request may be split into.
@@ -65,7 +65,7 @@ const LET_GO_STEPS_MAX: u32 = 1 << 20;
 const LOAD_DEPTH: u64 = 64;
 const LOAD_STEPS_MAX: u64 = 1 << 24;
 
-/// What is to be done when the model says that a request has ended.
+/// What to do when the model says that a request has ended.
 pub(crate) type Answer = Box<dyn FnOnce() + Send>;
 
 /// A request as it arrives.
@@ -102,7 +102,7 @@ struct Shared {
     inner: Mutex<Inner>,
     /// The leader sleeps here.
     alarm: Condvar,
-    /// Threads that wait for answers to be noted sleep here.
+    /// Threads that wait for answers to be recorded sleep here.
     noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
@@ -119,12 +119,12 @@ struct Inner {
     waiting: HashMap<u64, Waiting>,
     /// Answers whose time has come, with what to note of them.
     due: Vec<Due>,
-    /// Requests whose answers are being sent, and are not noted yet.
+    /// Requests whose answers are being sent and are not recorded yet.
     sending: Vec<u64>,
     /// Kept for its allocation.
     ended: Vec<Ended>,
     tally: Tally,
-    /// The last time of the clock that the model was told.
+    /// The latest clock time that was passed to the model.
     told: Duration,
     /// How far the model's time is ahead of the clock: it has run through what was let go.
     ahead: Duration,
@@ -142,7 +142,7 @@ struct Waiting {
     answer: Option<LaterAnswer>,
 }
 
-/// What the log and the tally need of a request.
+/// What the log and the statistics need of a request.
 #[derive(Debug, Clone, Copy)]
 struct Noted {
     entry: EntryNumber,
@@ -199,8 +199,8 @@ impl Clockwork {
         self.shared.ready(ticket, answer);
     }
 
-    /// Switched off, everything ends at once, also what is under way; on, the model counts again, and has
-    /// nothing left to do of what came before.
+    /// Off: all requests end at once, including those in progress. On: the model's time counts again, and it has
+    /// no work left from before.
     pub(crate) fn set_timing(&self, timing: bool) {
         let mut inner = self.shared.lock();
         inner.timing = timing;
@@ -213,8 +213,8 @@ impl Clockwork {
         }
     }
 
-    /// Has the model carry out random reads of `len` bytes, some dozens at a time, for so much of its own time, which
-    /// passes at once: credits are spent then, and caches are as after such a load. What is under way ends.
+    /// Makes the model perform random reads of `len` bytes, some dozens at a time, for `span` of its own time, which
+    /// passes at once: credits are spent, and caches are as after such a load. Requests in progress end.
     pub(crate) fn load(&self, len: u64, span: Duration) {
         let mut inner = self.shared.lock();
         let now = self.shared.clock.now().max(inner.told);
@@ -225,7 +225,7 @@ impl Clockwork {
         self.shared.alarm.notify_one();
     }
 
-    /// Waits until the answers that are being sent are noted. A caller that got one may look at the log at once, and
+    /// Waits until the answers that are being sent are recorded. A caller that got one may read the log at once, and
     /// should find it there.
     pub(crate) fn settle(&self) {
         let mut inner = self.shared.lock();
@@ -313,8 +313,8 @@ impl Inner {
         self.device.next_event().map(|at| at.saturating_sub(self.ahead))
     }
 
-    /// Has the model work off what nobody waits for any more, without waiting for that: its time runs ahead. Nothing
-    /// of it is left then, and the arm and the caches are where it has taken them.
+    /// Makes the model complete the commands that no request waits for any more, without waiting: its time runs ahead.
+    /// No command is left then, and the arm and the caches are in the state in which these commands leave them.
     fn let_go(&mut self, now: Duration) {
         self.told = self.told.max(now);
         let mut ended = std::mem::take(&mut self.ended);
@@ -338,7 +338,7 @@ impl Inner {
         };
         let mut at = self.told + self.ahead;
         let end = at + span;
-        // Numbers that no request has: nobody waits for these.
+        // Numbers that no request has, so that no request waits for these reads.
         for id in 0..LOAD_DEPTH {
             read(&mut *self.device, at, u64::MAX - id);
         }
@@ -446,11 +446,11 @@ impl Shared {
         Ticket { request, len: incoming.len }
     }
 
-    /// Tells the leader, which may be watching the clock, when it has something to do. True if that is sooner
-    /// than it was.
+    /// Publishes the time at which the leader, which may be polling the clock, has something to do. True if that is
+    /// sooner than before.
     fn note_next_event(&self, inner: &Inner) -> bool {
         let next_ns = if inner.stopped || !inner.due.is_empty() {
-            // What the leader watches for has been noticed by somebody else, who does not send it.
+            // Another thread, which does not send the answer, has noticed the event that the leader waits for.
             0
         } else {
             let next = inner.next_event();

@@ -38,7 +38,7 @@ pub struct Summary {
     pub late_us_p99: u64,
 }
 
-/// The longest lateness that is told apart from longer ones: a minute.
+/// Longest lateness that the histogram distinguishes from longer ones: a minute.
 const LATE_US_MAX: u64 = 60_000_000;
 
 #[derive(Debug)]

@@ -1,11 +1,11 @@
-//! The clockwork with answers that are only noted, and no mount.
+//! The clockwork with answers that are only recorded, and no mount.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use super::*;
 
-/// Ends commands after `takes`, those for the first sector after twice that, and notes what it is told.
+/// Ends commands after `takes`, those for the first sector after twice that, and records its calls.
 #[derive(Debug)]
 struct Noting {
     takes: Duration,
@@ -232,7 +232,7 @@ fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
     stood_still.ready(timed, Box::new(|| ()));
     assert_ne!(watched(), u64::MAX);
     std::thread::sleep(Duration::from_millis(1));
-    // A read of a hole notices that the first has ended, and brings no event of its own.
+    // A read of a hole notices that the first has ended, and causes no event itself.
     let hole = arrive(&stood_still, &[]);
     assert_eq!(watched(), 0, "[CLW-1] the leader would watch forever");
     stood_still.ready(hole, Box::new(|| ()));

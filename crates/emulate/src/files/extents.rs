@@ -1,7 +1,7 @@
 //! Where a file's bytes are on the device: extents, in the file's order.
 //!
-//! A file grows by as much as it has, from a megabyte to 256 of them at a time, so that it has few extents even
-//! when several grow together. What it has beyond its end is given back when nobody has it open any more.
+//! A file grows by its current size, but by at least 1 MiB and at most 256 MiB, so that it has few extents even
+//! if several files grow together. Space beyond its end is freed when no process has the file open any more.
 //!
 //! Invariants:  [EXT-1] extents do not overlap, in the file and on the device, and are whole blocks
 

@@ -1,16 +1,16 @@
 //! Files and directories on an emulated disk: names that cost no time, and bytes that have a place.
 //!
 //! Each file's bytes are placed in the device's address space in long extents, so that a position in a file is
-//! a position on the device, and two files are as far apart as they would be on a disk. `disk`, the file over the
-//! whole address space, and the files beside it alias on purpose.
+//! a position on the device, and the distance between two files is what it would be on a disk. `disk`, the file over
+//! the whole address space, and the other files alias on purpose.
 //!
-//! What is placed reads as zeros until it is written, and takes the device's time from then on: a file can be
-//! made by allocating it and read at once. What was never placed (a hole) reads as zeros and takes no time.
+//! Placed bytes read as zeros until they are written, and reading them takes the device's time from the start: a file
+//! can be made by allocating it and read at once. Bytes that were never placed (a hole) read as zeros and take no time.
 //!
-//! Invariants:  [FIL-1] a name leads to an inode that exists; an inode without a name and without users does not
-//!              [FIL-2] bytes beyond a file's end that have a place are zeros, so that growing it shows nothing
+//! Invariants:  [FIL-1] a name leads to an inode that exists; an inode without a name and without users does not exist
+//!              [FIL-2] placed bytes beyond a file's end are zeros, so that growing the file shows no old data
 //! Concurrency: one owner; the server keeps it behind a lock. Nothing here waits.
-//! Failure:     [`FilesError`]; what was refused changed nothing, except for room that was taken already.
+//! Failure:     [`FilesError`]; a refused operation changes nothing, except that space may already be allocated.
 
 mod extents;
 mod place;
@@ -74,7 +74,7 @@ const FIRST_INODE: u64 = 64;
 /// Positions in a directory below are the server's own.
 pub(crate) const FIRST_COOKIE: u64 = 16;
 
-/// What `stat` tells.
+/// What `stat` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) inode: u64,
@@ -123,7 +123,7 @@ struct Inode {
     path: Arc<str>,
     /// Where its name is; none once it has lost it.
     parent: Option<u64>,
-    /// How often the kernel was told of it and has not forgotten it.
+    /// How many references the kernel holds: lookups that it has not forgotten.
     lookups: u64,
     opens: u64,
 }
@@ -143,7 +143,7 @@ impl What {
 /// How a file grows when bytes of it are placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Growth {
-    /// By no more than was asked for.
+    /// Places no more than the requested range.
     pub(crate) exact: bool,
     /// Its size stays what it is.
     pub(crate) keep_size: bool,
@@ -235,14 +235,14 @@ impl Files {
         })
     }
 
-    /// The inode of a name; the kernel knows of it once more.
+    /// The inode of a name; the kernel gets one more reference to it.
     pub(crate) fn look_up(&mut self, parent: u64, name: &OsStr) -> Result<Attributes, FilesError> {
         let number = self.child(parent, name)?;
         self.inode_mut(number)?.lookups += 1;
         self.attributes(number)
     }
 
-    /// The kernel has forgotten `count` of what it was told of an inode.
+    /// The kernel has dropped `count` of its references to an inode.
     pub(crate) fn forget(&mut self, number: u64, count: u64) -> Vec<Range<u64>> {
         if let Ok(inode) = self.inode_mut(number) {
             inode.lookups = inode.lookups.saturating_sub(count);
@@ -270,7 +270,7 @@ impl Files {
         freed
     }
 
-    /// An inode that has no name and that nobody knows of goes, and gives its room back.
+    /// Removes an inode that has no name and no users, and frees its space.
     fn drop_unused(&mut self, number: u64) -> Vec<Range<u64>> {
         let unused =
             |inode: &Inode| inode.parent.is_none() && inode.lookups == 0 && inode.opens == 0;
@@ -283,7 +283,7 @@ impl Files {
         }
     }
 
-    /// Makes a file or a directory. The kernel is told of it.
+    /// Makes a file or a directory. The kernel gets a reference to it.
     pub(crate) fn make(
         &mut self,
         (parent, name): (u64, &OsStr),
@@ -296,7 +296,7 @@ impl Files {
             return Err(FilesError::Exists);
         }
         if self.inode(parent)?.parent.is_none() && parent != ROOT {
-            return Err(FilesError::NotFound); // it was removed while someone was in it
+            return Err(FilesError::NotFound); // it was removed while a process used it
         }
         let number = self.next_inode;
         self.next_inode += 1;
@@ -350,7 +350,7 @@ impl Files {
         }
     }
 
-    /// Removes a name. What nobody uses gives its room back: the ranges.
+    /// Removes a name. Frees the space of an inode without users: the ranges.
     pub(crate) fn remove(
         &mut self,
         (parent, name): (u64, &OsStr),
@@ -484,9 +484,9 @@ impl Files {
         Ok((Arc::clone(&inode.path), stretches))
     }
 
-    /// Has `range` of a file placed, with no more than that if `exact`, and the file be as long unless `keep_size`.
-    /// Adds to `placed` what was newly placed, on the device, also when there was no room for all: it has to be made
-    /// zeros before anybody else looks.
+    /// Places `range` of a file, and no more than that if `exact`, and extends the file to its end unless `keep_size`.
+    /// Adds the newly placed ranges of the device to `placed`, also when there was not room for all: the caller must
+    /// zero them before any other thread reads them.
     pub(crate) fn place(
         &mut self,
         number: u64,

@@ -29,7 +29,7 @@ const TRAILS_MAX: usize = 32;
 /// A stream leaves its copy when that has so many commands more than the other.
 const IMBALANCE_MAX: usize = 8;
 
-/// What makes up an array beside its members.
+/// The parameters of an array, without those of its members.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
@@ -99,7 +99,7 @@ struct Part {
     end: u64,
 }
 
-/// The array of members that `member` makes, each with a seed of its own.
+/// The array of members that `member` makes, each with its own seed.
 ///
 /// # Errors
 /// A sentence, when the parameters make no array, or `member` makes no device.
@@ -387,7 +387,7 @@ mod tests {
         let mut striped = array(3, 1, 4096);
         submit(&mut striped, 0, Op::Read, 8192, 4096);
         submit(&mut striped, 1, Op::Flush, 0, 0);
-        // The third device carries out one command at a time, the read first.
+        // The third device executes one command at a time, the read first.
         assert_eq!(ends(&mut striped), [(0, 100), (1, 107)]);
     }
 

@@ -31,7 +31,7 @@ impl Bucket {
     /// Takes `tokens` at `at_ns` or later; returns when. Calls come in order of time.
     pub(crate) fn take(&mut self, at_ns: u64, tokens: u64) -> u64 {
         let tokens = i128::from(tokens) * PARTS;
-        // Nobody passes who came later than somebody who waits.
+        // A later command does not pass an earlier one that waits.
         let from_ns = at_ns.max(self.at_ns);
         let passed = i128::from(from_ns - self.at_ns);
         self.level = (self.level + passed * self.per_s).min(self.depth);

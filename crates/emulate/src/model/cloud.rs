@@ -5,11 +5,11 @@
 //! by every command, and earned back at the lower rate, also while nothing happens. A command
 //! larger than the unit counts as several.
 //!
-//! Worked example, gp2 of 100 GB: 300 a second are earned, up to 5.4 million. Until those are spent it carries
-//! out 3000 a second, which takes at least half an hour; then 300.
+//! Worked example, gp2 of 100 GB: it earns 300 credits a second, up to 5.4 million. Until those are spent, the volume
+//! executes 3000 commands a second, which takes at least half an hour; after that, 300.
 //!
-//! Left out: joining neighbours into one command before they are counted, and whole seconds in which
-//! a real volume stands still.
+//! Not modelled: merging adjacent commands before they are counted, and stalls of whole seconds that
+//! real volumes have.
 //!
 //! Source:      Amazon's descriptions of EBS volume types (gp2, gp3, io2) for limits, credits and the
 //!              unit; that latency varies exponentially above a base is ours.
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// When each of so many reads ends that are asked for at once, in microseconds.
+    /// When each of `count` reads that are submitted at once ends, in microseconds.
     fn ends(device: &mut dyn Device, count: u64, len: u64) -> Vec<u64> {
         for id in 0..count {
             device.submit(Duration::ZERO, id, Command { op: Op::Read, offset: 0, len });

@@ -150,8 +150,8 @@ impl Controller {
         self.dirty.missing(command.offset, command.offset + command.len)
     }
 
-    /// The bytes of a command go back to the host. They went as they came from the device, and the last of
-    /// them are here just now; only where the cable was busy, or is slower, are some left to go.
+    /// Returns the bytes of a command to the host. They were sent as they arrived from the device, and the last of
+    /// them arrive now; only where the cable was busy, or is slower, are some left to send.
     fn answer(&mut self, place: usize) {
         let (_, command, sent_ns) = self.commands[place];
         let bytes = if command.op == Op::Read { command.len } else { 0 };
@@ -368,7 +368,7 @@ mod tests {
         let took = ends(&mut *device);
         let ids: Vec<u64> = took.iter().map(|(id, _)| *id).collect();
         assert_eq!(ids, [0, 1, 2, 3, 4, 5]);
-        // [CTR-1]: four fit; the fifth comes in when the first has been written, 1 ms after it came.
+        // [CTR-1]: four fit; the fifth is accepted when the first has been written, 1 ms after it arrived.
         assert!(took[3].1 < 100 && (1010..1020).contains(&took[4].1), "{took:?}");
         assert!((2010..2020).contains(&took[5].1), "[CTR-2] {took:?}");
     }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-/// A range of the address space that is to be written.
+/// A range of the address space that must be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     pub(crate) start: u64,

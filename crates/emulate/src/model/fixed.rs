@@ -23,7 +23,7 @@ pub struct Parameters {
     /// What each read or write takes.
     #[serde(deserialize_with = "amount::time")]
     pub command_time: Duration,
-    /// What its bytes take beside that, in bytes a second; 0 means nothing.
+    /// Transfer rate of its bytes, which adds to that time, in bytes a second; 0 means that bytes take no time.
     #[serde(default, deserialize_with = "amount::rate")]
     pub rate: u64,
     /// What a flush takes.

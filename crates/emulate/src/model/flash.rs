@@ -62,7 +62,7 @@ pub struct Parameters {
     pub spare: u64,
     /// How many times as long programming takes from then on.
     pub cleaning_factor: u32,
-    /// How fast spare room comes back while nothing is to be written, in bytes a second.
+    /// How fast spare room is recovered while there is nothing to write, in bytes a second.
     #[serde(deserialize_with = "amount::rate")]
     pub cleaning_rate: u64,
 }

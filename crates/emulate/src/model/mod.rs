@@ -1,22 +1,22 @@
-//! Timing models: how long a device takes, and which command it carries out next.
+//! Timing models: how long a device takes, and which command it executes next.
 //!
-//! A model is a discrete simulation. It is told of each command as it arrives; it says when it wants to
-//! be looked at again; and when it is, it hands out what has ended by then. Time is whatever the caller
-//! says it is, counted from a beginning of the caller's: a real clock, a clock that runs faster, or the
+//! A model is a discrete simulation. The caller passes each command as it arrives; the model says when it wants to
+//! be advanced next, and each advance returns the commands that have ended by then. The caller supplies the
+//! time, counted from an origin of its choice: a real clock, a clock that runs faster, or the
 //! next moment at which something happens.
 //!
-//! Worked example: a disk of one head gets reads at 0 ms for places far apart. It asks to be looked
-//! at at 11 ms, where the first has ended, then at 19 ms.
+//! Worked example: a disk with one head gets reads at 0 ms for places far from each other. It requests to be
+//! advanced at 11 ms, when the first has ended, then at 19 ms.
 //!
 //! Inside, time is in whole nanoseconds, so that the same commands at the same times end at the same
-//! times on every machine. Models stand over models as boxes: an [`array`](mod@array) has many devices, a
-//! [`controller`] has one, and neither knows of which kind.
+//! times on every machine. Models can contain models: an [`array`](mod@array) has many devices, a
+//! [`controller`] has one, and neither knows their kind.
 //!
-//! Invariants:  [MOD-1] every command ends once, not before it came
-//!              [MOD-2] time handed to a model never goes back; what it hands out is in order of time
+//! Invariants:  [MOD-1] every command ends once, not before it arrived
+//!              [MOD-2] time passed to a model never goes back; ended commands are returned in order of time
 //! Concurrency: one caller at a time.
-//! Failure:     none. A place beyond the device's end is taken as the end, a time before the last one told
-//!              as that one.
+//! Failure:     none. A place beyond the device's end counts as the end, a time before the last one passed
+//!              counts as that one.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ pub const SECTOR_BYTES: u64 = 512;
 pub enum Op {
     /// Bytes come from the device.
     Read,
-    /// Bytes go to the device, perhaps into a cache of its own.
+    /// Bytes go to the device, perhaps into its own cache.
     Write,
-    /// Everything written and ended before this came is to be on the medium.
+    /// Everything written and ended before this arrived must reach the medium.
     Flush,
 }
 
@@ -89,7 +89,7 @@ pub trait Device: Send + std::fmt::Debug {
     /// Any number may be under way; a device that takes only so many at a time lets the others wait.
     fn submit(&mut self, now: Duration, id: u64, command: Command);
 
-    /// When something may end or change next, if anything is under way. Not before the last time told.
+    /// When something may end or change next, if anything is in progress. Not before the last time passed in.
     fn next_event(&self) -> Option<Duration>;
 
     /// Lets time pass up to and including `now`, and adds to `ended` what has ended, in order of time.

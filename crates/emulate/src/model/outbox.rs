@@ -1,9 +1,9 @@
-//! Outbox: what has ended inside a model and was not handed out yet.
+//! Outbox: commands that have ended inside a model and were not returned yet.
 //!
-//! A command may end while another one is being told to the model, which has no way to say so then. It
+//! A command may end while another one is passed to the model, and that call cannot return it. The ended command
 //! waits here until the next [`advance`](super::Device::advance).
 //!
-//! Invariants:  [OUT-1] what is handed out is in order of time, over the model's whole life
+//! Invariants:  [OUT-1] commands are returned in order of time, over the model's whole life
 
 use std::time::Duration;
 

@@ -47,7 +47,7 @@ pub enum ProfileError {
         names.join(", ")
     )]
     Unknown {
-        /// What was asked for.
+        /// The requested profile.
         spec: String,
         /// What could have been.
         names: Vec<&'static str>,
@@ -87,7 +87,7 @@ pub struct Profile {
     pub about: String,
     /// Size of the address space, in bytes.
     pub size_bytes: u64,
-    /// Unit of addressing that the device tells the system, in bytes.
+    /// Logical block size that the device reports to the system, in bytes.
     pub logical_block_bytes: u64,
     parts: Parts,
 }

@@ -1,4 +1,4 @@
-//! Profiles: what is understood, and what people are told when it is not.
+//! Profiles: which are accepted, and the messages for those that are not.
 
 use super::*;
 

@@ -1,15 +1,15 @@
 //! What files hold: their places, and the bytes that are copied from and to them.
 //!
-//! A transfer meets the files twice: first it learns its places, which the model is told; then its bytes are
-//! copied, which for a read may be much later. What it has learnt may be another file's by then, so that places
-//! are looked up once more, under the lock under which the bytes are copied. Rejected: to keep places from being
-//! given back while a transfer knows of them, which would have a removal leave its work to the last of them.
+//! A transfer uses the files twice: first it looks up its places, which go to the model; then its bytes are
+//! copied, which for a read may be much later. By then the places may belong to another file, so they
+//! are looked up again under the lock under which the bytes are copied. Rejected: keeping places from being
+//! freed while a transfer refers to them, which would leave the work of a removal to the last of these transfers.
 //!
 //! Invariants:  [CON-1] bytes are copied to and from places only under a lock under which the file has them
-//!              [CON-2] a place that is given back is zeros before another file can have it
-//! Concurrency: a lock for one writer or several readers over names and places. A thread that copies out of the store
-//!              reads; who places, gives back or copies into the store writes. Nothing here waits for the model.
-//! Failure:     as the kernel wants it, [`Errno`]; what was refused has at most placed something.
+//!              [CON-2] a freed place is zeroed before another file can have it
+//! Concurrency: a read-write lock over names and places. A thread that copies out of the store takes it shared; a
+//!              thread that places, frees or copies into the store takes it exclusive. Nothing waits for the model.
+//! Failure:     [`Errno`], as the kernel expects; a refused operation has at most placed something.
 
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -65,7 +65,7 @@ fn errno(error: &StoreError) -> Errno {
     }
 }
 
-/// What `fallocate` may be asked for; see fallocate(2).
+/// Flags of `fallocate`; see fallocate(2).
 mod mode {
     pub(super) const KEEP_SIZE: i32 = 1;
     pub(super) const PUNCH_HOLE: i32 = 2;
@@ -88,7 +88,7 @@ impl Contents {
         self.files.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes ranges of the device zeros. [CON-2] Under the lock on files, so that nobody gets them before.
+    /// Zeros ranges of the device. [CON-2] Under the lock on files, so that no file gets the ranges before.
     pub(super) fn zero(&self, ranges: Vec<Range<u64>>) -> Result<(), Errno> {
         for range in ranges {
             let done = self.store.discard(range.start, range.end - range.start);

@@ -1,4 +1,4 @@
-//! The hidden directory: files that tell and control, made up when they are opened.
+//! The hidden directory: files that report and control, whose contents are made when they are opened.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +90,7 @@ impl ControlFiles {
     }
 }
 
-/// Does what was written to `control`. False if nobody knows that word.
+/// Executes a command that was written to `control`. False if the command is unknown.
 pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
     match words.trim_ascii() {
         b"timing off" => clockwork.set_timing(false),

@@ -1,11 +1,12 @@
 //! A mounted emulation, from its mount to its end.
 //!
-//! Invariants:  [EMU-1] when an emulation has ended, its mount is gone from the mount table and the guardian
-//!              from the process table
-//!              [EMU-2] no request is left without an answer: at the end everything is answered at once
-//! Concurrency: the mount is served by threads of its own. The holder of an [`Emulation`] may look at it, and
+//! Invariants:  [EMU-1] when an emulation has ended, its mount is no longer in the mount table and the guardian no
+//!              longer in the process table
+//!              [EMU-2] no request is left without an answer: at the end all requests are answered at once
+//! Concurrency: dedicated threads serve the mount. The holder of an [`Emulation`] may inspect it, and
 //!              ends it by dropping it.
-//! Failure:     a mount that cannot be unmounted is left to the guardian; whatever fails on the way to a mount undoes what was done before it.
+//! Failure:     a mount that cannot be unmounted is left to the guardian; a failure while mounting undoes the steps
+//!              before it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,8 +30,9 @@ use crate::log::RequestLog;
 use crate::store::Store;
 
 /// Threads that take requests from the kernel. With one, requests reach the model in the order in which the kernel
-/// issued them; with two, up to a fifth of those issued together came the other way round, and a disk model that
-/// has begun with the later of two neighbours pays for a whole turn. One takes in 200,000 requests a second.
+/// issued them; with two, up to a fifth of those issued together arrived in the opposite order, and a disk model that
+/// has begun with the later of two adjacent requests pays for a whole revolution. One accepts 200,000 requests a
+/// second.
 const THREADS: usize = 1;
 
 /// How long the kernel may take to hang up after it has unmounted.
@@ -68,7 +70,7 @@ impl Emulation {
     /// Mounts on `mount_point`, an empty directory, and serves until the end.
     ///
     /// # Errors
-    /// What [`Error`] tells.
+    /// See [`Error`].
     pub fn mount(mount_point: &Path, options: Options) -> Result<Emulation, Error> {
         let mount_point = mounting::check(mount_point)?;
         let device_bytes = options.device.size_bytes();
@@ -159,7 +161,7 @@ impl Emulation {
         self.transfers.clockwork.counters()
     }
 
-    /// Waits for the mount's end by somebody else's hand, for so long at most. True if it has come.
+    /// Waits up to `limit` for another process to end the mount. True if it has ended.
     pub fn wait_for_end(&self, limit: Duration) -> bool {
         self.hung_up.recv_timeout(limit) != Err(RecvTimeoutError::Timeout)
     }
@@ -176,7 +178,7 @@ impl Emulation {
         }));
     }
 
-    /// Unmounts, and tells how it went.
+    /// Unmounts, and returns how it went.
     ///
     /// # Errors
     /// [`Error::Io`] when the mount cannot even be detached.
@@ -190,7 +192,7 @@ impl Emulation {
         self.transfers.clockwork.set_timing(false);
         let over = self.session.is_some() && self.wait_for_end(Duration::ZERO);
         let mut kept = false;
-        // Unmounted by somebody else, or cut off by the kernel: then ours still stands there, dead.
+        // Unmounted by another process, or cut off by the kernel: then our mount is still there, dead.
         let unmounted = if over && !self.mounted.is_dead() {
             Unmounted::Gone
         } else {
@@ -204,7 +206,7 @@ impl Emulation {
         }
         self.log_file.take();
         if let Some(around) = self.remove.take() {
-            // Not empty, or gone already: then somebody else removes it.
+            // Not empty, or already removed: then another process removes it.
             let _ = std::fs::remove_dir(&self.mounted.point).and(std::fs::remove_dir(around));
         }
         Ok(Ending {

@@ -31,7 +31,7 @@ const REQUEST_BYTES_MAX: u32 = 1 << 20;
 /// Requests of the page cache that may be under way; more wait in the kernel.
 const BACKGROUND_MAX: u16 = 512;
 
-/// Nothing changes behind the kernel's back, so that it may keep what it was told.
+/// Files change only through the kernel, so it may cache names and attributes for long.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
 /// Numbers that bound the mount.
@@ -224,7 +224,7 @@ impl fuser::Filesystem for Filesystem {
         if let Node::Placed(number) = Node::of(at) {
             let mut files = self.contents.files_mut();
             let freed = files.forget(number, count);
-            // Nobody is told of a forgetting; what is not zeros now becomes so when it is placed again.
+            // A forget has no reply to report an error in; bytes that are not zeroed now are when placed again.
             let _ = self.contents.zero(freed);
         }
     }

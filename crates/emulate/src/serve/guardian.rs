@@ -1,10 +1,10 @@
-//! A small process that outlives the server: when the server is gone without a word, it unmounts.
+//! A small process that outlives the server: if the server ends without notice, it unmounts.
 //!
-//! A FUSE mount whose server was killed stays, and answers everything with "not connected". Nobody in the
-//! dead process can do anything about it, so the guardian, a shell, waits for the end of a pipe that only the
-//! server holds open. It is told what was mounted, and `done` after an orderly end; then it does nothing. What
-//! it does not find in the mount table as it was told it leaves alone: somebody else has mounted that. Under
-//! something else it waits for a while for ours to come to light.
+//! A FUSE mount whose server was killed stays, and answers every request with "not connected". The dead process
+//! cannot remove it, so the guardian, a shell, waits for the end of a pipe that only the
+//! server holds open. The server writes to the pipe what was mounted, and `done` after an orderly end; then the
+//! guardian does nothing. It leaves a mount alone that differs from this description in the mount table: another
+//! process has mounted that. If another mount covers ours, it waits a while for ours to be uncovered.
 //!
 //! Rejected: the option auto_unmount of fusermount3, which ordinary users may have only together with
 //! allow_other, and then only where the system's administrator allows that.
@@ -79,10 +79,10 @@ impl Guardian {
         Ok(Guardian { child: Some(child), pipe: Some(pipe) })
     }
 
-    /// Tells it what was mounted, so that it unmounts nothing else.
+    /// Writes to it what was mounted, so that it unmounts nothing else.
     pub(super) fn knows(&mut self, mounted: &Mounted) {
         if let (Some(pipe), Some(facts)) = (&mut self.pipe, &mounted.facts) {
-            // A guardian that is gone unmounts nothing.
+            // A guardian that has ended unmounts nothing.
             let _ = pipe.write_all(format!("mounted {facts}\n").as_bytes());
         }
     }
@@ -91,15 +91,15 @@ impl Guardian {
     pub(super) fn take_over(&mut self) {
         drop(self.pipe.take());
         if let Some(mut child) = self.child.take() {
-            // As long as this process is there, its end is to be noticed.
+            // While this process runs, the guardian's exit must be reaped.
             std::thread::spawn(move || child.wait());
         }
     }
 
-    /// Lets it go: the mount is gone.
+    /// Ends the guardian: the mount has ended.
     pub(super) fn dismiss(&mut self) {
         if let Some(mut pipe) = self.pipe.take() {
-            // A guardian that is gone needs no word.
+            // A guardian that has ended needs no message.
             let _ = pipe.write_all(b"done\n");
             drop(pipe);
             let _ = self.child.take().map(|mut child| child.wait());

@@ -17,7 +17,7 @@ const EVERY: Duration = Duration::from_millis(200);
 /// Keeps the file up to date until it is dropped.
 #[derive(Debug)]
 pub(super) struct LogFile {
-    /// Hung up when the file is to be finished.
+    /// Dropped to make the writer finish the file.
     finish: Option<Sender<()>>,
     writer: Option<JoinHandle<()>>,
 }

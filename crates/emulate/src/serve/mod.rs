@@ -1,8 +1,8 @@
-//! A FUSE filesystem over an emulated disk: the real kernel meets a device that is not there.
+//! A FUSE filesystem over an emulated disk: the real kernel uses a device that does not exist.
 //!
-//! In the root of the mount there is one large sparse file, `disk`: the device's whole address space, for a
-//! loop device or for reads that care where they land. Beside it there may be ordinary files and directories, whose
-//! bytes have places in the same address space. A hidden directory, `.forebay`, tells and controls:
+//! The root of the mount has one large sparse file, `disk`: the device's whole address space, for a
+//! loop device or for reads for which the position matters. There may also be ordinary files and directories, whose
+//! bytes have places in the same address space. The files of a hidden directory, `.forebay`, report and control:
 //!
 //! | file | what |
 //! |---|---|
@@ -11,16 +11,16 @@
 //! | `profile` | JSON: [`Told`], what is mounted |
 //! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
 //!
-//! The kernel side is made wide enough not to be the limit: asynchronous reads, 512 requests in the background,
-//! requests as large as it makes them (1 MiB), a write-back page cache. What differs from a disk nevertheless:
-//! closing a file that was written writes its dirty pages back, which FUSE insists on; and a file that is open for
-//! direct reads is written past the page cache also by those who did not ask for that.
+//! The kernel side is configured not to be the limit: asynchronous reads, 512 requests in the background,
+//! requests as large as the kernel makes them (1 MiB), a write-back page cache. Two differences from a disk remain:
+//! closing a written file writes its dirty pages back, which FUSE requires; and while a file is open for
+//! direct reads, all writes to it bypass the page cache, even those of processes that did not open it for direct I/O.
 //!
-//! However the server ends, the mount goes: by [`Emulation::unmount`], by its drop, and after a kill by a
-//! guardian, a small process that waits for the server's end. A mount that is in use is detached: nobody
-//! finds it any more, and processes that use it get errors. What was written to `disk` by then is in its data file.
+//! However the server ends, the mount is removed: by [`Emulation::unmount`], by its drop, and after a kill by a
+//! guardian, a small process that waits for the server's end. A mount that is in use is detached: it has no name
+//! any more, and processes that use it get errors. What was written to `disk` by then is in its data file.
 //!
-//! Linux only; elsewhere [`Emulation::mount`] says so.
+//! Linux only; elsewhere [`Emulation::mount`] returns an error that says so.
 
 #[cfg(not(all(target_os = "linux", not(forebay_portable))))]
 mod absent;
@@ -62,7 +62,7 @@ pub use absent::Emulation;
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 pub use emulation::{Emulation, Ending};
 
-/// Requests that the log keeps unless told otherwise.
+/// Default number of requests that the log keeps.
 pub const LOG_ENTRIES: usize = 1_000_000;
 
 /// Emulated seconds that a real one may have: with more, 64 bits of nanoseconds would end within days.
@@ -80,7 +80,7 @@ pub enum Data {
     File(PathBuf),
 }
 
-/// What is to be mounted.
+/// What to mount.
 #[derive(Debug)]
 pub struct Options {
     /// Name of the profile; also what the mount table shows as its source.
@@ -95,7 +95,7 @@ pub struct Options {
     pub place: Place,
     /// Emulated seconds in a real one.
     pub speed_up: f64,
-    /// Seed that the model was built with; told, not used.
+    /// Seed that the model was built with; reported, not used.
     pub seed: u64,
     /// Where the bytes are kept.
     pub data: Data,
@@ -105,13 +105,13 @@ pub struct Options {
     pub log_entries: usize,
     /// A file that gets every request as a line of JSON.
     pub log_file: Option<PathBuf>,
-    /// A directory that is removed, with the mount point in it, when the mount is gone.
+    /// A directory that is removed, with the mount point in it, after the mount has ended.
     pub remove: Option<PathBuf>,
-    /// Told when the mount has ended, by whatever hand.
+    /// Receives a message when the mount has ended, whoever ended it.
     pub ended: Option<Sender<()>>,
 }
 
-/// What `.forebay/profile` tells.
+/// What `.forebay/profile` reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// Name of the profile.
@@ -200,16 +200,16 @@ pub enum Error {
     /// A disk has a block at least.
     #[error("a disk of {size_bytes} bytes is too small; ask for 4096 at least")]
     TooSmall {
-        /// What was asked for.
+        /// The requested size.
         size_bytes: u64,
     },
     /// Time cannot run as fast or as slowly as asked.
     #[error("a speed-up is a number from 0.001 to 10000, not {speed_up}")]
     SpeedUp {
-        /// What was asked for.
+        /// The requested speed-up.
         speed_up: f64,
     },
-    /// The disk is to be larger than what the model knows.
+    /// The requested disk is larger than the device that the profile models.
     #[error(
         "the profile {name} models a device of {device_bytes} bytes, so that a disk of {size_bytes} bytes \
          does not fit; ask for less"
@@ -217,7 +217,7 @@ pub enum Error {
     TooLarge {
         /// Name of the profile.
         name: String,
-        /// What was asked for.
+        /// The requested size.
         size_bytes: u64,
         /// What there is.
         device_bytes: u64,
@@ -228,7 +228,7 @@ pub enum Error {
          more than the kernel's default"
     )]
     Readahead {
-        /// What was asked for.
+        /// The requested readahead.
         readahead_bytes: u64,
         /// What the system said.
         source: io::Error,

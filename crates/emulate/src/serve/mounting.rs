@@ -1,7 +1,7 @@
-//! Mounting and unmounting: by ourselves as root, by fusermount3 as anybody else.
+//! Mounting and unmounting: directly as root, by fusermount3 as any other user.
 //!
-//! fuser would do this, too. Here so that an ordinary user's mount needs no allow_other to be cleaned up, so
-//! that errors are sentences, and so that unmounting knows "in use" from "gone already".
+//! fuser could do this, too. It is here so that the cleanup of an ordinary user's mount needs no allow_other, so
+//! that errors are sentences, and so that unmounting distinguishes "in use" from "already unmounted".
 //!
 //! Invariants:  [MNT-1] only the mount that was made here is unmounted: what stands in the mount table under its
 //!              name is compared with what stood there after the mount
@@ -29,7 +29,7 @@ use super::Error;
 
 const HELPER: &str = "fusermount3";
 
-/// What the mount table shows as the type; tells our mounts from others.
+/// The type shown in the mount table; distinguishes our mounts from others.
 const TYPE: &str = "fuse.forebay";
 
 /// Attempts to unmount what is in use, and the pause after each, before it is detached instead.
@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) enum Unmounted {
     /// Entirely.
     Gone,
-    /// It was in use: nobody can reach it by name any more, and it goes with its last user.
+    /// It was in use: it has no name any more, and ends with its last user.
     Detached,
 }
 
@@ -116,7 +116,7 @@ fn mount_by_helper(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(format!("fsname={name},subtype=forebay,default_permissions,noatime"));
     command.arg("--").arg(mount_point);
-    // The descriptor on which it answers: its standard input, which needs no fork of ours to be inherited.
+    // The descriptor on which it answers: its standard input, which is inherited without a fork in our code.
     command.env("_FUSE_COMMFD", "0").stdin(OwnedFd::from(theirs));
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|error| match error.kind() {
@@ -153,7 +153,7 @@ fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
     Ok(descriptors.flatten().next())
 }
 
-/// A mount of ours, as it stands in the mount table.
+/// A mount made here, as the mount table shows it.
 #[derive(Debug, Clone)]
 pub(super) struct Mounted {
     /// The mount point's whole name.
@@ -165,7 +165,7 @@ pub(super) struct Mounted {
 /// What the mount table says of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// Ours, and nothing over it; or nobody knows.
+    /// Ours, with nothing mounted over it; or unknown.
     Ours,
     /// Ours, with something mounted over it.
     Covered,
@@ -225,7 +225,7 @@ pub(super) fn escaped(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Unmounts: tries for half a second, then does `before_detach` and detaches. What is not there counts as gone.
+/// Unmounts: tries for half a second, then calls `before_detach` and detaches. A missing mount counts as unmounted.
 pub(super) fn unmount(mounted: &Mounted, before_detach: impl FnOnce()) -> Result<Unmounted, Error> {
     let mount_point = &mounted.point;
     for attempt in 0..ATTEMPTS {

@@ -13,7 +13,7 @@ const CONTROL_DIRECTORY: u64 = 3;
 /// The first of the control files, in the order of [`ControlFile::ALL`].
 const CONTROL_FILES: u64 = 4;
 
-/// Size of a block as `stat` tells it.
+/// Block size that `stat` reports.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 
 /// Names in the root that are the server's.

@@ -1,15 +1,15 @@
-//! How a file is opened: through the page cache, or past it.
+//! How a file is opened: through the page cache, or bypassing it.
 //!
-//! A process that opens a file for direct transfers may write from several threads at once, as to a disk. That is
-//! `FOPEN_DIRECT_IO`, without which FUSE lets direct writers in one by one. A short answer to such a handle's read
-//! is the file's end to the kernel, which does not look at its own idea of the size. But with a write-back cache the
-//! server learns of a file's growth only when the pages are written back: a direct read of a hole before them would
-//! find the end of the file. So such a handle and a writer through the cache do not meet. The one that comes second is
-//! opened as the first was: a direct reader through the cache, where the kernel carries out direct transfers
-//! anyway and fills up short answers to its own size; a writer past the cache, whose writes are at the server
-//! when they return.
+//! A process that opens a file for direct transfers may write from several threads at once, as to a disk. That needs
+//! `FOPEN_DIRECT_IO`, without which FUSE serializes direct writers. When a read through such a handle returns short,
+//! the kernel takes that as the file's end and does not consult its own idea of the size. But with a write-back cache
+//! the server learns of a file's growth only when the pages are written back: a direct read of a hole before them
+//! would see the end of the file. So such a handle and a writer through the cache are never open together. The second
+//! one is opened in the mode of the first: a direct reader through the cache, where the kernel performs direct
+//! transfers anyway and extends short answers to its own size; a writer bypassing the cache, whose writes have
+//! reached the server when they return.
 //!
-//! Invariants:  [OPN-1] while a file is open to be read past the cache, nobody writes it through the cache
+//! Invariants:  [OPN-1] while a file is open for reads that bypass the cache, no handle writes it through the cache
 //! Concurrency: one lock, held for a few instructions.
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ const HARMLESS: FileHandle = FileHandle(0);
 const CACHED_WRITER: FileHandle = FileHandle(1);
 const DIRECT_READER: FileHandle = FileHandle(2);
 
-/// The page cache keeps what it has of a file when it is opened once more.
+/// The page cache keeps a file's pages when the file is opened again.
 const CACHED: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE;
 const DIRECT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE
     .union(FopenFlags::FOPEN_DIRECT_IO)

@@ -14,7 +14,7 @@ use crate::store::Store;
 /// What commands to a model are multiples of.
 const SECTOR_BYTES: u64 = 512;
 
-/// Carries out transfers of placed bytes.
+/// Performs transfers of placed bytes.
 #[derive(Debug)]
 pub(super) struct Transfers {
     pub(super) clockwork: Clockwork,
@@ -36,8 +36,8 @@ impl Span {
 }
 
 impl Transfers {
-    /// Reads `span` of `node`, and replies when the device would have. Where no buffer is to be had, the bytes are
-    /// copied only then.
+    /// Reads `span` of `node`, and replies when the device would have. If no buffer is available, the bytes are
+    /// copied only at that time.
     pub(super) fn read(
         &self,
         number: u64,

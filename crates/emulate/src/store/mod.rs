@@ -1,14 +1,14 @@
 //! The store: what has been written to an emulated disk, by position on it.
 //!
-//! An emulated disk of a terabyte costs what was written to it. Two kinds: memory, in chunks that exist
-//! once something other than zeros was written to them, and a sparse file. A store knows no time and no
-//! files; those are for the [model](crate::model) and `crate::files`.
+//! An emulated disk of a terabyte occupies only what was written to it. There are two kinds: memory, in chunks that
+//! are allocated when something other than zeros is written to them, and a sparse file. A store has no notion of time
+//! or files; those belong to the [model](crate::model) and `crate::files`.
 //!
-//! Invariants:  [STO-1] a read gives what was written last, and zeros where nothing was
-//!              [STO-2] memory that is held never exceeds its limit; what would is refused whole chunks
-//!              at a time, and a write of which a part was refused says so
+//! Invariants:  [STO-1] a read returns what was written last, and zeros where nothing was written
+//!              [STO-2] allocated memory never exceeds its limit; writes beyond it are refused in whole chunks,
+//!              and a write of which a part was refused says so
 //!              [STO-3] a file keeps the data of one store at a time
-//! Concurrency: any number of callers. A read beside a write of the same bytes may see some of each, as on
+//! Concurrency: any number of callers. A read concurrent with a write of the same bytes may see some of each, as on
 //!              a disk; a chunk (64 KiB) is read or written as one.
 //! Failure:     typed; a refused write may have happened in part.
 
@@ -19,7 +19,7 @@ use std::path::Path;
 
 pub use memory::CHUNK_BYTES;
 
-/// A store could not do as it was told.
+/// A store could not execute an operation.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
@@ -55,8 +55,8 @@ impl Store {
         Store { kept: Kept::Memory(memory::Memory::new(limit_bytes)) }
     }
 
-    /// In the file at `path`, for a disk of `size_bytes`. A file that is there keeps what it holds; one that
-    /// had to be made loses its name at once, and is gone when the store is.
+    /// In the file at `path`, for a disk of `size_bytes`. An existing file keeps its contents; one that
+    /// has to be made is unlinked at once, and is removed together with the store.
     ///
     /// # Errors
     /// [`StoreError::Io`] when it cannot be opened, made, or made as long as the disk, when it keeps another store's

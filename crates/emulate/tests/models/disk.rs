@@ -133,7 +133,7 @@ fn a_far_command_is_overtaken_only_so_often() {
         }
         overtaken
     };
-    // [DSK-3]; the read that the arm had begun with came first, and so did not overtake.
+    // [DSK-3]; the read that the arm had begun with arrived first, and so did not overtake.
     assert_eq!(often("40"), 41);
     assert_eq!(often("100"), 101);
 }

@@ -118,7 +118,7 @@ impl Rig {
         took.iter().find(|(ended, _)| *ended == id).unwrap().1
     }
 
-    /// Keeps `depth` commands under way until all were carried out; returns how long it took.
+    /// Keeps `depth` commands in progress until all have ended; returns how long it took.
     pub(crate) fn keep(&mut self, depth: usize, commands: &[Command]) -> Duration {
         let began = self.now;
         for &command in commands {

@@ -7,7 +7,7 @@ use forebay_emulate::profile::Profile;
 use crate::kernel::{Streaming, prefetching};
 use crate::rig::{GIB, KIB, MIB};
 
-/// Document 003: seconds for 4096 random blocks on four disks, by how many are asked for at a time.
+/// Document 003: seconds for 4096 random blocks on four disks, by the number requested at a time.
 const PREFETCHED_S: [(usize, f64); 13] = [
     (1, 12.473),
     (2, 9.053),

@@ -34,7 +34,7 @@ pub(super) struct Arm {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     Idle,
-    /// Reading on into a segment, until something else is to be done or the limit is reached.
+    /// Reading on into a segment, until there is other work or the limit is reached.
     Stream(Stream),
     /// A command, or a piece of the write cache, which has no `id`.
     Command {
@@ -168,7 +168,7 @@ impl Arm {
         near.then_some(reaches_ns.max(from_ns))
     }
 
-    /// Begins to carry out a read.
+    /// Begins a read.
     pub(super) fn begin_read(
         &mut self,
         segments: &Segments,
@@ -237,7 +237,7 @@ impl Arm {
         }
     }
 
-    /// Reads on along a line up to `until`. Up to `held`, if that is said, whatever else is to be done.
+    /// Reads on along a line up to `until`. If `held` is set, reads on up to there even if there is other work.
     pub(super) fn stream_on(&mut self, segment: usize, line: Line, until: u64, held: Option<u64>) {
         let until = until.min(self.geometry.sectors());
         let held = held.map(|held| line.when_ns(self.geometry.run_of_end(held.min(until))));

@@ -93,7 +93,7 @@ impl Elevator {
     }
 }
 
-/// Reads and writes are told apart.
+/// Index of the operation's kind: reads, and everything else.
 fn kind(op: Op) -> usize {
     usize::from(op != Op::Read)
 }

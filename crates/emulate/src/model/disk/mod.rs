@@ -1,26 +1,25 @@
 //! Disk: platters that turn, an arm that moves, a cache and a queue.
 //!
-//! One thing at a time is done by the arm: a command, a piece of the write cache, or reading on past the last
-//! command into the cache. Its time follows from where the head is, which way it has to go and how far
-//! the platter has turned, which it does all the time, at the same angle for the same moment. What
-//! the cache answers costs the arm nothing.
+//! The arm does one thing at a time: a command, a piece of the write cache, or reading on past the last
+//! command into the cache. Its time follows from the position of the head, the distance to move, and the
+//! angle of the platter, which turns all the time and has the same angle at the same moment. Commands that
+//! the cache answers cost the arm nothing.
 //!
-//! Worked example: a head is done with sector 1000 and nothing waits, so it reads on. A read of sectors
-//! 1001 to 1016 comes 0.3 ms later: most of it is in the cache already, and it ends when the head has
-//! passed sector 1016. Had another read waited, the head would have left for that at once, and sector 1001
+//! Worked example: the head has finished sector 1000 and no command waits, so it reads on. A read of sectors
+//! 1001 to 1016 arrives 0.3 ms later: most of it is in the cache already, and it ends when the head has
+//! passed sector 1016. If another read had waited, the head would have left for that at once, and sector 1001
 //! would cost a seek and on average half a revolution.
 //!
-//! Of the commands in the queue the arm takes the one that it can begin soonest (shortest positioning
+//! From the queue the arm takes the command that it can begin soonest (shortest positioning
 //! time first). No command is overtaken more than a given number of times.
 //!
-//! Left out: defects and their spares, retries, recalibration for heat, spinning down, reading a track from
-//! wherever the head arrives, and that a drive's own idea of positioning times is not exact.
-//!
+//! Not modelled: defects and their spares, retries, thermal recalibration, spinning down, reading a track from
+//! the angle at which the head arrives, and the errors in a drive's own estimate of positioning times.
 //! Invariants:  [DSK-1] the arm does one thing at a time, and what it began it ends
+//! Invariants:  [DSK-1] the arm does one thing at a time, and finishes what it began
 //!              [DSK-2] no more commands are in the disk than its queue holds
 //!              [DSK-3] no command in the queue is overtaken more often than allowed
-//!              [DSK-4] a flush ends after everything that the cache held when it came
-//! Source:      Ruemmler and Wilkes, "An introduction to disk drive modeling" (1994), for what matters in a
+//!              [DSK-4] a flush ends after everything that the cache held when the flush arrived
 //!              model of a disk; Jacobson and Wilkes, "Disk scheduling algorithms based on rotational
 //!              position" (1991), for positioning time and for a bound on its unfairness; the
 //!              caching mode page of SCSI (minimum and maximum prefetch) for reading ahead.
@@ -188,7 +187,7 @@ impl Disk {
         }
     }
 
-    /// Answers what has come to need no arm.
+    /// Answers the commands that no longer need the arm.
     fn serve_queue_from_cache(&mut self) {
         self.arm.fill(&mut self.segments, self.now_ns);
         let mut index = 0;
@@ -301,7 +300,7 @@ impl Disk {
         }
     }
 
-    /// The place in the queue of the command to be carried out next, if one may be.
+    /// The place in the queue of the command to execute next, if one may start.
     fn soonest(&self, held: bool) -> Option<usize> {
         let limit = self.settings.overtaken_max;
         let mut best: Option<(u64, usize)> = None;

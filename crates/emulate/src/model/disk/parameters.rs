@@ -59,7 +59,7 @@ pub struct Parameters {
     pub read_cache: u64,
     /// Ranges that the cache for reading can hold.
     pub segments: u32,
-    /// How much is read ahead of a command while nothing else is to be done.
+    /// How much is read ahead of a command while there is no other work.
     #[serde(deserialize_with = "amount::bytes")]
     pub read_ahead: u64,
     /// How much is read ahead of a command that goes on from an earlier one, whatever else waits.

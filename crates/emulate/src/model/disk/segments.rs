@@ -1,10 +1,10 @@
-//! Segments: what a disk's cache holds of what was read.
+//! Segments: the ranges of the disk that its read cache holds.
 //!
-//! The cache has so many segments, each one range of the disk. The one that was used longest ago goes
-//! first. A segment grows at its end while the disk reads, and loses at its begin what is more than
-//! its share.
+//! The cache has a fixed number of segments, each one range of the disk. The least recently used one is
+//! replaced first. A segment grows at its end while the disk reads, and drops bytes at its start that
+//! exceed its share.
 //!
-//! Invariants:  [SEG-1] no segment is longer than its share, and there are no more than asked for
+//! Invariants:  [SEG-1] no segment is longer than its share, and there are no more than the configured number
 
 /// A range of sectors in the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
