@@ -8,10 +8,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-// A consumer that may stop is looked ahead of by one block, or whatever it takes, for so many that it took.
+// For a consumer that may stop, the look-ahead grows by one block for each this many blocks that it took.
 #define FBL_TAKEN_FOR_EACH 10
 
-// Most blocks to be ahead of a consumer, whatever it says: half of what is remembered.
+// Maximum look-ahead in blocks, whatever the consumer specifies: half of the blocks that are remembered.
 #define FBL_HINTS_MOST 1024
 
 // The hints for one consumer of one file: `fbl_hints_size()` bytes aligned to 8, made by `fbl_hints_init`.
@@ -33,28 +33,28 @@ struct fbl_run {
   uint32_t wanted;
 };
 
-// What became of the blocks foreseen.
+// Counts of the predicted blocks.
 struct fbl_counts {
   // Blocks prefetched, before their reads.
   uint64_t asked;
-  // Those of them that the consumer came to.
+  // Prefetched blocks that the consumer then read.
   uint64_t useful;
-  // Foreseen blocks that were in the consumer's own cache.
+  // Predicted blocks that were in the consumer's own cache.
   uint64_t resident;
-  // Time that reads waited for a device, whether asked for or not, in nanoseconds.
+  // Time that reads waited for a device, prefetched or not, in nanoseconds.
   uint64_t waited_ns;
-  // Most blocks that it was ahead when it asked.
+  // Maximum look-ahead in blocks when requests were made.
   uint64_t ahead_most;
 };
 
 // Chooses the steps of one consumer that are timed.
 struct fbl_sampler {
-  // Steps until it rests.
+  // Steps until the sampler rests.
   uint32_t left;
-  // Steps to be passed over before the next that is timed, and from then to the one after.
+  // Steps to skip before the next timed one, and the number to skip after that.
   uint32_t skip;
   uint32_t skips;
-  // Timed reads in a row that did not wait, since fewer were timed.
+  // Timed reads in a row that did not wait, since the timing rate was last reduced.
   uint32_t calm;
 };
 
@@ -62,16 +62,16 @@ struct fbl_sampler {
 extern "C" {
 #endif // __cplusplus
 
-// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
+// Whether a read that took this long, in nanoseconds, came from a device: a reader without hints then creates them.
 bool fbl_read_waited(int64_t read_ns);
 
-// How many bytes one consumer's hints take.
+// Size of one consumer's hints, in bytes.
 uintptr_t fbl_hints_size(void);
 
-// Makes hints in `memory`: asleep until a read waits. They look ahead by `most` blocks at most (and 1024 at the
-// very most); `takes_all` if the consumer will surely take all it is foreseen to. A request covers `combine_blocks`
-// blocks at most, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
-// blocks in a hundred wanted ones.
+// Creates hints in `memory`: idle until a read waits. They look ahead by at most `most` blocks (and never by more than
+// 1024); `takes_all` if the consumer will certainly take all predicted blocks. A request covers at most
+// `combine_blocks` blocks, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
+// blocks for each hundred wanted ones.
 //
 // Returns null, and makes nothing, when `memory` is null.
 //
@@ -84,25 +84,25 @@ struct fbl_hints *fbl_hints_init(uint8_t *memory,
                                  uint32_t gap_blocks,
                                  uint32_t over_read_percent);
 
-// Whether nothing is to be foreseen, as no read waits.
+// Whether hints are idle because no read waits: the caller need not predict anything.
 //
 // # Safety
 // `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
 bool fbl_hints_asleep(struct fbl_hints *hints);
 
-// How many more blocks to foresee now; 0 until a whole batch of them is worth it.
+// How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
 uint32_t fbl_hints_room(struct fbl_hints *hints);
 
-// Whether this block was foreseen recently: there is nothing to do for it.
+// Whether this block was predicted recently: there is nothing to do for it.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
 bool fbl_hints_knows(struct fbl_hints *hints, uint32_t block);
 
-// Foresees a block that is not known: the next one in the order of use. `resident` if the consumer has it in its
+// Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in its
 // own cache.
 //
 // # Safety
@@ -111,16 +111,16 @@ void fbl_hints_foresee(struct fbl_hints *hints,
                        uint32_t block,
                        bool resident);
 
-// The requests to make now, ascending, in `*runs`; returns how many. They stay there until the next call with these
-// hints.
+// Sets `*runs` to the requests to make now, in ascending order; returns how many. They stay valid until the next call
+// with these hints.
 //
 // # Safety
 // As for `fbl_hints_asleep`; `runs` can be written.
 uintptr_t fbl_hints_due(struct fbl_hints *hints,
                         const struct fbl_run **runs);
 
-// The consumer came to a block, and reading it took `read_ns` nanoseconds; less than 0 if it had it in its own
-// cache.
+// Records that the consumer reached a block, and that reading it took `read_ns` nanoseconds; less than 0 if the
+// consumer had it in its own cache.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
@@ -128,44 +128,44 @@ void fbl_hints_came(struct fbl_hints *hints,
                     uint32_t block,
                     int64_t read_ns);
 
-// The consumer went elsewhere: what was foreseen is not what it will take next.
+// Records that the consumer jumped elsewhere: the predicted blocks are not the ones it will take next.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
 void fbl_hints_jump(struct fbl_hints *hints);
 
-// What became of the blocks foreseen so far.
+// The counts of the blocks predicted so far.
 //
 // # Safety
 // As for `fbl_hints_asleep`.
 struct fbl_counts fbl_hints_counts(struct fbl_hints *hints);
 
-// A sampler that has all steps timed at first.
+// Returns a sampler that times all steps at first.
 struct fbl_sampler fbl_sampler_new(void);
 
-// A step begins: whether to time it.
+// Begins a step; returns whether to time it.
 //
 // # Safety
 // `sampler` is null or was made by `fbl_sampler_new`, and no other thread uses it.
 bool fbl_sampler_begin(struct fbl_sampler *sampler);
 
-// That step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
+// Records that the current step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
 //
 // # Safety
 // As for `fbl_sampler_begin`.
 void fbl_sampler_read(struct fbl_sampler *sampler, int64_t read_ns);
 
-// Whether none has read for a while, and none is timed until one does.
+// Whether no step has read for a while, so that none is timed until one does.
 //
 // # Safety
 // As for `fbl_sampler_begin`.
 bool fbl_sampler_rests(const struct fbl_sampler *sampler);
 
-// How many bytes a trial takes.
+// Size of a trial, in bytes.
 uintptr_t fbl_trial_size(void);
 
-// Makes a trial in `memory`, that begins with the first mode. Where a block costs that more than `waiting_ns`
-// nanoseconds, the second is tried early.
+// Creates a trial in `memory`, which begins with the first mode. If a block costs more than `waiting_ns` nanoseconds
+// in that mode, the second is tried early.
 //
 // Returns null, and makes nothing, when `memory` is null.
 //
@@ -180,7 +180,7 @@ struct fbl_trial *fbl_trial_init(uint8_t *memory,
 // `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
 bool fbl_trial_second(struct fbl_trial *trial);
 
-// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
+// Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 // count for the old one.
 //
 // # Safety

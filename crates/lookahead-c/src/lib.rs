@@ -1,12 +1,12 @@
-//! `forebay-lookahead` for C: a consumer's hints, and its trials, in memory that the caller provides.
+//! `forebay-lookahead` for C: hints and trials for a consumer, in memory that the caller provides.
 //!
-//! What links this is somebody else's process, a database server mostly. So nothing here allocates, a panic ends
-//! at the border (hints then sleep forever, a trial has its first mode, and the caller sees nothing but that), and
-//! a handle is plain memory: there is nothing to free.
+//! The process that links this library belongs to another program, usually a database server. So nothing here
+//! allocates, a panic does not cross the C interface (hints then stay idle permanently, a trial uses its first mode,
+//! and the caller sees nothing else), and a handle is plain memory: there is nothing to free.
 //!
-//! The header, include/forebay_lookahead.h, is generated from this file, and a test holds the two together.
+//! The header, include/forebay_lookahead.h, is generated from this file; a test checks that the two match.
 //!
-//! Failure: none is reported. What a panic or a null handle leaves is "nothing to do".
+//! Failure:     none is reported. After a panic, and for a null handle, every call returns "nothing to do".
 
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![expect(unsafe_code, reason = "a C ABI takes pointers")]
@@ -31,29 +31,29 @@ pub struct FblHints {
     _opaque: [u8; 0],
 }
 
-/// What lies in a caller's memory.
+/// The contents of a caller's memory.
 struct Handle<T> {
     what: T,
-    /// A panic came through: it is never asked again.
+    /// A call has panicked: the value is never used again.
     broken: bool,
 }
 
-/// Whether a read that took so long, in nanoseconds, came from a device: a reader without hints makes them then.
+/// Whether a read that took this long, in nanoseconds, came from a device: a reader without hints then creates them.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
     u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))
 }
 
-/// How many bytes one consumer's hints take.
+/// Size of one consumer's hints, in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_hints_size() -> usize {
     size_of::<Handle<Hints>>()
 }
 
-/// Makes hints in `memory`: asleep until a read waits. They look ahead by `most` blocks at most (and 1024 at the
-/// very most); `takes_all` if the consumer will surely take all it is foreseen to. A request covers `combine_blocks`
-/// blocks at most, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
-/// blocks in a hundred wanted ones.
+/// Creates hints in `memory`: idle until a read waits. They look ahead by at most `most` blocks (and never by more than
+/// 1024); `takes_all` if the consumer will certainly take all predicted blocks. A request covers at most
+/// `combine_blocks` blocks, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
+/// blocks for each hundred wanted ones.
 ///
 /// Returns null, and makes nothing, when `memory` is null.
 ///
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn fbl_hints_init(
     unsafe { place(memory, || Hints::new(most, takes, limits)) }.cast()
 }
 
-/// Whether nothing is to be foreseen, as no read waits.
+/// Whether hints are idle because no read waits: the caller need not predict anything.
 ///
 /// # Safety
 /// `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn fbl_hints_asleep(hints: *mut FblHints) -> bool {
     unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.asleep()) }
 }
 
-/// How many more blocks to foresee now; 0 until a whole batch of them is worth it.
+/// How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
     unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.room()) }
 }
 
-/// Whether this block was foreseen recently: there is nothing to do for it.
+/// Whether this block was predicted recently: there is nothing to do for it.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn fbl_hints_knows(hints: *mut FblHints, block: u32) -> bo
     unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.knows(block)) }
 }
 
-/// Foresees a block that is not known: the next one in the order of use. `resident` if the consumer has it in its
+/// Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in its
 /// own cache.
 ///
 /// # Safety
@@ -115,8 +115,8 @@ pub unsafe extern "C" fn fbl_hints_foresee(hints: *mut FblHints, block: u32, res
     unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.foresee(block, resident)) }
 }
 
-/// The requests to make now, ascending, in `*runs`; returns how many. They stay there until the next call with these
-/// hints.
+/// Sets `*runs` to the requests to make now, in ascending order; returns how many. They stay valid until the next call
+/// with these hints.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`; `runs` can be written.
@@ -134,8 +134,8 @@ pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const R
     count
 }
 
-/// The consumer came to a block, and reading it took `read_ns` nanoseconds; less than 0 if it had it in its own
-/// cache.
+/// Records that the consumer reached a block, and that reading it took `read_ns` nanoseconds; less than 0 if the
+/// consumer had it in its own cache.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn fbl_hints_came(hints: *mut FblHints, block: u32, read_n
     unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.came(block, read)) }
 }
 
-/// The consumer went elsewhere: what was foreseen is not what it will take next.
+/// Records that the consumer jumped elsewhere: the predicted blocks are not the ones it will take next.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
     unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.jump()) }
 }
 
-/// What became of the blocks foreseen so far.
+/// The counts of the blocks predicted so far.
 ///
 /// # Safety
 /// As for `fbl_hints_asleep`.
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn fbl_hints_counts(hints: *mut FblHints) -> HintCounts {
     unsafe { with(hints.cast(), HintCounts::default(), |hints: &mut Hints| hints.counts()) }
 }
 
-/// Puts what is made into the caller's memory; null, and nothing is made, if that is null.
+/// Creates a value in the caller's memory; returns null, and creates nothing, if `memory` is null.
 ///
 /// # Safety
 /// `memory` is null, or as many writable bytes as a `Handle<T>` takes, aligned to 8.
@@ -179,17 +179,17 @@ unsafe fn place<T>(memory: *mut u8, make: impl FnOnce() -> T) -> *mut u8 {
     memory
 }
 
-/// Does something with what is behind a handle; `otherwise` when there is none, or it is broken.
+/// Calls `what` with the value of a handle; returns `otherwise` if there is none, or it is broken.
 ///
 /// # Safety
 /// `handle` is null or was made by `place` for the same `T`, and no other thread uses it.
 unsafe fn with<T, R>(handle: *mut u8, otherwise: R, what: impl FnOnce(&mut T) -> R) -> R {
-    // SAFETY: `place` has written a whole Handle there, and one thread alone uses it (contract above).
+    // SAFETY: `place` has written a whole Handle there, and only one thread uses it (contract above).
     let Some(handle) = (unsafe { handle.cast::<Handle<T>>().as_mut() }) else { return otherwise };
     if handle.broken {
         return otherwise;
     }
-    // Whatever a panic leaves half done is never looked at again.
+    // A value that a panic leaves half changed is never used again.
     match catch_unwind(AssertUnwindSafe(|| what(&mut handle.what))) {
         Ok(answer) => answer,
         Err(_) => {
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn a_consumer_that_waits_gets_requests() {
         let mut memory = memory();
-        // SAFETY: the vector is as large as asked, aligned to 8, and outlives the handle; one thread.
+        // SAFETY: the vector has the required size, is aligned to 8, and outlives the handle; one thread.
         unsafe {
             let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
             assert!(fbl_hints_asleep(hints));

@@ -1,16 +1,16 @@
-//! [`Sampler`] for C, which keeps it by value: it is called for each row.
+//! [`Sampler`] for C, which keeps it by value: it is called for every row.
 
 use std::time::Duration;
 
 use forebay_lookahead::Sampler;
 
-/// A sampler that has all steps timed at first.
+/// Returns a sampler that times all steps at first.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_sampler_new() -> Sampler {
     Sampler::default()
 }
 
-/// A step begins: whether to time it.
+/// Begins a step; returns whether to time it.
 ///
 /// # Safety
 /// `sampler` is null or was made by `fbl_sampler_new`, and no other thread uses it.
@@ -20,7 +20,7 @@ pub unsafe extern "C" fn fbl_sampler_begin(sampler: *mut Sampler) -> bool {
     unsafe { sampler.as_mut() }.is_some_and(Sampler::begin)
 }
 
-/// That step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
+/// Records that the current step has read something, which took `read_ns` nanoseconds; less than 0 if it was not timed.
 ///
 /// # Safety
 /// As for `fbl_sampler_begin`.
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn fbl_sampler_read(sampler: *mut Sampler, read_ns: i64) {
     }
 }
 
-/// Whether none has read for a while, and none is timed until one does.
+/// Whether no step has read for a while, so that none is timed until one does.
 ///
 /// # Safety
 /// As for `fbl_sampler_begin`.
@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn it_rests_where_nothing_is_read_and_where_there_is_none() {
         let mut sampler = fbl_sampler_new();
-        // SAFETY: null is allowed, and the other outlives the calls; one thread.
+        // SAFETY: null is allowed, and `sampler` outlives the calls; one thread.
         unsafe {
             assert!(fbl_sampler_begin(&raw mut sampler));
             fbl_sampler_read(&raw mut sampler, 100_000);

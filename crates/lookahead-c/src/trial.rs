@@ -13,14 +13,14 @@ pub struct FblTrial {
     _opaque: [u8; 0],
 }
 
-/// How many bytes a trial takes.
+/// Size of a trial, in bytes.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_trial_size() -> usize {
     size_of::<Handle<Trial>>()
 }
 
-/// Makes a trial in `memory`, that begins with the first mode. Where a block costs that more than `waiting_ns`
-/// nanoseconds, the second is tried early.
+/// Creates a trial in `memory`, which begins with the first mode. If a block costs more than `waiting_ns` nanoseconds
+/// in that mode, the second is tried early.
 ///
 /// Returns null, and makes nothing, when `memory` is null.
 ///
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
     unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.side() == Side::Second) }
 }
 
-/// Reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
+/// Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 /// count for the old one.
 ///
 /// # Safety
@@ -66,10 +66,10 @@ pub unsafe extern "C" fn fbl_trial_spent(
 mod tests {
     use super::*;
 
-    /// Blocks of 2,560 read in the second mode, if blocks cost so many nanoseconds.
+    /// How many of 2,560 blocks are read in the second mode, if a block costs this many nanoseconds in each.
     fn second_of(first_ns: u64, second_ns: u64) -> u32 {
         let mut memory: Vec<u64> = vec![0; fbl_trial_size().div_ceil(8)];
-        // SAFETY: the vector is as large as asked, aligned to 8, and outlives the trial; one thread.
+        // SAFETY: the vector has the required size, is aligned to 8, and outlives the trial; one thread.
         unsafe {
             let trial = fbl_trial_init(memory.as_mut_ptr().cast(), 16_000);
             assert!(!fbl_trial_second(trial));

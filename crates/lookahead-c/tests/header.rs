@@ -1,9 +1,9 @@
-//! The header that C programs include says what the library has.
+//! The header that C programs include matches the library.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// `FOREBAY_HEADER=write` writes it again.
+/// With `FOREBAY_HEADER=write` it regenerates the header.
 #[test]
 fn the_header_is_what_cbindgen_makes_of_the_source() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

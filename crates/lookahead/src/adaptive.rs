@@ -1,66 +1,65 @@
-//! Adaptive: which mode of reading suits what the last reads have shown.
+//! Adaptive: chooses the mode of reading from what the last reads have shown.
 //!
-//! Reading ahead wins whenever reads wait for the disk. When the kernel has the file in
-//! its page cache there is nothing to wait for: a plain read of a block costs two or three microseconds,
-//! and anything done around it shows.
+//! Reading ahead wins whenever reads wait for the disk. When the kernel has the file in its page cache, there is
+//! nothing to wait for: a plain read of a block costs two or three microseconds, and any additional work is noticeable.
 //!
 //! | mode | what happens | suits the page cache | tried for the disk |
 //! |---|---|---|---|
 //! | `Plain` | this thread reads each block when it is needed | a few single blocks | |
 //! | `Inline` | this thread reads a window at a time, merged | long runs | |
-//! | `Queue` | requests go to the queue; of the disk's, far ahead | fragments, where one system call takes all | random reads |
-//! | `Kernel` | this thread reads run after run, the kernel reads ahead by itself | | scans |
-//! | `Hint` | the kernel is told of each run far ahead (WILLNEED), and this thread reads it | | both |
+//! | `Queue` | requests go to the queue; requests to the disk go far ahead | fragments, where one system call takes all
+//! | random reads |
+//! | `Kernel` | this thread reads run after run, the kernel reads ahead on its own | | scans |
+//! | `Hint` | the kernel receives a hint for each run far ahead (WILLNEED), and this thread reads it | | both |
 //!
-//! Whether the page cache has what is read, it says itself, where the system tells what is in it, asked for a
-//! run or two of each batch that is to go to the queue; and after that the time that reads take. Which mode
-//! suits the disk, the kernel and the machine is found by trial.
+//! Where the system can report what is in the page cache, it is queried for a run or two of each batch that would go to
+//! the queue; after that, the duration of reads shows it. Which mode suits the disk, the kernel and the machine is
+//! found by trial.
 //!
-//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue
-//!              [ADP-2] nothing but scans is left to the kernel's guesses
-//! Rejected:    to time the reads of `Ahead`: a batch whose reads all end within its submission has
-//!              latencies like those of a disk, because they end one after the other.
+//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue [ADP-2] only scans
+//!              are left to the kernel's guesses
+//! Rejected:    timing the reads of `Ahead`: a batch whose reads all end within its submission has latencies like those
+//!              of a disk, because they end one after the other.
 
 use std::time::Duration;
 
 use crate::trial::{Side, Trial};
 
-/// What is read, and what can be done about it.
+/// What is read, and which means are available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     /// Through the kernel's page cache.
     pub buffered: bool,
     /// Size of a page, in bytes.
     pub page_bytes: usize,
-    /// One system call takes a whole batch of requests.
+    /// One system call submits a whole batch of requests.
     pub batches: bool,
-    /// One block after the other is read.
+    /// Consecutive blocks are read.
     pub scan: bool,
 }
 
 /// How blocks are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMode {
-    /// Each block when it is needed, by the reader itself.
+    /// The reader itself reads each block when it is needed.
     Plain,
-    /// A window at a time, merged, by the reader itself.
+    /// The reader itself reads a window at a time, with requests merged.
     Inline,
-    /// Requests to the queue.
+    /// Requests go to the queue.
     Queue,
-    /// Run after run, by the reader itself; the kernel reads ahead.
+    /// The reader itself reads run after run; the kernel reads ahead.
     Kernel,
-    /// The same, and the kernel is told of each run (WILLNEED).
+    /// Like `Kernel`, and the kernel receives a hint for each run (WILLNEED).
     Hint,
 }
 
-/// What a read of a page from the page cache takes at most: the system call, and a nanosecond for each
-/// two bytes.
+/// The maximum time of reading a page from the page cache: the system call, and a nanosecond for each two bytes.
 pub fn cached_read_max(page_bytes: usize) -> Duration {
     CACHED_REQUEST_MAX + cached_page_max(page_bytes)
 }
 
-/// What a batch of so many pages in so many requests takes at most, if the page cache has it: a page of
-/// many costs half of what one by itself may cost.
+/// The maximum time of reading `pages` pages in `requests` requests from the page cache: a page among many costs at
+/// most half of what a single one may cost.
 pub fn cached_batch_max(requests: u32, pages: u32, page_bytes: usize) -> Duration {
     CACHED_REQUEST_MAX * requests + cached_page_max(page_bytes) * pages / 2
 }
@@ -77,56 +76,56 @@ const SLOW_READS: u32 = 2;
 /// Plain reads after which slow ones are forgotten.
 const SLOW_WITHIN: u32 = 64;
 
-/// Plain reads after which a batch is tried again: neighbours may have come up.
+/// Plain reads after which a batch is tried again: adjacent blocks may have appeared.
 const RETRY_READS: u32 = 1024;
 
-/// Batches that go to the queue, whatever the page cache seems to have, after those that it seemed to
-/// have were slow: pages that are still on their way into the page cache look as if they were there.
+/// After batches that seemed to be cached proved slow, this many batches go to the queue, whatever the page cache seems
+/// to contain: pages that are still being read into the page cache look as if they were present.
 const DISTRUST_BATCHES: u32 = 64;
 
-/// Blocks to know of while the page cache has everything: what was read should still be in the
-/// processor's cache when it is looked at.
+/// Blocks to know in advance while the page cache has everything: what was read should still be in the processor's
+/// cache when it is used.
 const CACHED_WINDOW: u32 = 128;
 
-/// The most of them: more make longer runs of what comes in disorder.
+/// Maximum of that window: a larger window makes longer runs of scattered blocks.
 const CACHED_WINDOW_MAX: u32 = 1024;
 
-/// Blocks to know of while the kernel looks ahead: a few of the largest requests.
+/// Blocks to know in advance while the kernel reads ahead: a few of the largest requests.
 const KERNEL_WINDOW: u32 = 64;
 
-/// Blocks that are read at once then, about.
+/// Blocks that are read at once in that mode, approximately.
 const KERNEL_RUN: u32 = 16;
 
-/// Blocks in a run from which on more would be no gain.
+/// Minimum length of a long run, in blocks: a longer one would bring no gain.
 const INLINE_RUN_LONG: u32 = 8;
 
-/// Blocks in a batch from which on the queue pays even if nothing has to be waited for, where one system
-/// call takes all of them.
+/// Minimum number of blocks in a batch for which the queue is faster even if no read waits, where one system call
+/// submits them all.
 const QUEUE_BATCH: u32 = 32;
 
-/// Blocks in a run from which on it is worth reading them together.
+/// Minimum number of blocks in a run for which reading them together is faster.
 const INLINE_RUN: u32 = 2;
 
 /// The choice of a mode, for one reader.
 #[derive(Debug, Clone)]
 pub struct Adaptive {
-    /// The mode while the page cache has what is read; `None` while it comes from the disk.
+    /// The mode while the page cache has the blocks; `None` while they come from the disk.
     cached: Option<ReadMode>,
     /// The modes for the disk.
     modes: [ReadMode; 2],
     trial: Trial,
     reading: Reading,
-    /// Plain reads since the mode was taken.
+    /// Plain reads since the mode was chosen.
     reads: u32,
     slow: u32,
-    /// Batches for which samples are not believed.
+    /// Number of batches for which samples are ignored.
     distrust: u32,
-    /// Blocks to know of while nothing has to be waited for.
+    /// Blocks to know in advance while no read waits.
     cached_window: u32,
 }
 
 impl Adaptive {
-    /// Begins to read ahead. `winner`: of the trials of streams like this one.
+    /// Begins to read ahead. `winner`: the result of the trials of similar streams.
     pub fn new(reading: Reading, winner: Option<Side>) -> Adaptive {
         let (modes, trial) = match (reading.buffered, reading.scan) {
             (false, _) => ([ReadMode::Queue; 2], Trial::only(Side::First)), // [ADP-1]
@@ -163,19 +162,19 @@ impl Adaptive {
         self.modes[0] == ReadMode::Kernel
     }
 
-    /// Reads from the disk by the queue alone.
+    /// Uses only the queue to read from the disk.
     pub fn by_queue_only(&mut self) {
         self.modes = [ReadMode::Queue; 2];
         self.trial = Trial::only(Side::First);
     }
 
-    /// The kernel takes no hints.
+    /// Records that the kernel accepts no hints.
     pub fn without_hints(&mut self) {
         self.trial = Trial::only(if self.is_scan() { Side::First } else { Side::Second });
     }
 
-    /// Reading `blocks` has cost the reader `spent`; `known` more have been asked for. Gives the winner of
-    /// the trial when there is one.
+    /// Records that reading `blocks` has cost the reader `spent`; `known` more have been requested. Returns the winner
+    /// of the trial once it is known.
     pub fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
         if self.cached.is_some() {
             return None;
@@ -183,7 +182,7 @@ impl Adaptive {
         self.trial.spent(blocks, spent, known)
     }
 
-    /// Blocks to know of now, if `distance` is how far it pays to be ahead of a disk.
+    /// Blocks to know in advance now, if `distance` is the useful look-ahead for a disk.
     pub fn window(&self, distance: u32) -> u32 {
         match self.cached {
             None if self.disk_mode() == ReadMode::Kernel => distance.min(KERNEL_WINDOW),
@@ -192,14 +191,14 @@ impl Adaptive {
         }
     }
 
-    /// Whether the page cache is worth a look before a batch. It is not where the kernel reads ahead: what
-    /// is there is read in the same way.
+    /// Whether to sample the page cache before a batch. Not where the kernel reads ahead: cached blocks are read in the
+    /// same way there.
     pub fn wants_sample(&self) -> bool {
         self.reading.buffered && self.distrust == 0 && self.disk_mode() != ReadMode::Kernel
     }
 
-    /// A batch of `blocks` in `runs` is about to be read. `cached`: whether what was looked at of it is
-    /// in the page cache; `None` where the system does not tell.
+    /// Chooses the mode for a batch of `blocks` in `runs`. `cached`: whether the sampled part of it is in the page
+    /// cache; `None` where the system does not report that.
     pub fn batch(&mut self, cached: Option<bool>, blocks: u32, runs: u32) -> ReadMode {
         self.distrust = self.distrust.saturating_sub(1);
         let mode = match cached {
@@ -221,7 +220,7 @@ impl Adaptive {
         self.mode()
     }
 
-    /// A batch of so many pages in so many requests was read inline, and took so long.
+    /// Records that a batch of `pages` pages in `requests` requests was read inline, and how long that took.
     pub fn read_inline(&mut self, took: Duration, requests: u32, pages: u32) {
         if requests == 0 {
             return; // All of it was in memory.
@@ -246,7 +245,7 @@ impl Adaptive {
         }
     }
 
-    /// A plain read took so long.
+    /// Records how long a plain read took.
     pub fn read_plain(&mut self, took: Duration) {
         if self.cached != Some(ReadMode::Plain) {
             return;
@@ -265,7 +264,7 @@ impl Adaptive {
         }
     }
 
-    /// What comes in fragments comes in longer runs, if more of it is known.
+    /// Fragments form longer runs if more blocks are known in advance.
     fn widen(&mut self) {
         self.cached_window = (self.cached_window * 2).min(CACHED_WINDOW_MAX);
     }

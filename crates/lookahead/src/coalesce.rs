@@ -1,15 +1,15 @@
-//! Coalescing: from the blocks that are wanted to the requests that fetch them.
+//! Coalescing: turns the wanted blocks into the requests that fetch them.
 //!
-//! A request costs about as much as a few pages of transfer. So neighbours go into one request, and
-//! a small gap between two requests is read through, which turns them into one. Worked example:
-//! 10, 42, 43, 44, 60 become [10], [42..=44], [60]; 1, 2, 3, 4, 6, 9 with gaps of one block allowed
-//! become [1..=6], [9], if one block in six may be wasted.
+//! A request costs about as much as the transfer of a few pages. So adjacent blocks go into one request, and two
+//! requests with a small gap between them are merged by reading through the gap. Worked example: 10, 42, 43, 44, 60
+//! become [10], [42..=44], [60]; 1, 2, 3, 4, 6, 9 with gaps of one block allowed become [1..=6], [9], if one block in
+//! six may be wasted.
 //!
-//! First neighbours are joined, as many as one request holds. Then gaps are read through, the
-//! smallest first, as long as the call may still waste so much: each saves one request, so a small
-//! one is the better bargain. A gap is read through only if the requests on both its sides fit into
-//! one as they are. To cut a long row of neighbours elsewhere would now and then save one request
-//! more; it was rejected, as it would waste blocks where nothing is saved as well.
+//! First, adjacent blocks are joined, up to the size of one request. Then gaps are read through, the smallest first,
+//! while the call's over-read budget lasts: each gap saves one request, so a small gap saves it for fewer blocks. A gap
+//! is read through only if the requests on both sides of it fit into one as they are. Cutting a long row of adjacent
+//! blocks elsewhere would occasionally save one more request; it was rejected, as it would also waste blocks where
+//! nothing is saved.
 //!
 //! Invariants:  [COA-1] each wanted block is in exactly one run; runs ascend, and begin and end at a
 //!              wanted block  [COA-2] no run is longer than the combine limit  [COA-3] no run leaves
@@ -45,7 +45,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// The block after the last one; wider than a block, for a run that ends at the last of all.
+    /// The block after the last one; wider than a block, for a run that ends at the largest block number.
     fn end(self) -> u64 {
         u64::from(self.first) + u64::from(self.blocks)
     }
@@ -53,10 +53,10 @@ impl Run {
 
 /// Appends to `runs` the requests that fetch the `wanted` blocks, which strictly ascend.
 ///
-/// `room` tells how many blocks there are from a block to the end of its segment, itself included.
+/// `room` returns how many blocks there are from a block to the end of its segment, including the block itself.
 ///
 /// # Panics
-/// `wanted` does not ascend, `combine_blocks` is 0, or there is no room at a wanted block.
+/// `wanted` does not ascend, `combine_blocks` is 0, or `room` returns 0 for a wanted block.
 pub fn coalesce(
     wanted: &[Block],
     limits: Limits,
@@ -69,7 +69,7 @@ pub fn coalesce(
     runs.truncate(start + left);
 }
 
-/// The same for `runs` of one wanted block each, which are made fewer; returns how many are left in front.
+/// Like [`coalesce`], for `runs` of one wanted block each, merged in place; returns how many runs remain at the front.
 pub(crate) fn coalesce_in_place(
     runs: &mut [Run],
     limits: Limits,
@@ -82,15 +82,15 @@ pub(crate) fn coalesce_in_place(
     let mut budget = over_read;
     let mut gap = 1;
     while gap <= budget.min(u64::from(limits.gap_blocks)) {
-        // What did not fit at this size will not fit later: runs only grow. So on to the next size.
+        // Runs only grow, so what did not fit at this gap size will not fit later: continue with the next size.
         (left, gap) =
             read_through(gap, limits.combine_blocks, &room, &mut budget, &mut runs[..left]);
     }
     left
 }
 
-/// Joins single blocks to runs without gaps, each as long as the combine limit and its segment allow; returns
-/// how many runs that are.
+/// Joins single blocks into runs without gaps, each as long as the combine limit and its segment allow; returns the
+/// number of runs.
 fn join_neighbours(runs: &mut [Run], combine_blocks: u32, room: &impl Fn(Block) -> u32) -> usize {
     let mut left = 0;
     let mut most = 0;
@@ -115,8 +115,8 @@ fn join_neighbours(runs: &mut [Run], combine_blocks: u32, room: &impl Fn(Block) 
     left
 }
 
-/// Joins the runs that are `gap` blocks apart, while `budget` lasts and the joined run fits; returns how many
-/// are left, and the next larger gap among them, or `u64::MAX`.
+/// Joins runs that have `gap` blocks between them, while `budget` lasts and the joined run fits; returns how many
+/// remain, and the next larger gap among them, or `u64::MAX`.
 fn read_through(
     gap: u64,
     combine_blocks: u32,
@@ -210,7 +210,7 @@ mod tests {
         let limits = Limits { combine_blocks: u32::MAX, gap_blocks: u32::MAX, ..WIDE };
         coalesce(&[0, last - 2, last - 1, last], limits, |block| (last - block).max(1), &mut runs);
         let lengths: Vec<u32> = runs.iter().map(|run| run.blocks).collect();
-        assert_eq!(lengths, [1, 2, 1]); // two blocks to the segment's end at the second, as told
+        assert_eq!(lengths, [1, 2, 1]); // at the second block, two blocks to the segment's end, as `room` says
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
         runs_in(u32::MAX, &[4], Limits { combine_blocks: 0, ..WIDE });
     }
 
-    /// The fewest requests without a gap: each row of neighbours in a segment by itself.
+    /// The minimum number of requests without a gap, where each row of adjacent blocks has its own segment.
     fn fewest_without_gaps(segment: u32, wanted: &[Block], combine_blocks: u32) -> usize {
         let rows =
             wanted.chunk_by(|left, right| left + 1 == *right && left / segment == right / segment);

@@ -1,55 +1,54 @@
 //! Costs: what a request and a byte take on this device when it is kept busy.
 //!
-//! Whether a gap is read through is a question of price: another request, or the bytes between. The
-//! profile gives both prices; what streams see while they wait for the device corrects them. Worked
-//! example: 7.4 us a request and 807 us a MiB make a block of 8 KiB cost 6.3 us, so that a gap of
-//! one block is cheaper than a request and a gap of two is not.
+//! Whether to read through a gap is a question of cost: another request, or the bytes between. The profile gives both
+//! costs; what streams observe while they wait for the device corrects them. Worked example: 7.4 us for a request and
+//! 807 us for a MiB make a block of 8 KiB cost 6.3 us, so that a gap of one block is cheaper than a request and a gap
+//! of two is not.
 //!
-//! The model is busy = request x n + byte x bytes. Each observation is divided by the time the given
-//! costs predict for it, so that all count alike; then it is a straight line over the share that
-//! requests have in the prediction, from the factor of the byte cost (share 0) to the factor of the
-//! request cost (share 1). The line is fitted by least squares that forget. Its slope is
-//! held towards 0 by a small constant weight: requests that are all alike tell the height of the line
-//! at one share only, and then both costs move by the same factor.
+//! The model is busy = request x n + byte x bytes. Each observation is divided by the time the given costs predict for
+//! it, so that all count alike; then it is a straight line over the share that requests have in the prediction, from
+//! the factor of the byte cost (share 0) to the factor of the request cost (share 1). The line is fitted by least
+//! squares with forgetting. A small constant weight holds its slope towards 0: requests that are all alike show the
+//! height of the line at one share only, and then both costs move by the same factor.
 //!
-//! Invariants:  [CST-1] both costs are within 1/32 to 32 times the given ones: beyond, no decision
-//!              changes any more, as no gap pays or every gap up to 32 blocks does
-//!              [CST-2] an observation counts as at most twice, and at least half, what was expected
+//! Invariants:  [CST-1] both costs are within 1/32 to 32 times the given ones: beyond, no decision changes any more, as
+//!              no gap is worth reading through or every gap up to 32 blocks is [CST-2] an observation counts as at
+//!              most twice, and at least half, what was expected
 //!              [CST-3] observations that are all alike leave the ratio of the costs as it was given
 //! Concurrency: one owner.
-//! Failure:     none; what cannot be (no requests, no bytes, no time) is not counted.
+//! Failure:     none; an impossible observation (no requests, no bytes, no time) is ignored.
 //! Source:      textbook ridge regression with exponential forgetting; scaling and limits are ours.
 
 use std::time::Duration;
 
 /// The longest gap that is ever worth reading through, in blocks, and the bound of [CST-1].
 const GAP_BLOCKS_MAX: u32 = 32;
-/// How far a cost may leave the given one, as a factor.
+/// Maximum factor by which a cost may differ from the given one.
 const FACTOR_MAX: f64 = GAP_BLOCKS_MAX as f64;
-/// How far an observation may be from what was expected, as a factor.
+/// Maximum factor by which an observation may differ from what was expected.
 const SURPRISE_MAX: f64 = 2.0;
-/// What an observation still counts after one more.
+/// The weight of an observation after one more.
 const KEEP: f64 = 63.0 / 64.0;
 /// How many observations the given costs are worth at first.
 const PRIOR_WEIGHT: f64 = 16.0;
 /// How strongly the slope is held towards 0, in squared shares.
 const SLOPE_WEIGHT: f64 = 1.0 / 16.0;
-/// Given costs are taken as at least 1 ns, and as at most this.
+/// Given costs are limited to at least 1 ns, and to at most this.
 const COST_MAX: Duration = Duration::from_secs(10);
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 
 /// Costs of a device that is kept busy.
 ///
-/// The default is an SSD behind virtio, as cloud machines have: 73,000 random reads of 8 KiB a second
-/// with 64 requests under way, and 1.3 GB a second in sequence.
+/// The default is an SSD behind virtio, as in cloud machines: 73,000 random reads of 8 KiB a second with 64 requests in
+/// flight, and 1.3 GB a second sequentially.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceCosts {
-    /// Time for one request more, its bytes aside.
+    /// Time for one more request, without its bytes.
     pub request: Duration,
-    /// Time for one MiB more in the same request.
+    /// Time for one more MiB in the same request.
     pub mebibyte: Duration,
-    /// Requests under way beyond which the device gets no faster.
+    /// Number of requests in flight beyond which the device gets no faster.
     pub useful_depth: u32,
 }
 
@@ -64,7 +63,7 @@ impl Default for DeviceCosts {
     }
 }
 
-/// The costs as they are known by now: the given ones, corrected by observations.
+/// The current costs: the given ones, corrected by observations.
 #[derive(Debug, Clone)]
 pub struct Costs {
     given: DeviceCosts,
@@ -73,7 +72,7 @@ pub struct Costs {
     line: Line,
 }
 
-/// Forgetting sums of observations (x: share of requests, y: time over predicted time).
+/// Sums of observations with forgetting (x: share of requests, y: time over predicted time).
 #[derive(Debug, Clone, Default)]
 struct Line {
     prior: f64,
@@ -94,7 +93,7 @@ impl Costs {
         Costs { given, request_factor: 1.0, byte_factor: 1.0, line }
     }
 
-    /// The device, kept busy, took `busy` for `requests` requests of `bytes` bytes in all.
+    /// Records that the busy device took `busy` for `requests` requests of `bytes` bytes in total.
     pub fn observe(&mut self, requests: u32, bytes: u64, busy: Duration) {
         if requests == 0 || bytes == 0 || busy.is_zero() {
             return;
@@ -111,7 +110,7 @@ impl Costs {
         (self.request_factor, self.byte_factor) = self.line.ends();
     }
 
-    /// The costs by now.
+    /// The current costs.
     pub fn now(&self) -> DeviceCosts {
         DeviceCosts {
             request: self.given.request.mul_f64(self.request_factor),
@@ -147,15 +146,15 @@ impl Line {
     /// The line at 1 and at 0: the factors of the request cost and of the byte cost.
     fn ends(&self) -> (f64, f64) {
         let x = self.x / self.n;
-        // The prior says 1 wherever the data are, and so does not tilt the line.
+        // The prior is 1 at every x, and so does not tilt the line.
         let y = (self.y + self.prior) / (self.n + self.prior);
-        // Rounding may leave a little less than nothing, where all observations are alike.
+        // Rounding may give a value slightly below 0 where all observations are alike.
         let spread = (self.xx - self.x * x).max(0.0);
         let slope = (self.xy - self.x * self.y / self.n) / (spread + SLOPE_WEIGHT);
 
         let sane = |factor: f64| factor.clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
         let (request, byte) = (y + slope * (1.0 - x), y - slope * x);
-        // Where one end is at its bound, the other one explains the mean as far as it can.
+        // Where one end is at its limit, the other one explains the mean as far as it can.
         let (bound_request, bound_byte) = (sane(request), sane(byte));
         if bound_byte != byte && x > 0.0 {
             (sane((y - bound_byte * (1.0 - x)) / x), bound_byte)
@@ -184,7 +183,7 @@ mod tests {
         }
     }
 
-    /// Costs after `rounds` windows of requests of 1 to 16 blocks of 8 KiB, with 10 % of noise.
+    /// The costs after `rounds` windows of requests of 1 to 16 blocks of 8 KiB, with 10 % of noise.
     fn learned(disk: Disk, rounds: u32) -> Costs {
         let mut costs = Costs::new(DeviceCosts::default());
         let mut random = 7_u32;
@@ -283,7 +282,7 @@ mod tests {
             let (request, mebibyte) = (Duration::from_nanos(request), Duration::from_nanos(mebibyte));
             let mut costs = Costs::new(DeviceCosts { request, mebibyte, useful_depth: 1 });
             for (requests, bytes, busy) in seen {
-                // Shifts make small and large numbers alike likely.
+                // Shifts make small and large numbers equally likely.
                 let (requests, bytes) = (requests >> (busy % 32), bytes >> (busy % 61));
                 costs.observe(requests, bytes, Duration::from_nanos(busy >> (busy % 59)));
                 for factor in [costs.request_factor, costs.byte_factor] {
@@ -291,7 +290,7 @@ mod tests {
                     prop_assert!(within, "[CST-1] {:?}", costs);
                 }
                 prop_assert!(costs.gap_blocks(8192) <= GAP_BLOCKS_MAX);
-                let _ = costs.now(); // panics if a cost is no duration
+                let _ = costs.now(); // panics if a cost is not a valid duration
             }
         }
     }

@@ -1,48 +1,47 @@
 //! Look-ahead distance: how many blocks a stream is ahead of its consumer.
 //!
-//! Too short, and the consumer waits; too long, and pins, memory and requests for blocks that nobody
-//! comes for are wasted. The right one is known from two times: a block that takes `latency` to
-//! come must be asked for `latency / interval` blocks before its turn, if the consumer takes
-//! `interval` for each. Worked example: 1 ms and 20 us make 50 blocks; with a margin of 2 the aim is
-//! 100. From 1 the distance gets there in seven waits, by doubling, and after 127 blocks at least.
+//! If it is too short, the consumer waits; if it is too long, pins, memory and requests are wasted on blocks that the
+//! consumer never reaches. The right distance follows from two times: a block that takes `latency` to arrive must be
+//! requested `latency / interval` blocks before its turn, if the consumer takes `interval` for each. Worked example: 1
+//! ms and 20 us make 50 blocks; with a margin of 2 the aim is 100. From 1 the distance gets there in seven waits, by
+//! doubling, and after 127 blocks at least.
 //!
-//! Waits alone make it longer, so a stream over resident pages or before a slow consumer stays
-//! short. The aim only says how far a stream that never waits may come down again. To jump to the
-//! aim at once was rejected: a latency measured at a short distance says nothing of a long one.
+//! Only waits make it longer, so a stream over resident pages or for a slow consumer stays short. The aim only limits
+//! how far the distance of a stream that never waits may shrink. Jumping to the aim at once was rejected: a latency
+//! measured at a short distance says nothing about a long one.
 //!
-//! Invariants:  [DST-1] 1 <= distance <= most  [DST-2] it doubles at most once in a distance worth of
-//!              blocks, the new one: only then has the last growth shown what it does
-//!              [DST-3] it grows on waits of 2 us and more only  [DST-4] blocks that are there in time
-//!              shrink it to the aim at most, by 1 each, and after a distance of them without a wait
-//!              [DST-5] fewer than 65 hits in a row change nothing
+//! Invariants:  [DST-1] 1 <= distance <= most  [DST-2] it doubles at most once in as many blocks as the new distance:
+//!              only then has the last growth shown its effect [DST-3] it grows only on waits of 2 us and more  [DST-4]
+//!              blocks that are ready in time shrink it to the aim at most, by 1 each, and only after a whole distance
+//!              of them without a wait [DST-5] fewer than 65 hits in a row change nothing
 //! Concurrency: one owner.
-//! Failure:     none; no clock is read, all times come with the events.
-//! Source:      PostgreSQL 19's read stream for growth on real waits only; Seastar for the quarter
-//!              that may be wasted; the aim is Little's law.
+//! Failure:     none; no clock is read, all times are arguments.
+//! Source:      PostgreSQL 19's read stream for growth on real waits only; Seastar for the quarter that may be wasted;
+//!              the aim is Little's law.
 
 use std::time::Duration;
 
-/// A shorter wait is none: to find a block that is just there takes about as long.
+/// A shorter wait does not count: finding a block that is already present takes about as long.
 const WAIT_MIN: Duration = Duration::from_micros(2);
-/// How many times the bare need the aim is.
+/// The aim is this many times the bare need.
 const MARGIN: f64 = 2.0;
-/// A new latency counts as one part in so many; there are fewer requests than blocks.
+/// A new latency has a weight of one part in this many; there are fewer requests than blocks.
 const LATENCY_PARTS: f64 = 8.0;
-/// A new interval counts as one part in so many.
+/// A new interval has a weight of one part in this many.
 const INTERVAL_PARTS: f64 = 32.0;
-/// Hits in a row that leave the distance as it is, so that one cached run ends no deep look-ahead.
+/// Number of hits in a row that leave the distance as it is, so that one cached run does not end a deep look-ahead.
 const HITS_FREE: u32 = 64;
-/// Hits in a row after which it shrinks by a part of itself rather than by 1.
+/// Number of hits in a row after which the distance shrinks by a fraction of itself rather than by 1.
 const HITS_SLOW: u32 = 128;
-/// That part: one in so many.
+/// That fraction: one part in this many.
 const HITS_PART: u32 = 16;
-/// Hits in a row that bring any distance down to 1: by a sixteenth each from 2^32 on, and then by 1.
+/// Number of hits in a row that bring any distance down to 1: by a sixteenth each from 2^32 on, and then by 1.
 const HITS_TO_ONE: u32 = 512;
-/// One asked block in so many may be wasted.
+/// One requested block in this many may be wasted.
 const WASTE_PART: u32 = 4;
-/// Fewer asked blocks than this tell nothing about waste.
+/// Fewer requested blocks than this say nothing about waste.
 const WASTE_EVIDENCE: u32 = 8;
-/// Once so many blocks were asked for, all of them count half.
+/// Once this many blocks were requested, all counts are halved.
 const WASTE_MEMORY: u32 = 256;
 
 /// The look-ahead distance of one stream.
@@ -50,9 +49,9 @@ const WASTE_MEMORY: u32 = 256;
 pub struct Distance {
     blocks: u32,
     most: u32,
-    /// Blocks that the consumer has still to take before the distance may double again.
+    /// Blocks that the consumer still has to take before the distance may double again.
     growth_after: u32,
-    /// Blocks in a row that were prefetched and were there.
+    /// Prefetched blocks in a row that were ready.
     ready_in_a_row: u32,
     hits_in_a_row: u32,
     /// Prefetched blocks that were used recently, and those that were not.
@@ -63,7 +62,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Begins `start` blocks ahead (at least 1), never to go beyond `most`.
+    /// Begins `start` blocks ahead (at least 1), and never exceeds `most`.
     pub fn new(start: u32, most: u32) -> Distance {
         assert!(start >= 1 && most >= 1, "[DST-1] start {start} and most {most} are at least 1");
         Distance {
@@ -79,19 +78,19 @@ impl Distance {
         }
     }
 
-    /// How many blocks to be ahead now: 1 to `most`.
+    /// The current look-ahead in blocks: 1 to `most`.
     pub fn blocks(&self) -> u32 {
         self.blocks
     }
 
-    /// Sets another bound, at least 1 block: shares of pins and rings change.
+    /// Sets another maximum, at least 1 block: shares of pins and rings change.
     pub fn set_most(&mut self, most: u32) {
         assert!(most >= 1, "[DST-1] a stream may be ahead by a block at least");
         self.most = most;
         self.set(self.blocks);
     }
 
-    /// The consumer waited for a block that had been prefetched.
+    /// Records that the consumer waited for a block that had been prefetched.
     pub fn waited(&mut self, wait: Duration) {
         if wait < WAIT_MIN {
             return self.ready();
@@ -107,7 +106,7 @@ impl Distance {
         }
     }
 
-    /// A prefetched block was there.
+    /// Records that a prefetched block was ready.
     pub fn ready(&mut self) {
         self.hits_in_a_row = 0;
         self.use_one();
@@ -118,15 +117,15 @@ impl Distance {
         }
     }
 
-    /// So many blocks in a row were in memory all along: nothing had been asked for.
+    /// Records that `hits` blocks in a row were resident without having been requested.
     pub fn hits(&mut self, hits: u32) {
-        // After so many it is 1, from wherever it began.
+        // After this many hits the distance is 1, whatever it was before.
         for _ in 0..hits.min(HITS_TO_ONE) {
             self.hit();
         }
     }
 
-    /// A block was in memory all along: nothing had been asked for.
+    /// Records that a block was resident without having been requested.
     fn hit(&mut self) {
         self.growth_after = self.growth_after.saturating_sub(1);
         self.hits_in_a_row = self.hits_in_a_row.saturating_add(1);
@@ -137,36 +136,36 @@ impl Distance {
         }
     }
 
-    /// So many prefetched blocks were never wanted.
+    /// Records that `blocks` prefetched blocks were never used.
     pub fn wasted(&mut self, blocks: u32) {
         self.wasted = self.wasted.saturating_add(blocks);
         let asked = self.used.saturating_add(self.wasted);
         if asked >= WASTE_EVIDENCE && self.wasted > asked / WASTE_PART {
             self.set(self.blocks / 2);
-            // The shorter distance is judged by what it wastes itself.
+            // The shorter distance is judged by its own waste.
             (self.used, self.wasted) = (0, 0);
             self.growth_after = self.blocks;
         }
         self.forget_old_waste();
     }
 
-    /// There was no room for what was to be asked for.
+    /// Halves the distance: there was no room for the next requests.
     pub fn halve(&mut self) {
         self.set(self.blocks / 2);
         self.growth_after = self.blocks.saturating_mul(4);
     }
 
-    /// A request took so long from its submission to its completion.
+    /// Records the time from the submission of a request to its completion.
     pub fn latency(&mut self, latency: Duration) {
         smooth(&mut self.latency_ns, latency, LATENCY_PARTS);
     }
 
-    /// The consumer spent so long by itself, not waiting, between two blocks.
+    /// Records the time that the consumer itself spent between two blocks, without waits.
     pub fn interval(&mut self, interval: Duration) {
         smooth(&mut self.interval_ns, interval, INTERVAL_PARTS);
     }
 
-    /// How many blocks ahead would be enough, with a margin; `None` before both times are known.
+    /// How many blocks ahead would be enough, with a margin; `None` until both times are known.
     fn aim(&self) -> Option<u32> {
         let need = self.latency_ns? / self.interval_ns?.max(1.0);
         Some(((need * MARGIN).ceil() as u32).max(1)) // a cast keeps it within u32
@@ -189,7 +188,7 @@ impl Distance {
     }
 }
 
-/// Moves a smoothed time towards `new` by one part in `parts`; the first one counts in full.
+/// Moves a smoothed time towards `new` by one part in `parts`; the first value counts in full.
 fn smooth(smoothed: &mut Option<f64>, new: Duration, parts: f64) {
     let new = new.as_nanos() as f64;
     *smoothed = Some(smoothed.map_or(new, |old| old + (new - old) / parts));

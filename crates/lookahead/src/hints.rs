@@ -1,103 +1,112 @@
-//! Look-ahead for a reader that can only be hinted for: a consumer reads block after block by itself, and we may ask the
-//! kernel for blocks that it will want.
+//! Look-ahead for a reader that can only be given hints: a consumer reads one block after another on its own, and the
+//! owner of a [`Hints`] may prefetch blocks that the consumer will need.
 //!
-//! An index scan inside a database is such a consumer, SQLite above its file another. What is foreseen is
-//! told block by block, in the order of use; out come the requests that are worth making. What each block
-//! cost its reader is told back, and nothing else is known: no completion, no cache state.
+//! Examples are an index scan inside a database, and SQLite reading its file. The caller passes the predicted blocks
+//! one
+//! by one, in the order of use, and receives the requests that are worth making. It then reports how long the
+//! consumer's
+//! read of each block took. Nothing else is known: no completion, no cache state.
 //!
-//! A hint for a block that the kernel has costs as much as a third of the read that it is to help, so hints
-//! must stop where nothing waits. Asleep, nothing is asked for; one read that waits wakes, or two close to each other
-//! once hints were found useless, as a busy machine makes any read wait now and then. Awake, a few blocks are left
-//! out, more and more rarely: their reads tell whether hints are still of use. Worked example: all waits, and of the
-//! first 8,000 blocks nine are left out; all is resident, and after three blocks left out, about 32 blocks in all, it
-//! sleeps. To ask the kernel what is resident (mincore, cachestat) was rejected: it
-//! costs as much as the hint.
+//! A hint for a block that the kernel has cached costs as much as a third of the read that it should help, so hints
+//! must
+//! stop where no read waits. While asleep (idle), hints make no requests. One read that waits makes them active; once
+//! hints were found useless, it takes two such reads close to each other, as on a busy machine any read may wait now
+//! and
+//! then. While active, a few blocks are left out, more and more rarely: their reads show whether hints are still
+//! useful.
+//! Worked example: if all reads wait, nine of the first 8,000 blocks are left out; if all blocks are resident, hints
+//! become
+//! idle after three blocks left out, about 32 blocks in all. Asking the kernel what is resident (mincore, cachestat)
+//! was
+//! rejected: it costs as much as the hint.
 //!
-//! A long sequence is left to the kernel. It reads ahead of one by itself, unless it finds blocks there that hints
-//! have brought: hints one block ahead made 31 us a block of 6 to 18 (integrations/postgres/bench/advice.py).
-//! Source: PostgreSQL's read streams give no advice for sequences either.
+//! A long sequence is left to the kernel. The kernel reads ahead of a sequence on its own, unless it finds blocks there
+//! that hints have brought in: hints one block ahead increased the time for a block from 6 to 18 us to 31 us
+//! (integrations/postgres/bench/advice.py).
+//! Source:      PostgreSQL's read streams give no advice for sequences either.
 //!
-//! A consumer that may stop at any row (LIMIT, a cursor) gets a look-ahead of a tenth of what it has taken, so
-//! that it reads a tenth too much at most. 2,560 blocks then reach a distance of 256, at the cost of
-//! 10 ln(256) = 55 waits; one that takes all doubles its distance with each wait that it had not.
+//! A consumer that may stop at any row (LIMIT, a cursor) gets a look-ahead of a tenth of the blocks it has taken, so
+//! that
+//! at most a tenth too much is read. After 2,560 blocks the distance reaches 256, at the cost of 10 ln(256) = 55 waits;
+//! for a consumer that takes everything, the distance doubles with each wait.
 //!
-//! Invariants:  [HNT-1] no block is asked for twice within the last `REMEMBERED` blocks foreseen, unless more than
+//! Invariants:  [HNT-1] no block is requested twice within the last `REMEMBERED` predicted blocks, unless more than
 //!              `WAYS` of them share a set  [HNT-2] never more than `most` blocks ahead, nor, if the consumer may stop,
-//!              than a tenth of what it took  [HNT-3] asleep, nothing is asked for
+//!              than a tenth of the blocks it took  [HNT-3] while asleep, no request is made
 //! Concurrency: one owner.
-//! Failure:     none; no clock is read, all times come with the events. No memory is allocated.
+//! Failure:     none; no clock is read, all times are arguments. No memory is allocated.
 
 use std::time::Duration;
 
 use crate::{Block, Distance, Limits, Run, coalesce::coalesce_in_place};
 
-/// A read at least this long came from a device: copying a page from the kernel takes a few microseconds, the
-/// fastest flash ten times as many.
+/// A read that takes at least this long is a read from a device: copying a page from the kernel takes a few
+/// microseconds, a read from the fastest flash ten times as long.
 const DEVICE_READ_MIN: Duration = Duration::from_micros(20);
-/// Once hints were found useless, so many reads may lie between two that wait and wake: one alone is noise.
+/// Once hints were found useless, two reads that wait within this many reads make them active; a single one is noise.
 const WAKE_WITHIN: u32 = 16;
-/// Most blocks that one batch of requests may hold.
+/// Maximum number of blocks in one batch of requests.
 const BATCH_MAX: usize = 256;
-/// The next batch is made when one part in so many of the distance is free.
+/// The next batch is made when one part in this many of the distance is free.
 const BATCH_PART: u32 = 4;
-/// The first block to be left out, counted in blocks asked for, and how rare they become.
+/// The first block left out, counted in requested blocks, and the largest interval between two such blocks.
 const LEAVE_OUT_FIRST: u32 = 16;
 const LEAVE_OUT_RARE: u32 = 4096;
-/// So often where one was found resident.
+/// The interval while a block left out was found resident.
 const LEAVE_OUT_DOUBT: u32 = 8;
-/// Blocks left out, in a row, that were resident: hints are of no use.
+/// After this many blocks left out in a row were resident, hints are useless.
 const RESIDENT_LEFT_OUT: u32 = 3;
-/// Foreseen blocks in a row that the consumer has in its own cache: looking ahead is of no use.
+/// After this many predicted blocks in a row were in the consumer's own cache, looking ahead is useless.
 const RESIDENT_FORESEEN: u32 = 256;
-/// A sequence is asked for so far, and then left to the kernel's own readahead, which is good at that and is kept
-/// from it by hints.
+/// This many blocks of a sequence are requested; the rest is left to the kernel's own readahead, which is good at
+/// sequences and which hints disturb.
 const SEQUENCE_ASKED: u32 = 16;
-/// After so many blocks of one, looking ahead is of no use before the consumer has left it.
+/// After this many blocks of a sequence, looking ahead is useless until the consumer has left the sequence.
 const SEQUENCE_WATCHED: u32 = 256;
-/// Foreseen blocks that are remembered.
+/// Number of predicted blocks that are remembered.
 const REMEMBERED: usize = SETS * WAYS;
 const SETS: usize = 512;
 const WAYS: usize = 4;
 
-/// A consumer that may stop is looked ahead of by one block, or whatever it takes, for so many that it took.
+/// For a consumer that may stop, the look-ahead grows by one block for each this many blocks that it took.
 pub const TAKEN_FOR_EACH: u64 = 10;
 
-/// Most blocks to be ahead of a consumer, whatever it says: half of what is remembered.
+/// Maximum look-ahead in blocks, whatever the consumer specifies: half of the blocks that are remembered.
 pub const HINTS_MOST: u32 = 1024;
 const _: () = assert!(HINTS_MOST as usize * 2 == REMEMBERED);
 
-/// How the consumer takes what is foreseen.
+/// How much of the predicted blocks the consumer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takes {
-    /// All of it, surely.
+    /// All of them, certainly.
     All,
     /// It may stop at any block.
     MayStop,
 }
 
-/// Whether a read that took so long came from a device.
+/// Whether a read that took this long came from a device.
 pub fn read_waited(read: Duration) -> bool {
     read >= DEVICE_READ_MIN
 }
 
-/// What became of the blocks foreseen.
+/// Counts of the predicted blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct HintCounts {
     /// Blocks prefetched, before their reads.
     pub asked: u64,
-    /// Those of them that the consumer came to.
+    /// Prefetched blocks that the consumer then read.
     pub useful: u64,
-    /// Foreseen blocks that were in the consumer's own cache.
+    /// Predicted blocks that were in the consumer's own cache.
     pub resident: u64,
-    /// Time that reads waited for a device, whether asked for or not, in nanoseconds.
+    /// Time that reads waited for a device, prefetched or not, in nanoseconds.
     pub waited_ns: u64,
-    /// Most blocks that it was ahead when it asked.
+    /// Maximum look-ahead in blocks when requests were made.
     pub ahead_most: u64,
 }
 
 impl HintCounts {
-    /// Of these hints and of others, together.
+    /// The sum of these counts and `others`.
     pub fn and(self, others: HintCounts) -> HintCounts {
         HintCounts {
             asked: self.asked + others.asked,
@@ -112,18 +121,18 @@ impl HintCounts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Empty,
-    /// Asked for, and not come to yet.
+    /// Requested, and not yet reached by the consumer.
     Asked,
-    /// Left out, to see how its read fares.
+    /// Left out, to observe how long its read takes.
     LeftOut,
-    /// Nothing is expected of it any more.
+    /// No read of it is expected any more.
     Done,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Foreseen {
     block: Block,
-    /// Its number in the order of use; it wraps.
+    /// Its number in the order of use; wraps around.
     number: u32,
     state: State,
 }
@@ -135,22 +144,23 @@ pub struct Hints {
     takes: Takes,
     limits: Limits,
     asleep: bool,
-    /// Hints were found useless before.
+    /// Hints were found useless earlier.
     doubted: bool,
-    /// Reads since the last that waited, while asleep.
+    /// Reads since the last one that waited, while asleep.
     since_wait: u32,
-    /// The number of the next block foreseen, and the one after the last that the consumer came to.
+    /// The number of the next block to predict, and the number after the last predicted block that the consumer
+    /// reached.
     next: u32,
     taken: u32,
-    /// Blocks that the consumer came to, foreseen or not.
+    /// Blocks that the consumer reached, predicted or not.
     took: u64,
-    /// In a row that were not foreseen though others are ahead.
+    /// Blocks in a row that were not predicted although others are ahead.
     strays: u32,
     resident_foreseen: u32,
-    /// The block foreseen last, and how many up to it follow each other.
+    /// The last predicted block, and the length of the sequence that ends with it.
     last: Block,
     sequence: u32,
-    /// The same of the blocks that the consumer came to.
+    /// The same for the blocks that the consumer reached.
     came_last: Block,
     came_sequence: u32,
     resident_left_out: u32,
@@ -163,7 +173,7 @@ pub struct Hints {
 }
 
 impl Hints {
-    /// For a consumer that is never looked ahead of by more than `most` blocks, [`HINTS_MOST`] at most; asleep.
+    /// Creates idle hints for a consumer, which look ahead by at most `most` blocks (and at most [`HINTS_MOST`]).
     pub fn new(most: u32, takes: Takes, limits: Limits) -> Hints {
         let nothing = Foreseen { block: 0, number: 0, state: State::Empty };
         Hints {
@@ -192,17 +202,17 @@ impl Hints {
         }
     }
 
-    /// Whether nothing is to be foreseen, as no read waits.
+    /// Whether hints are idle because no read waits: the caller need not predict anything.
     pub fn asleep(&self) -> bool {
         self.asleep
     }
 
-    /// What became of the blocks foreseen so far.
+    /// The counts of the blocks predicted so far.
     pub fn counts(&self) -> HintCounts {
         self.counts
     }
 
-    /// How many more blocks to foresee now; 0 until a whole batch of them is worth it.
+    /// How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
     pub fn room(&self) -> u32 {
         if self.asleep {
             return 0; // [HNT-3]
@@ -226,14 +236,14 @@ impl Hints {
         }
     }
 
-    /// Whether this block was foreseen recently: there is nothing to do for it.
+    /// Whether this block was predicted recently: there is nothing to do for it.
     pub fn knows(&self, block: Block) -> bool {
         let set = &self.foreseen[set_of(block)];
         set.iter().any(|one| one.state != State::Empty && one.block == block)
     }
 
-    /// Foresees a block that is not known: the next one in the order of use. `resident` if the consumer has it
-    /// in its own cache.
+    /// Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in
+    /// its own cache.
     pub fn foresee(&mut self, block: Block, resident: bool) {
         let state = self.fate(block, resident);
         let number = self.next;
@@ -251,8 +261,9 @@ impl Hints {
         }
     }
 
-    /// The same of one that belongs to the block before, as a part of something that the consumer takes as a whole. That
-    /// they follow each other makes no sequence: the kernel would notice half through it.
+    /// Like [`Hints::foresee`], for a block that belongs to the previous one, as a part of a larger object that the
+    /// consumer takes as a whole. Such consecutive blocks are not counted as a sequence: the kernel would detect it
+    /// only half way through.
     pub fn foresee_part(&mut self, block: Block) {
         let sequence = self.sequence;
         self.foresee(block, false);
@@ -261,7 +272,7 @@ impl Hints {
         }
     }
 
-    /// What to do for a block that is foreseen now.
+    /// Decides what to do for a block that is predicted now.
     fn fate(&mut self, block: Block, resident: bool) -> State {
         self.sequence = sequence(self.sequence, self.last, block);
         self.last = block;
@@ -285,7 +296,7 @@ impl Hints {
             return State::LeftOut;
         }
         if self.asleep || self.batched == BATCH_MAX {
-            return State::Done; // foreseeing more than there is room for brings nothing
+            return State::Done; // predicting more blocks than fit into the batch has no effect
         }
         self.until_left_out -= 1;
         self.batch[self.batched] = Run { first: block, blocks: 1, wanted: 1 };
@@ -293,7 +304,7 @@ impl Hints {
         State::Asked
     }
 
-    /// The requests to make now for what was foreseen since the last call: ascending, neighbours merged.
+    /// The requests to make now for the blocks predicted since the last call: ascending, with adjacent blocks merged.
     pub fn due(&mut self) -> &[Run] {
         let ahead = u64::from(self.ahead());
         let batch = &mut self.batch[..self.batched];
@@ -305,7 +316,8 @@ impl Hints {
         &self.batch[..runs]
     }
 
-    /// The consumer came to a block, and reading it took so long; `None` if it had it in its own cache.
+    /// Records that the consumer reached a block, and how long reading it took; `None` if the consumer had it in its
+    /// own cache.
     pub fn came(&mut self, block: Block, read: Option<Duration>) {
         self.took += 1;
         self.came_sequence = sequence(self.came_sequence, self.came_last, block);
@@ -342,8 +354,8 @@ impl Hints {
         }
     }
 
-    /// The consumer came to a block that is none of its sequence of blocks, and that nobody foresees: a part of something
-    /// that begins in one of those.
+    /// Records that the consumer read a block outside its predicted order: a part of a larger object that begins in one
+    /// of the predicted blocks.
     pub fn came_besides(&mut self, read: Duration) {
         self.took += 1;
         if read_waited(read) {
@@ -352,23 +364,23 @@ impl Hints {
         }
     }
 
-    /// The consumer went elsewhere: what was foreseen is not what it will take next.
+    /// Records that the consumer jumped elsewhere: the predicted blocks are not the ones it will take next.
     pub fn jump(&mut self) {
         self.taken = self.next;
         self.strays = 0;
     }
 
-    /// Sets another bound on the distance, [`HINTS_MOST`] at most.
+    /// Sets another maximum for the distance, at most [`HINTS_MOST`].
     pub fn set_most(&mut self, most: u32) {
         self.distance.set_most(most.clamp(1, HINTS_MOST));
     }
 
-    /// Blocks foreseen that the consumer has not come to.
+    /// Predicted blocks that the consumer has not reached.
     fn ahead(&self) -> u32 {
         self.next.wrapping_sub(self.taken)
     }
 
-    /// Finds a block that the consumer came to, and expects nothing of it any more.
+    /// Finds a block that the consumer reached; no further read of it is expected.
     fn find(&mut self, block: Block) -> Option<State> {
         let set = &mut self.foreseen[set_of(block)];
         let Some(one) = set.iter_mut().find(|one| one.state != State::Empty && one.block == block)
@@ -378,7 +390,7 @@ impl Hints {
         };
         let state = std::mem::replace(&mut one.state, State::Done);
         let number = one.number;
-        // What the consumer has passed over counts as taken.
+        // Blocks that the consumer skipped count as taken.
         if self.next.wrapping_sub(number) <= self.ahead() {
             self.taken = number.wrapping_add(1);
             self.strays = 0;
@@ -386,8 +398,8 @@ impl Hints {
         Some(state)
     }
 
-    /// The consumer came to a block that was not foreseen. When it does so for as long as we are ahead, it is
-    /// somewhere else.
+    /// Records that the consumer reached a block that was not predicted. After as many of these as we are ahead, it has
+    /// moved elsewhere.
     fn stray(&mut self) {
         self.strays += 1;
         if self.strays > self.ahead() {
@@ -406,7 +418,7 @@ impl Hints {
         }
     }
 
-    /// Asks for nothing more until a read waits.
+    /// Makes no further requests until a read waits.
     fn sleep(&mut self) {
         self.asleep = true;
         self.jump();
@@ -418,7 +430,7 @@ impl Hints {
     }
 }
 
-/// How many blocks up to `block` follow each other, if it were `so_far` up to the one before.
+/// The length of the sequence that ends with `block`, if it was `so_far` at the block `before`.
 fn sequence(so_far: u32, before: Block, block: Block) -> u32 {
     match block.checked_sub(before) {
         Some(0) => so_far,
@@ -427,7 +439,7 @@ fn sequence(so_far: u32, before: Block, block: Block) -> u32 {
     }
 }
 
-/// Neighbours lie in different sets, and blocks at any stride are spread.
+/// Adjacent blocks map to different sets, and blocks at any stride are spread.
 fn set_of(block: Block) -> usize {
     const GOLDEN: u32 = 0x9E37_79B1; // 2^32 divided by the golden ratio
     (block.wrapping_mul(GOLDEN) >> (32 - SETS.ilog2())) as usize

@@ -1,31 +1,33 @@
 //! How far to read ahead, of what, and in which requests.
 //!
-//! All who read blocks for somebody else, a page cache, a database's index scan, a file under SQLite,
-//! have the same questions. Here they are answered, by arithmetic alone: no I/O, no thread, no clock. Times
-//! and events come in, decisions go out, and so each of them can be tested by property and by trace.
+//! Everything that reads blocks on behalf of something else (a page cache, a database's index scan, a file under
+//! SQLite)
+//! has the same questions. This crate answers them by arithmetic alone: no I/O, no threads, no clock. The inputs are
+//! times
+//! and events, the outputs are decisions, so each decision can be tested by property and by trace.
 //!
 //! | module | question |
 //! |---|---|
 //! | [`Distance`] | how many blocks to be ahead of the consumer |
 //! | [`coalesce`] | which blocks share a request, and which gaps are read through |
 //! | [`Costs`] | what a request and a byte cost on this device, as observed |
-//! | [`Detector`] | whether misses of plain reads are a sequence, and what it will want next |
-//! | [`Hints`] | what to ask for ahead of a consumer that reads by itself, and when not to ask at all |
-//! | [`Sampler`] | which reads to time, to know whether they wait |
+//! | [`Detector`] | whether misses of plain reads form a sequence, and which blocks come next |
+//! | [`Hints`] | what to prefetch for a consumer that does its own reads, and when not to prefetch at all |
+//! | [`Sampler`] | which reads to time, to know whether reads wait |
 //! | [`Adaptive`], [`Trial`] | in which mode to read, given where reads wait and which mode was cheaper |
 //!
 //! ```
 //! use forebay_lookahead::{Distance, Limits, coalesce};
 //! use std::time::Duration;
 //!
-//! // A consumer that waits for the disk is soon far ahead of itself.
+//! // A consumer that waits for the disk soon gets a long look-ahead.
 //! let mut distance = Distance::new(1, 256);
 //! for _ in 0..200 {
 //!     distance.waited(Duration::from_micros(90));
 //! }
 //! assert_eq!(distance.blocks(), 128);
 //!
-//! // What it wants then goes into few requests.
+//! // The blocks it wants are then merged into few requests.
 //! let limits = Limits { combine_blocks: 16, gap_blocks: 1, over_read_percent: 25 };
 //! let mut runs = Vec::new();
 //! coalesce(&[1, 2, 3, 4, 6, 9], limits, |_| u32::MAX, &mut runs);

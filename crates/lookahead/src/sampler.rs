@@ -1,15 +1,20 @@
-//! Which steps of a consumer are worth a look at the clock.
+//! Which steps of a consumer should be timed.
 //!
-//! Whether reads wait is told by how long they take, and to know that costs two looks at the clock, 25 ns each: as much as
-//! a tenth of an index scan's row that is in memory. So where reads do not wait, fewer and fewer of the steps are
-//! timed, one in `PART_MOST` in the end; one that waits has all of them timed again. And where none reads at all,
-//! nothing is timed until one does, which is for the consumer to notice: it knows without a clock.
+//! The time that a read takes shows whether it waited. Measuring it takes two clock reads of 25 ns each: as much as a
+//! tenth
+//! of an index scan's row that is in memory. So where reads do not wait, fewer and fewer steps are timed, in the end
+//! one in
+//! `PART_MOST`; after one read that waits, all steps are timed again. Where no step reads anything, no step is timed
+//! until
+//! one does; the consumer notices that without a clock.
 //!
-//! Worked example: everything is in the kernel's page cache. Of the first 504 reads 48 are timed, then one in 64.
-//! When the pages go, the 64th read at most is seen to wait.
+//! Worked example: everything is in the kernel's page cache. Of the first 504 reads 48 are timed, then one in 64. When
+//! the
+//! pages are evicted, at the latest the 64th read is seen to wait.
 //!
-//! Invariants:  [SMP-1] of `PART_MOST` steps in a row at least one is timed, unless it rests  [SMP-2] after a read that waited
-//!              the next step is timed  [SMP-3] it rests after `RESTS_AFTER` steps without a read, and not before
+//! Invariants:  [SMP-1] of `PART_MOST` steps in a row at least one is timed, unless the sampler rests  [SMP-2] after a
+//!              read that waited the next step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a
+//!              read, and not before
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read.
 
@@ -17,23 +22,23 @@ use std::time::Duration;
 
 use crate::read_waited;
 
-/// Steps in a row without a read after which none is timed.
+/// After this many steps in a row without a read, no step is timed.
 const RESTS_AFTER: u32 = 64;
-/// Timed reads in a row that did not wait after which half as many are timed.
+/// After this many timed reads in a row that did not wait, half as many steps are timed.
 const CALM_READS: u32 = 8;
-/// At least one step in so many is timed.
+/// At least one step in this many is timed.
 const PART_MOST: u32 = 64;
 
 /// Chooses the steps of one consumer that are timed.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Sampler {
-    /// Steps until it rests.
+    /// Steps until the sampler rests.
     left: u32,
-    /// Steps to be passed over before the next that is timed, and from then to the one after.
+    /// Steps to skip before the next timed one, and the number to skip after that.
     skip: u32,
     skips: u32,
-    /// Timed reads in a row that did not wait, since fewer were timed.
+    /// Timed reads in a row that did not wait, since the timing rate was last reduced.
     calm: u32,
 }
 
@@ -44,7 +49,7 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// A step begins: whether to time it.
+    /// Begins a step; returns whether to time it.
     #[inline]
     pub fn begin(&mut self) -> bool {
         if self.rests() {
@@ -59,7 +64,7 @@ impl Sampler {
         true
     }
 
-    /// That step has read something, which took so long; `None` if it was not timed.
+    /// Records that the current step has read something and how long that took; `None` if it was not timed.
     pub fn read(&mut self, read: Option<Duration>) {
         self.left = RESTS_AFTER;
         let Some(read) = read else { return };
@@ -74,7 +79,7 @@ impl Sampler {
         }
     }
 
-    /// Whether none has read for a while, and none is timed until one does.
+    /// Whether no step has read for a while, so that none is timed until one does.
     #[inline]
     pub fn rests(&self) -> bool {
         self.left == 0

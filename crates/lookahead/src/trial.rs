@@ -1,50 +1,49 @@
-//! Trial: which of two modes of reading costs the reader less, found by doing both.
+//! Trial: finds out which of two modes of reading costs the reader less, by running both.
 //!
-//! No property of a file or a device that can be asked for says whether the kernel's own readahead, its
-//! WILLNEED or a queue of reads is the fastest mode through its page cache: that depends on how the kernel
-//! makes pages, on the processor and on the device, and the order changes from one machine to the next
-//! (docs/adr/0009-read-streams.md). What can be measured is the time that the reader spends on reading: on
-//! asking, on waiting, and on copying.
+//! No property of a file or a device that can be queried says whether the kernel's own readahead, WILLNEED hints or a
+//! queue of reads is the fastest mode through the page cache: that depends on how the kernel makes pages, on the
+//! processor and on the device, and the order differs from one machine to the next (docs/adr/0009-read-streams.md).
+//! What can be measured is the time that the reader spends on reading: on making requests, on waiting, and on copying.
 //!
-//! Worked example: 1,024 blocks are read the first mode, and the last of them cost 4.0 us each. Blocks asked
-//! for the second mode are measured from the moment at which those asked for before have been given out:
-//! 256 at 3.1 us. The second mode goes on, and after 2,048 blocks the first has another turn, of 64 blocks if
-//! it is seen by then that they cost more than 256 of the other did; then after 4,096, and so on. A reader
-//! that evidently waits for the device tries the second mode after 128 blocks.
+//! Worked example: 1,024 blocks are read in the first mode, and the last of them cost 4.0 us each. Blocks requested in
+//! the second mode are measured once all blocks requested before them have been returned: 256 at 3.1 us. The second
+//! mode continues, and after 2,048 blocks the first has another turn, which ends after 64 blocks if these already cost
+//! more than 256 in the other mode; then after 4,096, and so on. A reader that clearly waits for the device tries the
+//! second mode after 128 blocks.
 //!
-//! Invariants:  [TRL-1] a block counts for the mode by which it was asked for   [TRL-2] the costlier mode is
-//!              measured in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than
-//!              the whole trial of the other mode did ends there
+//! Invariants:  [TRL-1] a block counts for the mode in which it was requested   [TRL-2] the costlier mode is measured
+//!              in a part of the blocks that gets smaller   [TRL-3] a trial that costs more than the whole trial of the
+//!              other mode did ends there
 //! Concurrency: one owner.
-//! Failure:     none; no clock is read, all times come with the events.
+//! Failure:     none; no clock is read, all times are arguments.
 //! Source:      the explore-then-commit bandit, with doubling times between explorations.
 
 use std::time::Duration;
 
-/// Blocks that are enough to tell what a mode costs.
+/// Number of blocks that suffices to measure the cost of a mode.
 const BLOCKS: u32 = 256;
 
-/// Blocks before the first trial of the other mode: it takes some hundred until what the first mode has asked
-/// for has been given out, and as many again if the other mode loses.
+/// Blocks before the first trial of the other mode: it takes some hundred until the blocks that the first mode has
+/// requested have been returned, and as many again if the other mode loses.
 const FIRST: u32 = 1024;
 
-/// The same where the reader evidently waits for the device, so that there is much to gain.
+/// The same where the reader clearly waits for the device, so that there is much to gain.
 const FIRST_WAITING: u32 = 128;
 
 /// Blocks after which the costlier mode has another turn.
 const PATIENCE: u32 = 2048;
 const PATIENCE_MAX: u32 = 1 << 20;
 
-/// A challenger has to cost less than so many hundredths of the other: the same mode costs as much more
-/// or less from one time to the next.
+/// The other mode wins only if it costs less than this percentage of the current one: even the same mode varies that
+/// much from one measurement to the next.
 const CLEARLY_PERCENT: u32 = 95;
 
 /// One of two modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// The mode that is taken unless the other is known to be cheaper.
+    /// The default mode, used unless the other is known to be cheaper.
     First,
-    /// The other.
+    /// The other mode.
     Second,
 }
 
@@ -61,12 +60,12 @@ impl Side {
 #[derive(Debug, Clone)]
 pub struct Trial {
     now: Side,
-    /// What the other mode cost when it was measured last, for each block; `None` before it was, and for
-    /// good where there is no choice.
+    /// The cost per block of the other mode when it was last measured; `None` before that, and permanently where there
+    /// is no choice.
     other: Option<Duration>,
-    /// True while `now` has to show that it is cheaper than `other`.
+    /// True while `now` still has to prove cheaper than `other`.
     challenges: bool,
-    /// Blocks to be given out yet that were asked for the other mode.
+    /// Blocks not yet returned that were requested in the other mode.
     settling: u32,
     /// What has been measured of `now`.
     blocks: u32,
@@ -74,16 +73,16 @@ pub struct Trial {
     /// Blocks until the other mode has its turn; `None`: never.
     left: Option<u32>,
     patience: u32,
-    /// A block that costs the first mode more than that has been waited for.
+    /// A block of the first mode that costs more than this has waited for the device.
     waiting: Option<Duration>,
 }
 
 impl Trial {
-    /// Begins with the mode that won elsewhere, or with the first. `waiting`: what a block may cost the first
-    /// mode until the other is tried early; `None` for a mode that has to gather speed.
+    /// Begins with the mode that won elsewhere, or with the first. `waiting`: if a block costs more than this in the
+    /// first mode, the other is tried early; `None` for a mode that needs time to reach its speed.
     pub fn new(winner: Option<Side>, waiting: Option<Duration>) -> Trial {
         Trial {
-            // A stream that begins with a winner has the first trial behind it.
+            // A stream that begins with a winner has already completed the first trial.
             waiting: waiting.filter(|_| winner.is_none()),
             now: winner.unwrap_or(Side::First),
             other: None,
@@ -101,13 +100,13 @@ impl Trial {
         Trial { left: None, ..Trial::new(Some(side), None) }
     }
 
-    /// The mode to ask for what comes next.
+    /// The mode to use for the next requests.
     pub fn side(&self) -> Side {
         self.now
     }
 
-    /// Reading the last `blocks` cost the reader `spent`; `known` more have been asked for and not given
-    /// out. Gives the winner when it has been found or confirmed.
+    /// Records that reading the last `blocks` cost the reader `spent`; `known` more have been requested and not yet
+    /// returned. Returns the winner when it has been found or confirmed.
     pub fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
         let left = self.left?;
         if self.settling > 0 {
@@ -138,7 +137,7 @@ impl Trial {
             self.turn(known);
             self.challenges = true;
         } else if self.blocks >= 2 * BLOCKS {
-            // What was long ago counts for less.
+            // Old measurements count less.
             self.blocks /= 2;
             self.spent /= 2;
         }
@@ -157,7 +156,7 @@ impl Trial {
         self.now
     }
 
-    /// The other mode from now on.
+    /// Switches to the other mode.
     fn turn(&mut self, known: u32) {
         self.other = Some(self.cost());
         self.now = self.now.other();
@@ -172,11 +171,11 @@ mod tests {
 
     const WINDOW: u32 = 64;
 
-    /// Reads `blocks` in batches of 32, each of which costs what `cost` says in ns for its mode. Gives the
-    /// blocks that were asked for in either mode.
+    /// Reads `blocks` in batches of 32, where `cost` gives the cost in ns for the mode. Returns the number of blocks
+    /// requested in each mode.
     fn read(trial: &mut Trial, blocks: u32, cost: impl Fn(Side) -> u64) -> [u32; 2] {
         let mut asked = [0; 2];
-        // What is on its way was asked for in whichever mode was taken then.
+        // Blocks in flight were requested in the mode that was current then.
         let mut window = std::collections::VecDeque::from(vec![trial.side(); WINDOW as usize / 32]);
         for _ in 0..blocks / 32 {
             let side = window.pop_front().unwrap();
@@ -204,7 +203,7 @@ mod tests {
     #[test]
     fn what_the_other_mode_asked_for_is_not_counted() {
         let mut trial = Trial::new(None, None);
-        // The first mode is slow, and so is all that it has asked for when the second takes over.
+        // The first mode is slow, and so are all blocks that it has requested when the second takes over.
         read(&mut trial, FIRST, |_| 100_000);
         assert_eq!(trial.side(), Side::Second);
         trial.spent(WINDOW, Duration::from_secs(1), WINDOW);

@@ -1,82 +1,77 @@
 //! Detector: sequences among the misses of plain reads, and how far to read ahead of each.
 //!
-//! An engine that reads block by block does not say what it will read next; its misses often do.
-//! Only misses are looked at, so a hit costs nothing: a sequence remembers where the blocks read
-//! for it end, and that is where its next miss will be. Worked example: misses 10 and 11 are a
-//! sequence, so 11..=14 are read; the next miss is 15, which reads 15..=22; then 23 reads sixteen,
-//! and so on up to the caller's `most`. Backward and at a stride it is the same, the other way or
-//! in steps.
+//! An engine that reads block by block does not announce what it will read next, but its misses often show it. Only
+//! misses are examined, so a hit costs nothing: a sequence remembers where the blocks read for it end, and its next
+//! miss will be there. Worked example: misses 10 and 11 are a sequence, so 11..=14 are read; the next miss is 15, which
+//! reads 15..=22; then 23 reads sixteen, and so on up to the caller's `most`. Backward and strided sequences work the
+//! same way, in the other direction or in larger steps.
 //!
-//! A miss that belongs to no sequence is compared with the last 16 of its kind. It begins a
-//! sequence
-//! - forward or backward: when its neighbour on one side is among them, and not that on the other;
-//! - strided: when two of them lie in equal steps of 2 to 64 blocks, and no other in between (in a
-//!   range that is read in shuffled order, something always lies in equal steps);
-//! - by context: when the three blocks on one side are in memory, and not those on the other.
+//! A miss that belongs to no sequence is compared with the last 16 such misses. It begins a sequence
+//! - forward or backward: when its neighbour on one side is among them, and the one on the other side is not;
+//! - strided: when two of them lie at equal steps of 2 to 64 blocks, with no other in between (in a range that is read
+//!   in shuffled order, some blocks always lie at equal steps);
+//! - by context: when the three blocks on one side are in memory, and those on the other side are not.
 //!
-//! How many misses make a sequence, two or three? Two, as long as that comes true. A first batch
-//! on such *weak evidence* costs credit, one unit for each block beyond the missed one, and gets
-//! it back when the reader comes past its end. Credit comes in at one block in 128 misses, so
-//! reads that only look like sequences cannot add 1 %. Three neighbours in a row, each missed
-//! after the one before it, are *strong evidence* and cost nothing. On the patterns of the tests,
-//! random reads of a file of which half is in memory ask for 35 % more blocks without credit and
-//! 0.5 % more with it, random reads in clusters for 24 % and 0.6 %. Always to wait for the third
-//! miss asks for none, and costs every reader one more wait.
+//! Do two misses make a sequence, or three? Two, while such guesses are right. A first batch on such *weak evidence*
+//! costs credit, one unit for each block beyond the missed one, and gets it back when the reader passes the end of the
+//! batch. Credit is earned at one block in 128 misses, so reads that only look like sequences cannot add 1 %. Three
+//! neighbours in a row, each missed after the one before it, are *strong evidence* and cost nothing. On the patterns of
+//! the tests, random reads of a file that is half in memory request 35 % more blocks without credit and 0.5 % more with
+//! it, random reads in clusters 24 % and 0.6 %. Always waiting for the third miss would request none, but would cost
+//! every reader one more wait.
 //!
-//! On ranges read in order or locally shuffled, of which one block in `k` is wanted, the useless
-//! blocks for each wanted one are at most 0.02 when k is 1; 1.0 when 2; 1.4 when 3; 0.65 when 4;
-//! 0.1 when 8. A batch after a jump is as long as the one before it. Half as long would waste less
-//! (0.7 when k is 3), but shuffled ranges would miss up to eight times as often.
+//! On ranges read in order or locally shuffled, with one block in `k` wanted, the useless blocks for each wanted one
+//! are at most 0.02 when k is 1; 1.0 when 2; 1.4 when 3; 0.65 when 4; 0.1 when 8. A batch after a jump is as long as
+//! the one before it. Half the length would waste less (0.7 when k is 3), but shuffled ranges would miss up to eight
+//! times as often.
 //!
-//! Invariants:  [DET-1] the first block is the missed one, there are 1 to `most`, none past the end
-//!              of the file or before its start
-//!              [DET-2] at most 8 questions about residency, and none for a block of a sequence
-//!              [DET-3] blocks asked for on weak evidence that did not come true are at most 48,
-//!              and one in 128 misses
-//!              [DET-4] at most 16 sequences, in at most 480 bytes; the least recently used goes
-//!              [DET-5] a batch is at most twice as long as the one before it, or 4 blocks
-//! Concurrency: none; the owner puts it behind a lock, which it takes on a miss only.
-//! Failure:     none. A sequence that is lost, or whose blocks were evicted, is found again.
-//! Source:      the kernel's on-demand readahead (mm/readahead.c): doubling, and the look at what
-//!              is in memory (count_history_pages). Credit and strides are ours.
+//! Invariants:  [DET-1] the first block is the missed one, there are 1 to `most`, none past the end of the file or
+//!              before its start [DET-2] at most 8 residency queries, and none for a block of a sequence [DET-3] blocks
+//!              requested on weak evidence that proved wrong are at most 48, and one in 128 misses [DET-4] at most 16
+//!              sequences, in at most 480 bytes; the least recently used one is replaced [DET-5] a batch is at most
+//!              twice as long as the one before it, or 4 blocks
+//! Concurrency: none; the owner protects it with a lock, which it takes only on a miss.
+//! Failure:     none. A sequence that is lost, or whose blocks were evicted, is detected again.
+//! Source:      the kernel's on-demand readahead (mm/readahead.c): doubling, and the look at what is in memory
+//!              (count_history_pages). Credit and strides are ours.
 
 use crate::Block;
 
-/// Sequences kept, and misses without a sequence remembered.
+/// Maximum number of sequences, and of remembered misses without a sequence.
 const TRACKED: usize = 16;
 
 /// Blocks in a sequence's first batch.
 const FIRST_BATCH: u32 = 4;
 
-/// The farthest apart that a strided sequence's blocks may be.
+/// Maximum distance between two blocks of a strided sequence.
 const STRIDE_MAX: i64 = 64;
 
 /// Blocks that have to be in memory on one side of a miss, for context.
 const CONTEXT: i64 = 3;
 
-/// The most blocks that a reader may jump over at the end of a batch and still be in its sequence.
+/// Maximum number of blocks that a reader may skip at the end of a batch and still be in its sequence.
 const JUMP_MAX: u32 = 4;
 
-/// A sequence that nobody continued for this many misses has ended: by then a miss at its end is
-/// more likely chance.
+/// A sequence that was not continued for this many misses has ended: by then a miss at its end is more likely a
+/// coincidence.
 const AGE_MAX: u64 = 1024;
 
-/// Misses that earn the credit for one block.
+/// Number of misses that earn the credit for one block.
 const MISSES_PER_CREDIT: u32 = 128;
 
 /// The most credit, in blocks: enough for the first batches of all sequences at once.
 const CREDIT_MAX: u32 = TRACKED as u32 * (FIRST_BATCH - 1);
 
-/// Finds sequences in the misses of one file. Behind a lock of its owner's.
+/// Finds sequences in the misses of one file. The owner protects it with a lock.
 #[derive(Debug)]
 pub struct Detector {
     /// In no order.
     tracked: [Sequence; TRACKED],
     tracked_count: usize,
-    /// Misses that began or continued no sequence, the newest first.
+    /// Misses that neither began nor continued a sequence, the newest first.
     recent: [Block; TRACKED],
     recent_count: usize,
-    /// All misses so far: the clock by which sequences age.
+    /// Total number of misses: the clock by which sequences age.
     misses: u64,
     /// In `MISSES_PER_CREDIT`-ths of a block.
     credit: u32,
@@ -87,24 +82,24 @@ pub struct Detector {
 pub struct Detected {
     /// The missed block.
     pub first: Block,
-    /// From each block to the next: 1 forward, -1 backward, otherwise 2 to 64 either way.
+    /// The step from each block to the next: 1 forward, -1 backward, otherwise 2 to 64 in either direction.
     pub stride: i64,
     /// How many blocks, the missed one included; at least 1.
     pub count: u32,
-    /// What makes them worth reading.
+    /// Why they are worth reading.
     pub why: Why,
 }
 
-/// What a miss was taken for.
+/// The pattern that a miss was classified as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Nothing known: the missed block alone.
+    /// No pattern: the missed block alone.
     Random,
     /// Each block follows the one before.
     Sequential,
     /// Each block precedes the one before.
     Backward,
-    /// Equal steps of several blocks.
+    /// Equal steps of more than one block.
     Strided,
     /// The blocks before it, or behind it, are in memory.
     Context,
@@ -116,22 +111,22 @@ struct Sequence {
     first: Block,
     count: u32,
     stride: i8,
-    /// Credit that it has to prove worth, in blocks.
+    /// Credit spent on its first batch and not yet returned, in blocks.
     owed: u8,
     /// The miss at which it was last continued.
     used: u64,
 }
 
-/// Where a miss lies in a sequence. The first is the likeliest.
+/// Where a miss lies in a sequence, the most likely place first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
-    /// Where the batch ends: all of it was there when the reader came.
+    /// At the end of the batch: all of the batch was in memory when the reader needed it.
     End,
-    /// A little further: the reader jumped.
+    /// A little further: the reader skipped blocks.
     Beyond,
-    /// In the batch: it was not read after all, or was evicted before the reader came.
+    /// In the batch: the block was not read after all, or was evicted before the reader reached it.
     Inside,
-    /// Where the batch begins: two threads missed the same block, and this is the second.
+    /// At the start of the batch: two threads missed the same block, and this is the second.
     Again,
 }
 
@@ -143,7 +138,7 @@ enum Evidence {
 }
 
 impl Default for Detector {
-    /// Knows nothing yet.
+    /// Has no history yet.
     fn default() -> Detector {
         Detector {
             tracked: [Sequence::default(); TRACKED],
@@ -157,11 +152,11 @@ impl Default for Detector {
 }
 
 impl Detector {
-    /// `block` missed: says what to read.
+    /// Handles a miss of `block`: returns what to read.
     ///
-    /// `blocks` is the file's length, `most` the most blocks to read now, both in blocks;
-    /// `resident` says whether a block is in memory and is asked 8 times at most. A block past the
-    /// end (the file may just have become shorter) is answered alone, and forgotten.
+    /// `blocks` is the file's length, `most` the maximum number of blocks to read now, both in blocks; `resident`
+    /// returns whether a block is in memory and is called at most 8 times. For a block past the end (the file may just
+    /// have become shorter) it returns that block alone, and does not remember it.
     pub fn missed(
         &mut self,
         block: Block,
@@ -195,12 +190,12 @@ impl Detector {
     }
 
     #[cfg(test)]
-    /// Sequences known, finished ones included until they are forgotten.
+    /// Number of known sequences, including finished ones that have not been removed yet.
     pub(crate) fn sequences(&self) -> usize {
         self.tracked_count
     }
 
-    /// The sequence that `block` continues. Forgets on the way those that have ended.
+    /// The sequence that `block` continues. Removes sequences that have ended along the way.
     fn find(&mut self, block: Block) -> Option<(usize, Place)> {
         let mut best: Option<(usize, Place)> = None;
         let mut index = 0;
@@ -239,7 +234,7 @@ impl Detector {
         let stride = i64::from(stride);
         let count = want.max(FIRST_BATCH).min(room(block, stride, blocks)).min(most).max(1);
         debug_assert!(count <= FIRST_BATCH.max(last.saturating_mul(2)), "[DET-5]");
-        // The reader came to the end of what was read on weak evidence: it was worth it.
+        // The reader reached the end of the batch that was read on weak evidence: the guess was right.
         let owed = if place == Place::Inside {
             owed
         } else {
@@ -278,7 +273,7 @@ impl Detector {
         Some(ahead)
     }
 
-    /// Whether `block` lies beside a recent miss.
+    /// Whether `block` is next to a recent miss.
     fn neighbours(&self, block: Block) -> Option<(i64, Why, Evidence)> {
         let before = self.age(i64::from(block) - 1);
         let behind = self.age(i64::from(block) + 1);
@@ -293,7 +288,7 @@ impl Detector {
         Some((stride, why, if in_order { Evidence::Strong } else { Evidence::Weak }))
     }
 
-    /// Whether `block` and two recent misses lie in equal steps, in the order of the steps.
+    /// Whether `block` and two recent misses lie at equal steps, and were missed in that order.
     fn strided(&self, block: Block) -> Option<(i64, Why, Evidence)> {
         let at = i64::from(block);
         for (age, recent) in self.recent().iter().enumerate() {
@@ -318,7 +313,7 @@ impl Detector {
         &self.recent[..self.recent_count]
     }
 
-    /// How many recent misses came after that of `block`, if it is among them.
+    /// How many recent misses are newer than that of `block`, if it is among them.
     fn age(&self, block: i64) -> Option<usize> {
         let block = Block::try_from(block).ok()?;
         self.recent().iter().position(|recent| *recent == block)
@@ -363,13 +358,13 @@ impl Sequence {
 fn room(block: Block, stride: i64, blocks: Block) -> u32 {
     let distance = if stride > 0 { blocks - 1 - block } else { block };
     let steps = i64::from(distance) / stride.abs();
-    // One less than u32::MAX at most: a file has no more blocks than that.
+    // At most one less than u32::MAX: a file has no more blocks than that.
     u32::try_from(steps + 1).unwrap_or(u32::MAX)
 }
 
-/// The direction of a reader that came to `block` through blocks in memory, if it looks like one.
+/// The direction of a reader that reached `block` through blocks in memory, if it looks like one.
 fn context(block: Block, blocks: Block, resident: impl Fn(Block) -> bool) -> Option<i64> {
-    // Nearest first: a random read is settled by one question on each side.
+    // Nearest first: for a random read, one query on each side is enough.
     let there = |direction: i64| {
         (1..=CONTEXT).all(|steps| {
             let other = Block::try_from(i64::from(block) + direction * steps);

@@ -9,18 +9,18 @@ use super::*;
 const BLOCKS: Block = 1 << 20;
 const MOST: u32 = 128;
 
-/// A cache that drops the oldest block, fed by the detector: counts what is read for nothing.
+/// A cache that drops the oldest block and reads what the detector returns: counts the blocks read needlessly.
 struct Reader {
     detector: Detector,
     blocks: Block,
     room: usize,
     order: VecDeque<Block>,
-    /// Block in memory, and whether somebody wanted it.
+    /// Blocks in memory, and whether each was wanted.
     wanted: HashMap<Block, bool>,
     misses: u64,
     /// Blocks read beyond the missed ones.
     extra: u64,
-    /// Of these, dropped before anybody wanted them.
+    /// Blocks dropped before they were wanted.
     dropped: u64,
 }
 
@@ -31,7 +31,7 @@ impl Reader {
         Reader { detector, blocks, room, order, wanted, misses: 0, extra: 0, dropped: 0 }
     }
 
-    /// What the detector said, if the block was not in memory.
+    /// What the detector returned, if the block was not in memory.
     fn read(&mut self, block: Block) -> Option<Detected> {
         if let Some(wanted) = self.wanted.get_mut(&block) {
             *wanted = true;
@@ -62,7 +62,7 @@ impl Reader {
         blocks.into_iter().filter_map(|block| self.read(block)).collect()
     }
 
-    /// Blocks that were read and that nobody wanted until now.
+    /// Blocks that were read and have not been wanted so far.
     fn wasted(&self) -> u64 {
         let unwanted = self.wanted.values().filter(|wanted| !**wanted).count();
         self.dropped + unwanted as u64
@@ -73,7 +73,7 @@ fn batches(aheads: &[Detected]) -> Vec<(Block, u32)> {
     aheads.iter().map(|ahead| (ahead.first, ahead.count)).collect()
 }
 
-/// Nothing in memory.
+/// A miss with no block in memory.
 fn missed(detector: &mut Detector, block: Block) -> Detected {
     detector.missed(block, BLOCKS, MOST, |_| false)
 }
@@ -220,7 +220,7 @@ fn a_block_that_two_threads_miss_at_once_is_one_miss() {
     let counts = [10, 10, 11, 11, 15, 15, 23].map(|block| missed(&mut detector, block).count);
     assert_eq!(counts, [1, 1, 4, 1, 8, 1, 16]);
     assert_eq!(detector.sequences(), 1);
-    // It takes no place among the recent misses either.
+    // It is not remembered among the recent misses either.
     missed(&mut detector, 500);
     (0..30).for_each(|_| _ = missed(&mut detector, 900));
     assert_eq!(missed(&mut detector, 501).count, 4);
@@ -255,7 +255,7 @@ fn det_4_the_seventeenth_sequence_takes_the_place_of_the_least_recently_used() {
     for number in 0..17 {
         missed(&mut detector, number * 1000);
         missed(&mut detector, number * 1000 + 1);
-        // Going on gives the credit back, so that there is some for the next one.
+        // Continuing a sequence returns its credit, so that there is some for the next one.
         assert_eq!(missed(&mut detector, number * 1000 + 5).count, 8);
         if number == 15 {
             assert_eq!(missed(&mut detector, 13).count, 16, "the first one is used again");
@@ -292,11 +292,11 @@ fn det_3_what_only_looks_like_a_sequence_is_soon_no_longer_believed() {
         .sum();
     assert!(extra >= 2 * pairs / 128, "credit comes in: {extra}");
     assert!(extra <= 48 + 2 * pairs / 128, "[DET-3] {extra}");
-    // Three in a row are believed anyway.
+    // Three in a row count as strong evidence anyway.
     let counts = [3_000_000, 3_000_001, 3_000_002, 3_000_006]
         .map(|block| detector.missed(block, Block::MAX, MOST, |_| false).count);
     assert_eq!(counts, [1, 1, 4, 8]);
-    // In another order they are not.
+    // In another order they do not.
     let counts = [4_000_001, 4_000_000, 4_000_002]
         .map(|block| detector.missed(block, Block::MAX, MOST, |_| false).count);
     assert_eq!(counts, [1, 1, 1]);
@@ -342,8 +342,8 @@ fn random_reads_in_clusters_ask_for_less_than_one_per_cent_more() {
     }
 }
 
-/// Four ranges of 8000 blocks, each read in windows of `window` blocks in shuffled order, of which
-/// one in `keep_of` is wanted at all.
+/// Four ranges of 8000 blocks, each read in windows of `window` blocks in shuffled order; only one block in `keep_of`
+/// is wanted.
 fn shuffled_ranges(window: u32, keep_of: u32, seed: u64) -> Vec<Block> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut order = Vec::new();
@@ -387,7 +387,7 @@ fn the_edges_of_a_file_are_safe() {
     assert_eq!([last - 2, last - 1, last].map(|block| miss(&mut detector, block)), [1, 2, 1]);
     assert_eq!([2, 1, 0].map(|block| miss(&mut detector, block)), [1, 2, 1]);
     assert_eq!(miss(&mut detector, 0), 1);
-    // Past the end, as after a truncation: nothing is learnt.
+    // Past the end, as after a truncation: the detector learns nothing.
     let mut detector = Detector::default();
     for block in [100, 101, 102, Block::MAX] {
         let ahead = detector.missed(block, 100, MOST, |_| true);
@@ -400,7 +400,7 @@ fn the_edges_of_a_file_are_safe() {
     assert_eq!(detector.missed(100, 1000, MOST, |_| false).count, 6);
 }
 
-/// Reads that come in bursts of sequences, near the start, the middle or the end of a file.
+/// Bursts of sequential reads, near the start, the middle or the end of a file.
 fn reads() -> impl Strategy<Value = Vec<Block>> {
     let start = prop_oneof![0..200_u32, 5_000..5_400_u32, 9_800..10_100_u32];
     let burst = (start, -70..70_i64, 1..12_i64).prop_map(|(start, stride, count)| {

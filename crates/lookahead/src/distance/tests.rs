@@ -1,4 +1,4 @@
-//! The distance on a simulated clock: what it comes to, and how soon.
+//! The distance on a simulated clock: which value it reaches, and how soon.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const LONG: Duration = Duration::from_millis(1);
 
-/// A disk that works at `channels` blocks at once, a stream, and a consumer; times in nanoseconds.
+/// A disk that serves `channels` blocks at once, a stream, and a consumer; times in nanoseconds.
 struct Simulation {
     distance: Distance,
     latency: u64,
@@ -36,7 +36,7 @@ impl Simulation {
         }
     }
 
-    /// The consumer takes so many blocks; returns the distance after them.
+    /// The consumer takes `blocks` blocks; returns the distance after that.
     fn take(&mut self, blocks: u32) -> u32 {
         for _ in 0..blocks {
             self.ask_ahead();
@@ -102,7 +102,7 @@ fn it_doubles_once_in_a_distance_worth_of_blocks() {
         grown.push(distance.blocks());
     }
     let times = |blocks| grown.iter().filter(|&&one| one == blocks).count();
-    // 8 comes at once; then 8 blocks are taken, and the next wait makes 16.
+    // 8 is reached at once; then 8 blocks are taken, and the next wait makes 16.
     assert_eq!([times(8), times(16), times(32)], [9, 17, 33], "[DST-2]");
 }
 

@@ -8,7 +8,8 @@ const LIMITS: Limits = Limits { combine_blocks: 16, gap_blocks: 2, over_read_per
 const SLOW: Option<Duration> = Some(Duration::from_micros(100));
 const FAST: Option<Duration> = Some(Duration::from_micros(4));
 
-/// A consumer of blocks in a given order, each of which is read as `read` says, given whether it was asked for.
+/// A consumer that takes blocks in a given order. `read` returns how long each read takes, given whether the block was
+/// requested.
 fn consume(
     hints: &mut Hints,
     order: &[Block],
@@ -37,7 +38,7 @@ fn far_apart(blocks: u32) -> Vec<Block> {
     (0..blocks).map(|index| index * 100 + 7).collect()
 }
 
-/// What was asked for is there, what was not has to come from the device.
+/// A requested block is in memory, any other must be read from the device.
 fn cold(_: Block, asked: bool) -> Option<Duration> {
     if asked { FAST } else { SLOW }
 }
@@ -68,7 +69,7 @@ fn a_resident_file_is_left_alone_after_some_ten_blocks() {
 #[test]
 fn a_busy_machine_wakes_it_rarely() {
     let mut hints = Hints::new(256, Takes::All, LIMITS);
-    // One read in 100 takes long though all is resident.
+    // One read in 100 takes long although all blocks are resident.
     let asked =
         consume(
             &mut hints,
@@ -155,18 +156,18 @@ fn neighbours_share_a_request() {
 fn a_long_sequence_is_left_to_the_kernel() {
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     let runs = |length: u32| (0..40 * length).map(move |n| n / length * 10_000 + n % length);
-    // Of 40 sequences, whatever is asked for is among their first blocks.
+    // Of 40 sequences, only the first blocks are requested.
     let asked = consume(&mut hints, &runs(200).collect::<Vec<_>>(), cold);
     assert!(asked.iter().all(|block| block % 10_000 < SEQUENCE_ASKED + 1), "{asked:?}");
     assert!(asked.len() > 600 - 40, "{}", asked.len());
-    // Within a very long one nothing is even foreseen, though its reads wait now and then.
+    // Within a very long sequence nothing is even predicted, although its reads wait now and then.
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     let long: Vec<_> = (0..5_000).collect();
     let asked = consume(&mut hints, &long, |block, _| if block % 16 == 0 { SLOW } else { FAST });
     assert!(hints.asleep() && asked.len() <= 17, "{asked:?}");
     hints.came(1_000_000, SLOW);
     assert!(!hints.asleep(), "it has left the sequence");
-    // Short ones are asked for as a whole.
+    // Short sequences are requested as a whole.
     let mut hints = Hints::new(64, Takes::All, LIMITS);
     let asked = consume(&mut hints, &runs(16).collect::<Vec<_>>(), cold);
     assert!(asked.len() > 600, "{}", asked.len());
@@ -184,7 +185,7 @@ fn parts_of_a_thing_are_asked_for_all_though_they_follow_each_other() {
     let (most, left_out) = (80, 80 / LEAVE_OUT_FIRST + 1);
     let parts = asked(&mut hints);
     assert!((most - left_out..=most).contains(&parts), "{parts}");
-    // What goes on with a long sequence is left to the kernel.
+    // The continuation of a long sequence is left to the kernel.
     (1_000..1_000 + SEQUENCE_ASKED + 1).for_each(|block| hints.foresee(block, false));
     asked(&mut hints);
     (1_000 + SEQUENCE_ASKED + 1..1_100).for_each(|block| hints.foresee_part(block));
@@ -255,11 +256,11 @@ proptest! {
             for run in hints.due() {
                 prop_assert!(run.blocks <= LIMITS.combine_blocks);
                 if run.wanted < run.blocks {
-                    continue; // gaps are not asked for, they are read through
+                    continue; // gaps are read through, not requested
                 }
                 for block in run.first..run.first + run.blocks {
                     if let Some(before) = numbers.insert(block, foreseen) {
-                        // A set of four is the least that is remembered.
+                        // At least one set of four blocks is remembered.
                         prop_assert!(foreseen - before >= WAYS, "[HNT-1] {}", block);
                     }
                 }

@@ -1,4 +1,4 @@
-//! The sampler, by property.
+//! Property tests of the sampler.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 const FAST: Duration = Duration::from_micros(4);
 const SLOW: Duration = Duration::from_micros(100);
 
-/// Takes so many steps, all of which read; says how many were timed.
+/// Takes `count` steps, each of which reads; returns how many were timed.
 fn steps(sampler: &mut Sampler, count: u32, read: Duration) -> u32 {
     (0..count)
         .filter(|_| {
@@ -29,7 +29,7 @@ fn reads_that_do_not_wait_are_timed_ever_more_rarely() {
 fn all_reads_that_wait_are_timed() {
     let mut sampler = Sampler::default();
     steps(&mut sampler, 10_000, FAST);
-    // One is seen to wait sooner or later, and from then on each.
+    // Sooner or later one is seen to wait, and from then on each step is timed.
     assert!(steps(&mut sampler, 1_000, SLOW) > 1_000 - PART_MOST);
 }
 
