@@ -1,12 +1,12 @@
-//! Loading a sorted sequence: each page is written once, from left to right, and the root last.
+//! Bulk load of a sorted sequence: each page is written once, from left to right, and the root last.
 //!
-//! Each level has one page being gathered. When it is full it gets a block and is written, and its lowest key and
-//! block go to the level above. The last page of the top level becomes the root, and only with that does anybody
-//! see the load: a failed one leaves the tree empty as it was.
+//! Each level has one page in progress. When it is full, it gets a block and is written, and its lowest key and block
+//! are added to the level above. The last page of the top level becomes the root, and only then is the load visible to
+//! other threads: a failed load leaves the tree empty as it was.
 //!
-//! Invariants:  [BLK-1] a page takes no more than its share of bytes, but always two entries
-//! Concurrency: alone among writers; readers see an empty tree until the end.
-//! Failure:     the blocks that were taken are given back.
+//! Invariants:  [BLK-1] a page holds no more than its share of bytes, but always two entries
+//! Concurrency: excludes other writers; readers see an empty tree until the end.
+//! Failure:     the allocated blocks are freed again.
 
 use forebay::{AccessStrategy, Block, StrategyKind};
 
@@ -16,7 +16,7 @@ use crate::node::{NodeMut, Shape, common, separator};
 use crate::page::{CHILD, Goal, HEADER, WORD, cell_len};
 use crate::tree::{Tree, note_change};
 
-/// Blocks that the file grows by at a time.
+/// Number of blocks by which the file grows at a time.
 const GROWTH: Block = 1024;
 
 /// The entries of a page that is not full yet.
@@ -27,11 +27,11 @@ struct Batch {
     first_child: Block,
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
-    /// Where each key and each value ends in `bytes`.
+    /// The end of each key and of each value in `bytes`.
     ends: Vec<(usize, usize)>,
-    /// Bytes that the first key shares with the last.
+    /// Number of leading bytes that the first key shares with the last.
     prefix_len: usize,
-    /// Bytes that slots and cells take with that prefix.
+    /// Bytes that slots and cells need with that prefix.
     used: usize,
 }
 
@@ -46,7 +46,7 @@ impl Batch {
         self.ends.len().checked_sub(1).map(|last| self.entry(last).0)
     }
 
-    /// The shared bytes and the bytes in all, with one more entry.
+    /// The prefix length and the total bytes, with one more entry.
     fn grown(&self, key: &[u8], value_len: usize) -> (usize, usize) {
         let prefix = match self.ends.len() {
             0 => key.len(),
@@ -61,7 +61,7 @@ impl Batch {
         (prefix, used + WORD + cell_len(key.len() - prefix, value_len))
     }
 
-    /// Takes an entry in, if the page is then no fuller than `most` bytes. [BLK-1]
+    /// Adds an entry, if the page then uses at most `most` bytes. [BLK-1]
     fn push(&mut self, key: &[u8], value: &[u8], most: usize) -> bool {
         let (prefix_len, used) = self.grown(key, value.len());
         // The next fence is at most one byte longer than the last key.
@@ -88,7 +88,7 @@ impl Batch {
         }
     }
 
-    /// Begins again with the page to the right.
+    /// Begins the next page to the right.
     fn begin(&mut self, lower: &[u8], first_child: Block) {
         self.lower.clear();
         self.lower.extend_from_slice(lower);
@@ -120,7 +120,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Names a finished page to the level above it.
+    /// Adds a finished page to the level above it.
     fn add_child(&mut self, level: usize, lower: &[u8], block: Block) -> Result<()> {
         if level == self.levels.len() {
             let mut batch = Batch { level: level as u8, ..Batch::default() };
@@ -154,7 +154,7 @@ impl Load<'_> {
         self.add_child(level + 1, &lower, block)
     }
 
-    /// Writes what is left, and the root.
+    /// Writes the unfinished pages, and the root.
     fn end(mut self) -> Result<()> {
         let mut level = 0;
         while level + 1 < self.levels.len() {
@@ -171,9 +171,9 @@ impl Load<'_> {
 }
 
 impl Tree {
-    /// Fills an empty tree with `entries`, whose keys ascend, each once. Pages are filled to `fill` of their
-    /// bytes, 0.5 to 1.0: full ones for a tree that is only read, less where insertions are to find room. Does
-    /// not make it durable: see [`Tree::checkpoint`]. Gives the number of entries.
+    /// Fills an empty tree with `entries`, whose keys must be strictly ascending. Pages are filled to `fill` of their
+    /// bytes, 0.5 to 1.0: full pages for a tree that is only read, less to leave space for insertions. Does not make
+    /// the tree durable: see [`Tree::checkpoint`]. Returns the number of entries.
     ///
     /// # Errors
     /// [`Error::NotEmpty`], [`Error::Unsorted`], [`Error::TooLong`], [`Error::Pool`]: the tree is empty then.
@@ -206,7 +206,7 @@ impl Tree {
         for (key, value) in entries {
             let (key, value) = (key.as_ref(), value.as_ref());
             self.check_length(key, value)?;
-            // Across pages, too: the first key of a page is above the last one of the page before.
+            // Across pages, too: the first key of a page is above the last key of the page before.
             if load.levels[0].last_key().is_some_and(|last| last >= key) {
                 return Err(Error::Unsorted { at: count });
             }

@@ -1,4 +1,4 @@
-//! A walk through everything: whether the tree keeps its invariants, and what it consists of.
+//! A check of the whole tree: whether it keeps its invariants, and what it consists of.
 
 use forebay::Block;
 
@@ -6,16 +6,16 @@ use crate::error::Result;
 use crate::meta::{self, META_BLOCK, ROOT, damaged};
 use crate::tree::Tree;
 
-/// What a tree consists of.
+/// Counts of a tree's parts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Census {
     /// Levels, leaves included.
     pub levels: u32,
     /// Pages with entries.
     pub leaves: u64,
-    /// Pages above them.
+    /// Pages above the leaves.
     pub inner: u64,
-    /// Pages that wait to be used again.
+    /// Free pages, available for reuse.
     pub free: u64,
     /// Keys with their values.
     pub entries: u64,
@@ -23,7 +23,7 @@ pub struct Census {
     pub leaf_bytes: u64,
 }
 
-/// A node that is to be visited.
+/// A node to visit.
 struct Visit {
     block: Block,
     level: u8,
@@ -32,11 +32,11 @@ struct Visit {
 }
 
 impl Tree {
-    /// Reads every page and checks that the levels, fences and keys of all of them fit together, and that every
-    /// block in use is there once. Changes wait meanwhile.
+    /// Reads every page and checks that the levels, fences and keys of all of them are consistent, and that every block
+    /// in use occurs once. Changes wait meanwhile.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) with the first that does not; [`Error::Pool`](crate::Error::Pool).
+    /// [`Error::Damaged`](crate::Error::Damaged) for the first inconsistency; [`Error::Pool`](crate::Error::Pool).
     pub fn check(&self) -> Result<Census> {
         let _alone = self.alone();
         let (used, mut free) = meta::counts(self.file())?;

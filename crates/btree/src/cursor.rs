@@ -1,19 +1,19 @@
-//! Cursors: the entries of a range, forward or backward, with the leaves to come read ahead.
+//! Cursors: the entries of a range, forward or backward, with the next leaves read ahead.
 //!
-//! A cursor copies a leaf under its latch and then holds nothing, so its owner may do anything between two
-//! entries, also change the tree. From the copy it knows where the next leaf begins: at the upper fence, or in the
-//! other direction it ends at the lower one. That key is all it needs to go on, whatever was split or merged
-//! meanwhile; there are no links between leaves to keep right.
+//! A cursor copies a leaf under its latch and then holds no latch, so its owner may do anything between two entries,
+//! including changing the tree. From the copy the cursor knows where the next leaf begins: at the upper fence; or,
+//! backward, that it ends at the lower one. That key is all it needs to continue, whatever was split or merged
+//! meanwhile; there are no links between leaves to maintain.
 //!
-//! A range that is over within one leaf asks for nothing ahead. With the second leaf a cursor makes a stream of
-//! the pool: its blocks come from [`Leaves`], which reads the lowest inner nodes and names their children, up to
-//! the end of the range. The stream asks for them in large requests, some way ahead, as far as it pays. A leaf that
-//! comes out of it is looked at before it is believed: if it is not the one that covers the next key, the tree has
-//! changed since its parent was read, and the cursor goes down from the root and begins another stream.
+//! A range that ends within one leaf makes no requests ahead. At the second leaf a cursor creates a stream of the pool:
+//! its blocks come from [`Leaves`], which reads the lowest inner nodes and returns their children, up to the end of the
+//! range. The stream requests them in large requests, as far ahead as is useful. A leaf from the stream is checked
+//! before it is used: if it is not the one that covers the next key, the tree has changed since its parent was read,
+//! and the cursor descends from the root and begins another stream.
 //!
-//! Invariants:  [CUR-1] keys come in strict order, each once   [CUR-2] an entry that is there from the cursor's
-//!              making to its end comes; one that is put in or taken out meanwhile may come or not
-//!              [CUR-3] nothing beyond the range is asked for, except for what shares a leaf with its end
+//! Invariants:  [CUR-1] keys are returned in strict order, each once   [CUR-2] an entry that exists for the cursor's
+//!              whole life is returned; one that is inserted or removed meanwhile may be returned or not [CUR-3]
+//!              nothing beyond the range is requested, except for entries that share a leaf with its end
 //! Concurrency: one owner. It holds pins of the pages that its stream has read, and no latch.
 
 use std::collections::VecDeque;
@@ -28,23 +28,23 @@ use crate::node::Node;
 use crate::page::Goal;
 use crate::tree::Tree;
 
-/// Which way a cursor goes.
+/// The direction of a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// By ascending keys.
+    /// In ascending key order.
     Forward,
-    /// By descending keys.
+    /// In descending key order.
     Backward,
 }
 
-/// Where the leaf to come is.
+/// Where the next leaf is.
 #[derive(Debug, Clone)]
 enum Edge {
-    /// It has this key, or would have it.
+    /// It contains this key, or would contain it.
     From(Vec<u8>),
-    /// It has the greatest key below this one.
+    /// It contains the greatest key below this one.
     Below(Vec<u8>),
-    /// It is the last one.
+    /// It is the last leaf.
     Last,
 }
 
@@ -58,7 +58,7 @@ impl Edge {
     }
 }
 
-/// A part of the keys, and the way through it.
+/// A range of keys, and the direction.
 #[derive(Debug, Clone)]
 struct Range {
     lower: Bound<Vec<u8>>,
@@ -67,7 +67,7 @@ struct Range {
 }
 
 impl Range {
-    /// `None` where no key can be.
+    /// `None` if the range is empty.
     fn start(&self) -> Option<Edge> {
         Some(match (self.direction, &self.lower, &self.upper) {
             (Direction::Forward, Bound::Included(key) | Bound::Excluded(key), _) => {
@@ -81,8 +81,8 @@ impl Range {
         })
     }
 
-    /// Where what follows `node` begins, if some of it is in the range. `node`: a leaf, or an inner node for all
-    /// leaves below it.
+    /// Where the part after `node` begins, if some of it is in the range. `node`: a leaf, or an inner node that stands
+    /// for all leaves below it.
     fn after(&self, node: Node<'_>) -> Option<Edge> {
         match self.direction {
             Direction::Forward => {
@@ -97,7 +97,7 @@ impl Range {
         }
     }
 
-    /// Whether `key` itself may be in the range, as to its end.
+    /// Whether `key` itself may be in the range, judged by the range's upper end.
     fn reaches_up_to(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Included(upper) => key <= upper.as_slice(),
@@ -106,7 +106,7 @@ impl Range {
         }
     }
 
-    /// Whether keys below `key` may be in the range, as to its beginning.
+    /// Whether keys below `key` may be in the range, judged by its lower end.
     fn reaches_below(&self, key: &[u8]) -> bool {
         match &self.lower {
             Bound::Included(lower) | Bound::Excluded(lower) => lower.as_slice() < key,
@@ -134,24 +134,24 @@ impl Range {
     }
 }
 
-/// The entries of a range, one after the other: see [`Tree::range`].
+/// An iterator over the entries of a range: see [`Tree::range`].
 pub struct Cursor<'t> {
     tree: &'t Tree,
     range: Range,
-    /// A copy of the leaf that entries are given of.
+    /// A copy of the current leaf.
     leaf: Vec<u8>,
-    /// Its slots that are still to come.
+    /// Its slots that have not been returned yet.
     slots: std::ops::Range<usize>,
     key: Vec<u8>,
     next: Option<Edge>,
     leaves_seen: u64,
-    /// Leaves that came out of a stream.
+    /// Leaves that came from a stream.
     streamed: u64,
     ahead: Option<ReadStream<'t, Leaves<'t>>>,
 }
 
 impl Tree {
-    /// A cursor over the keys between `lower` and `upper`, by `direction`.
+    /// Creates a cursor over the keys between `lower` and `upper`, in `direction`.
     ///
     /// ```
     /// # use std::ops::Bound;
@@ -199,11 +199,11 @@ impl Tree {
 }
 
 impl Cursor<'_> {
-    /// The next key and its value; `None` at the end of the range. They are copies and stay as they are until the
+    /// Returns the next key and its value; `None` at the end of the range. They are copies and stay valid until the
     /// next call.
     ///
     /// # Errors
-    /// [`Error::Pool`](crate::Error::Pool), [`Error::Damaged`](crate::Error::Damaged): asked again, the cursor
+    /// [`Error::Pool`](crate::Error::Pool), [`Error::Damaged`](crate::Error::Damaged): if called again, the cursor
     /// tries again.
     pub fn next_entry(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         loop {
@@ -221,19 +221,19 @@ impl Cursor<'_> {
         }
     }
 
-    /// Leaves that this cursor has come to, and how many of them the pool had read ahead or at hand for it.
+    /// How many leaves this cursor has reached, and how many of them the pool had prefetched or cached.
     pub fn leaves(&self) -> (u64, u64) {
         (self.leaves_seen, self.streamed)
     }
 
-    /// Goes to the leaf at `edge`.
+    /// Moves to the leaf at `edge`.
     fn turn(&mut self, edge: &Edge) -> Result<()> {
         if self.ahead.is_none() && self.leaves_seen > 0 {
             let leaves = Leaves::new(self.tree, self.range.clone(), edge.clone());
             self.ahead = Some(self.tree.file_ahead().stream(leaves));
         }
         let page = self.ahead.as_mut().and_then(Iterator::next);
-        // An error of the stream is the descent's as well, if it is one that lasts.
+        // If an error of the stream persists, the descent returns it as well.
         if let Some(Ok(it)) = page
             && let Ok(node) = Node::new(&it)
             && node.level() == 0
@@ -252,7 +252,7 @@ impl Cursor<'_> {
         self.leaves_seen += 1;
         let leaf = Node::trusted(&self.leaf);
         let mut slots = self.range.slots(leaf);
-        // Of a leaf that a merge has made larger, what is new.
+        // If a merge has made the leaf larger, skip the entries already returned.
         match edge {
             Edge::From(key) if self.range.direction == Direction::Forward => {
                 slots.start = slots.start.max(leaf.find(key).unwrap_or_else(|at| at));
@@ -277,7 +277,7 @@ impl fmt::Debug for Cursor<'_> {
     }
 }
 
-/// The blocks of the leaves of a range, from an edge on, as the lowest inner nodes name them.
+/// The blocks of the leaves of a range, starting at an edge, as listed in the lowest inner nodes.
 pub(crate) struct Leaves<'t> {
     tree: &'t Tree,
     range: Range,
@@ -291,7 +291,7 @@ impl<'t> Leaves<'t> {
         Leaves { tree, range, next: Some(from), blocks: VecDeque::new() }
     }
 
-    /// Takes in the children of the inner node at `edge`.
+    /// Adds the children of the inner node at `edge`.
     fn read(&mut self, edge: &Edge) -> Result<()> {
         let page = self.tree.read(edge.goal(), 1)?;
         let node = self.tree.node(&page, page.block())?;
@@ -335,7 +335,7 @@ impl Iterator for Leaves<'_> {
     fn next(&mut self) -> Option<Block> {
         while self.blocks.is_empty() {
             let edge = self.next.take()?;
-            // The cursor comes to the same error by itself, when it is its turn.
+            // The cursor gets the same error itself when it reaches this leaf.
             self.read(&edge).ok()?;
         }
         self.blocks.pop_front()

@@ -1,19 +1,19 @@
-//! The way down: optimistic, and after too many disturbances by latches.
+//! Descent: optimistic, or with latches after too many disturbances.
 //!
-//! A descent holds nothing. At each node it searches in place by loads of single words, which may be nonsense if
-//! somebody is changing the page: [`Optimistic::inspect`] says so when the search is over. Then it gets an optimistic
-//! guard of the child and looks at the node once more: a node that is unchanged after its child's guard began did lead
-//! to that child, and the child's guard shows what becomes of the child from then on.
+//! A descent holds no latch. At each node it searches in place by loads of single words, which may be garbage if
+//! another thread is changing the page: [`Optimistic::inspect`] detects that when the search is over. Then it takes an
+//! optimistic guard of the child and validates the node again: a node that is unchanged after its child's guard began
+//! did lead to that child, and the child's guard detects any change of the child from then on.
 //!
-//! A writer goes down the same way, and latches the last node alone. It may come too late: the node was split,
-//! merged or freed in between. It need not ask the parents about that, because the node's own fences say which
-//! keys belong to it ([DSC-2]).
+//! A writer descends in the same way, and latches only the last node. It may be too late: the node may have been split,
+//! merged or freed in between. The writer need not read the parents again, because the node's own fences say which keys
+//! belong to it ([DSC-2]).
 //!
-//! Invariants:  [DSC-1] nothing that was read optimistically is acted on before it is validated
-//!              [DSC-2] the nodes of one level share out all keys: one that covers a key, in its level, is the
-//!              one for it     [DSC-3] latches are taken from the root down, and no two nodes are latched that
-//!              are not parent and child, or children of one latched parent, from left to right
-//! Failure:     a pool too small to keep a path in memory, or writers without end, cannot starve a descent: it
+//! Invariants:  [DSC-1] nothing that was read optimistically is used before it is validated [DSC-2] the nodes of one
+//!              level partition all keys: the node of a level that covers a key is the right one for it [DSC-3] latches
+//!              are taken from the root down, and two nodes are latched at once only if they are parent and child, or
+//!              children of one latched parent, from left to right
+//! Failure:     a pool too small to keep a path in memory, or an endless series of writers, cannot starve a descent: it
 //!              couples latches after `TRIES` disturbances.
 //! Source:      optimistic lock coupling: Leis et al., The ART of Practical Synchronization (2016).
 
@@ -27,12 +27,12 @@ use crate::node::Node;
 use crate::page::{Goal, Head, NODE, child, child_index, search};
 use crate::tree::Tree;
 
-/// Disturbed descents before latches are taken.
+/// Number of disturbed descents before latches are taken.
 const TRIES: u32 = 8;
 
-/// Of each node these bytes are fetched while its parent is validated: the header, and the slots of a page of 4 KiB with
-/// records of 100 bytes. One after the other they would be three waits for memory; with them look-ups in memory took 0.76
-/// of the time.
+/// These bytes of each node are prefetched while its parent is validated: the header, and the slots of a page of 4 KiB
+/// with records of 100 bytes. Fetched one after another they would be three waits for memory; with the prefetch,
+/// look-ups in memory took 0.76 of the time.
 const FIRST_BYTES: usize = 384;
 
 pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
@@ -40,8 +40,8 @@ pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
 const NONSENSE: &str = "its entries make no sense";
 
 impl Tree {
-    /// The node of `level` that `goal` belongs to, or the root if that is lower, and what `read` reads in it. `None`
-    /// when somebody came between: begin again.
+    /// Finds the node of `level` that `goal` belongs to, or the root if that is lower, and returns what `read` reads in
+    /// it. `None` if another thread interfered: begin again.
     #[inline]
     fn glide<R>(
         &self,
@@ -52,7 +52,7 @@ impl Tree {
         let mut guard = self.file().optimistic(ROOT)?;
         let mut expected = None;
         loop {
-            // [DSC-1] Before a block is asked for that may be nonsense.
+            // [DSC-1] Validate before requesting a block whose number may be garbage.
             let step = guard.inspect(|page| {
                 let head = Head::of(page).filter(|head| head.kind == NODE).ok_or(WRONG_LEVEL)?;
                 if expected.is_some_and(|level| head.level != level) {
@@ -70,7 +70,7 @@ impl Tree {
                 ControlFlow::Continue((below, level)) => {
                     let next = self.file().optimistic(below)?;
                     next.fetch_lines(0..FIRST_BYTES);
-                    // [DSC-1] And after its guard has begun.
+                    // [DSC-1] And again after the child's guard has begun.
                     if !guard.still_valid() {
                         return Ok(None);
                     }
@@ -80,7 +80,7 @@ impl Tree {
         }
     }
 
-    /// Copies the value of `key` into `value`, in place of what is there. False if there is none.
+    /// Copies the value of `key` into `value`, replacing its contents. Returns false if the key does not exist.
     pub(crate) fn look_up(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         for _ in 0..TRIES {
             if let Some(found) = self.look_up_once(key, value)? {
@@ -122,7 +122,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// The node of `level` that `goal` belongs to, to read; the root if that is lower.
+    /// The node of `level` that `goal` belongs to, latched shared; the root if that is lower.
     pub(crate) fn read(&self, goal: Goal<'_>, level: u8) -> Result<PageRef<'_>> {
         for _ in 0..TRIES {
             let Some(block) = self.locate(goal, level)? else { break };
@@ -134,7 +134,7 @@ impl Tree {
         self.read_latched(goal, level)
     }
 
-    /// The node of `level` that `goal` belongs to, to change; the root if that is lower.
+    /// The node of `level` that `goal` belongs to, latched exclusively; the root if that is lower.
     pub(crate) fn write(&self, goal: Goal<'_>, level: u8) -> Result<PageMut<'_>> {
         for _ in 0..TRIES {
             let Some(block) = self.locate(goal, level)? else { break };
@@ -154,7 +154,7 @@ impl Tree {
         })
     }
 
-    /// As [`Tree::read`], latch by latch.
+    /// Like [`Tree::read`], by latch coupling.
     fn read_latched(&self, goal: Goal<'_>, level: u8) -> Result<PageRef<'_>> {
         let mut page = self.file().read(ROOT)?;
         loop {
@@ -175,7 +175,8 @@ impl Tree {
         }
     }
 
-    /// By latches, a node that does not cover what led to it is damaged. Believed, it would lead in circles.
+    /// With latches held, a node that does not cover the key that led to it is damaged. Trusting it would lead in
+    /// circles.
     fn check_fences(&self, node: Node<'_>, block: Block, goal: Goal<'_>) -> Result<()> {
         if node.covers(goal) {
             return Ok(());
@@ -183,7 +184,7 @@ impl Tree {
         Err(damaged(self.file(), block, "its fences are not what led to it"))
     }
 
-    /// As [`Tree::write`], latch by latch.
+    /// Like [`Tree::write`], by latch coupling.
     fn write_latched(&self, goal: Goal<'_>, level: u8) -> Result<PageMut<'_>> {
         loop {
             let parent = self.read_latched(goal, level + 1)?;
@@ -201,7 +202,7 @@ impl Tree {
                 self.check_fences(node, below, goal)?;
                 return Ok(page);
             }
-            // The root is no parent. It may be one by the time that it is latched.
+            // The root is not a parent here, but may have become one by the time it is latched.
             drop(parent);
             let page = self.file().write(ROOT)?;
             if self.node(&page, ROOT)?.level() <= level {
@@ -210,7 +211,7 @@ impl Tree {
         }
     }
 
-    /// The level of the root now.
+    /// The current level of the root.
     pub(crate) fn top(&self) -> Result<u8> {
         let head = self.file().inspect(ROOT, |root| Head::of(root))?;
         let node = head.filter(|head| head.kind == NODE);
@@ -223,8 +224,8 @@ mod tests {
     use super::*;
     use forebay::{BufferPool, Checksum, TornPages};
 
-    /// A writer that comes too late has the latch of a leaf that was the one when it looked: what it finds there is
-    /// held against its key, its level, and what the block is now.
+    /// A writer that is too late holds the latch of a leaf that was the right one when it searched: the leaf is checked
+    /// against its key, its level, and the current use of the block.
     #[test]
     fn dsc_2_a_leaf_that_is_no_longer_the_one_for_a_key_is_not_taken() {
         let directory = tempfile::tempdir().unwrap();

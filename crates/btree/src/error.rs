@@ -1,18 +1,18 @@
-//! What can go wrong with a tree.
+//! The errors of a tree.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use forebay::Block;
 
-/// Everything that a tree reports.
+/// Any error that a tree reports.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pool failed: the disk, a checksum, no free frame. [`forebay::Error::kind`] says what to do.
+    /// The pool failed: the disk, a checksum, no free frame. [`forebay::Error::kind`] says how to handle it.
     #[error(transparent)]
     Pool(#[from] forebay::Error),
-    /// A page has a sound checksum and makes no sense.
+    /// A page has a valid checksum and inconsistent contents.
     #[error("block {block} of {} is damaged: {what}; restore the file from a backup", file.display())]
     Damaged {
         /// The tree's file.
@@ -22,7 +22,7 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The file was changed after its last checkpoint, and then not closed.
+    /// The file was changed after its last checkpoint, and not closed afterwards.
     #[error(
         "{} was changed after its last checkpoint and not closed; a tree without a log cannot be \
          recovered from that: restore it, or load it again",
@@ -32,22 +32,22 @@ pub enum Error {
         /// The tree's file.
         file: Arc<Path>,
     },
-    /// The file is no tree, of another page size, or was not made to its end.
+    /// The file is not a tree, has another page size, or was not created completely.
     #[error("{} is no tree that can be opened: {what}", file.display())]
     NotATree {
         /// The file.
         file: Arc<Path>,
-        /// Why not.
+        /// The reason.
         what: &'static str,
     },
-    /// A key or a record is longer than a page of this size can take.
+    /// A key or a record is too long for this page size.
     #[error("a {what} of {len} bytes is too long: {max} is the most here")]
     TooLong {
         /// `key`, or `key with its value`.
         what: &'static str,
-        /// Its bytes.
+        /// Its length in bytes.
         len: usize,
-        /// The most that fit.
+        /// The maximum length in bytes.
         max: usize,
     },
     /// Pages of this size cannot hold a tree.
@@ -56,13 +56,13 @@ pub enum Error {
         /// The pool's page size.
         bytes: usize,
     },
-    /// Keys for a bulk load have to ascend, each once.
+    /// The keys of a bulk load must be strictly ascending.
     #[error("entry {at} of a bulk load has a key that is not greater than the one before")]
     Unsorted {
-        /// Which entry, from 0.
+        /// The index of the entry, from 0.
         at: u64,
     },
-    /// A bulk load was asked for into a tree that has entries.
+    /// The tree for a bulk load is not empty.
     #[error("{} is not empty: only an empty tree is loaded in bulk", file.display())]
     NotEmpty {
         /// The tree's file.
@@ -70,5 +70,5 @@ pub enum Error {
     },
 }
 
-/// What everything here that can fail gives.
+/// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

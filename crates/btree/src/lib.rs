@@ -1,5 +1,5 @@
-//! A B+tree on [Forebay's buffer pool](forebay): an example of an engine's index, small enough to be read in half
-//! an hour, and built as an engine would build it.
+//! A B+tree on [Forebay's buffer pool](forebay): an example of a database engine's index, small enough to be read in
+//! half an hour, and built as an engine would build it.
 //!
 //! ```
 //! use std::ops::Bound;
@@ -30,52 +30,53 @@
 //! # }
 //! ```
 //!
-//! # In which order to read it
+//! # Reading order
 //!
-//! | module | its one idea |
+//! | module | main idea |
 //! |---|---|
 //! | `page` | a slot is one word, so that a search needs no latch and no copy of the page |
-//! | `node` | a latched page: one check of everything, then changes in place |
-//! | `descend` | the way down: optimistic guards, each node validated after its child's guard began |
-//! | `tree` | what is put in, looked up and taken out; checkpoints |
+//! | `node` | a latched page: checked once as a whole, then changed in place |
+//! | `descend` | the descent: optimistic guards, each node validated after its child's guard began |
+//! | `tree` | insertion, look-up and removal; checkpoints |
 //! | `restructure` | splits and merges as single steps under a latched parent |
 //! | `cursor` | a copied leaf, the key at which the next one begins, and a stream of the pool for the leaves ahead |
 //! | `bulk` | sorted entries, each page written once |
-//! | `meta` | blocks in use, free blocks, and whether the file is whole |
-//! | `check` | all invariants of a tree, looked at |
+//! | `meta` | blocks in use, free blocks, and whether the file is clean |
+//! | `check` | checks all invariants of a tree |
 //!
-//! # What it uses of the pool
+//! # Which parts of the pool it uses
 //!
-//! - [`PagedFile::optimistic`](forebay::PagedFile::optimistic) for every look-up, and for every writer's way down;
+//! - [`PagedFile::optimistic`](forebay::PagedFile::optimistic) for every look-up, and for every writer's descent;
 //!   [`Optimistic::inspect`](forebay::Optimistic::inspect) and [`Optimistic::load`](forebay::Optimistic::load) for the
-//!   search in a node, of which nothing is believed before it is validated; [`Optimistic::read`](forebay::Optimistic::read)
-//!   for the value. A look-up writes to no memory that is shared, except for pages that were about to be evicted.
+//!   search in a node, whose results are not used before they are validated;
+//!   [`Optimistic::read`](forebay::Optimistic::read) for the value. A look-up writes to no shared memory, except for
+//!   pages that were about to be evicted.
 //! - [`PagedFile::write`](forebay::PagedFile::write) for the leaf that is changed: one latch for each insertion.
-//! - [`PagedFile::stream`](forebay::PagedFile::stream) for a cursor's leaves: the iterator reads inner nodes, and
-//!   the pool makes large requests of what it names.
-//! - [`PagedFile::init_with`](forebay::PagedFile::init_with) and a
-//!   [`BulkWrite`](forebay::StrategyKind::BulkWrite) ring for loading, so that it does not push out everything else.
-//! - [`Checksum::Crc32c`](forebay::Checksum): a page that the disk has damaged is an
-//!   [error](forebay::Error::Corrupt) before the tree sees it. One that is wrong with a sound checksum is
-//!   [`Error::Damaged`], not a panic.
+//! - [`PagedFile::stream`](forebay::PagedFile::stream) for a cursor's leaves: the iterator reads inner nodes, and the
+//!   pool makes large requests from the blocks they list.
+//! - [`PagedFile::init_with`](forebay::PagedFile::init_with) and a [`BulkWrite`](forebay::StrategyKind::BulkWrite) ring
+//!   for bulk loads, so that a load does not evict all other pages.
+//! - [`Checksum::Crc32c`](forebay::Checksum): a page that the disk has damaged is an [error](forebay::Error::Corrupt)
+//!   before the tree sees it. A page with a valid checksum and inconsistent contents is [`Error::Damaged`], not a
+//!   panic.
 //!
-//! # What it promises
+//! # Guarantees
 //!
-//! - Look-ups, insertions and removals are atomic and may run in any number of threads. A look-up sees what the
-//!   last insertion before it has put in.
-//! - A cursor gives keys in strict order, each once; all that is there the whole time; of what changes meanwhile,
-//!   some or nothing.
-//! - **Without a log, durable means [`Tree::checkpoint`].** After it, and until the next change, a crash leaves
-//!   exactly the tree that it wrote. The first change after it says so on the disk before anything else is
-//!   written. After a crash since then, [`Tree::open`] gives [`Error::Unclean`], and never a tree that has some of
-//!   the changes. An engine that must not lose them logs each change under the latch (`note_change` in
-//!   `tree.rs` is the place), stores LSNs in the pages, and lets the pool keep log before page.
+//! - Look-ups, insertions and removals are atomic and may run in any number of threads. A look-up sees the last
+//!   insertion before it.
+//! - A cursor returns keys in strict order, each once. It returns all entries that exist the whole time; of the entries
+//!   that change meanwhile, it may return some.
+//! - **Without a log, durable means [`Tree::checkpoint`].** After a checkpoint, and until the next change, a crash
+//!   leaves exactly the tree that it wrote. The first change after it marks the file on disk as changed before anything
+//!   else is written. If a crash follows, [`Tree::open`] returns [`Error::Unclean`], and never a tree with only some of
+//!   the changes. An engine that must not lose changes logs each one under the latch (in `note_change` in `tree.rs`),
+//!   stores LSNs in the pages, and lets the pool write the log before the page.
 //!
 //! # Limits
 //!
 //! Pages of 4 to 32 KiB; keys up to a sixteenth of a page and records up to a quarter ([`Tree::key_len_max`],
-//! [`Tree::record_len_max`]): 512 bytes and 2 KiB with pages of 8 KiB. A thread holds at most five pages at once.
-//! Freed blocks are used again, and never given back to the file system.
+//! [`Tree::record_len_max`]): 512 bytes and 2 KiB with pages of 8 KiB. A thread holds at most five pages at once. Freed
+//! blocks are reused, and never returned to the file system.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 

@@ -1,18 +1,18 @@
-//! Block 0: what the file is, which blocks are in use, and whether it is whole.
+//! Block 0: the file's type, the blocks in use, and whether the file is clean.
 //!
 //! ```text
 //! 0         4     8              16       20          24     28          32
 //! checksum  kind  magic          version  page bytes  whole  free blocks used blocks
 //! ```
 //!
-//! A tree without a log cannot be repaired after a crash, but it can know. Before the first change after a
-//! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes all else and syncs it before
-//! it sets `whole` again. So whatever a power cut leaves either is the last checkpoint, or says that it is not.
+//! A tree without a log cannot be repaired after a crash, but it can detect one. Before the first change after a
+//! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes and syncs everything else before it
+//! sets `whole` again. So after a power cut the file either is the last checkpoint, or is marked as changed.
 //!
-//! Invariants:  [MET-1] `whole` on the disk: no page there differs from the last checkpoint's
-//!              [MET-2] a block below `used` is this one, a node that the root leads to, or in the list of free
-//!              ones; blocks from there on have never been used
-//! Concurrency: the page's latch is taken last, by a thread that holds latches of nodes, and for a few steps.
+//! Invariants:  [MET-1] if `whole` is set on disk, no page there differs from the last checkpoint's [MET-2] a block
+//!              below `used` is this one, a node that is reachable from the root, or in the list of free blocks; blocks
+//!              from `used` on have never been used
+//! Concurrency: the page's latch is taken last, by a thread that holds latches of nodes, and held briefly.
 
 use forebay::{Block, Lsn, PageMut, PagedFile};
 
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::page::{FREE, KIND_AT, LINK_AT, META};
 
 pub(crate) const META_BLOCK: Block = 0;
-/// The root stays where it is.
+/// The root never moves.
 pub(crate) const ROOT: Block = 1;
 
 const MAGIC: &[u8; 8] = b"fb-btree";
@@ -32,7 +32,7 @@ const WHOLE_AT: usize = 24;
 const FREE_AT: usize = 28;
 const USED_AT: usize = 32;
 
-/// The file grows by an eighth of itself, and by so many blocks at most.
+/// The file grows by an eighth of itself, but by at most this many blocks.
 const GROWTH_MAX: Block = 4096;
 
 fn get(page: &[u8], at: usize) -> u32 {
@@ -43,7 +43,7 @@ fn put(page: &mut [u8], at: usize, value: u32) {
     page[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// Makes the meta page of a new file, not whole yet.
+/// Creates the meta page of a new file, not marked as whole yet.
 pub(crate) fn create(file: &PagedFile) -> Result<()> {
     let mut page = file.init(META_BLOCK)?;
     page[KIND_AT] = META;
@@ -56,7 +56,7 @@ pub(crate) fn create(file: &PagedFile) -> Result<()> {
     Ok(())
 }
 
-/// Whether the file is what it should be.
+/// Checks that the file is a clean tree of this format.
 ///
 /// # Errors
 /// [`Error::NotATree`], [`Error::Unclean`].
@@ -81,7 +81,7 @@ pub(crate) fn check(file: &PagedFile) -> Result<()> {
     Ok(())
 }
 
-/// Says on the disk whether the tree is whole ([MET-1]).
+/// Marks the tree on disk as whole or as changed ([MET-1]).
 pub(crate) fn mark_whole(file: &PagedFile, whole: bool) -> Result<()> {
     let mut page = file.write(META_BLOCK)?;
     page[WHOLE_AT] = u8::from(whole);
@@ -91,11 +91,11 @@ pub(crate) fn mark_whole(file: &PagedFile, whole: bool) -> Result<()> {
     Ok(file.sync()?)
 }
 
-/// A block for a new node: all zero, latched exclusively.
+/// Allocates a block for a new node: all zero, latched exclusively.
 pub(crate) fn allocate(file: &PagedFile) -> Result<PageMut<'_>> {
     let mut meta = file.write(META_BLOCK)?;
     let free = get(&meta, FREE_AT);
-    // Somebody who came by an old way may have it for a moment; a block from the end does as well.
+    // A thread on an outdated path may hold its latch for a moment; a block from the end serves as well.
     if free != 0
         && let Some(mut page) = file.pin(free)?.try_latch_exclusive()?
     {
@@ -117,7 +117,7 @@ pub(crate) fn allocate(file: &PagedFile) -> Result<PageMut<'_>> {
     Ok(page)
 }
 
-/// Gives a node's block back. A thread that still comes to it by an old path sees that it is no node.
+/// Frees a node's block. A thread that still reaches it on an outdated path sees that it is not a node.
 pub(crate) fn free(file: &PagedFile, mut page: PageMut<'_>) -> Result<()> {
     let mut meta = file.write(META_BLOCK)?;
     page.fill(0);
@@ -129,13 +129,13 @@ pub(crate) fn free(file: &PagedFile, mut page: PageMut<'_>) -> Result<()> {
     Ok(())
 }
 
-/// How many blocks are in use, and the first free one, 0 for none.
+/// Returns how many blocks are in use, and the first free block, 0 for none.
 pub(crate) fn counts(file: &PagedFile) -> Result<(Block, Block)> {
     let page = file.read(META_BLOCK)?;
     Ok((get(&page, USED_AT), get(&page, FREE_AT)))
 }
 
-/// Blocks up to `used` are in use: for a bulk load, which nobody allocates beside.
+/// Marks the blocks up to `used` as used: for a bulk load, during which no other thread allocates.
 pub(crate) fn set_used(file: &PagedFile, used: Block) -> Result<()> {
     let mut page = file.write(META_BLOCK)?;
     put(&mut page, USED_AT, used);
@@ -143,7 +143,7 @@ pub(crate) fn set_used(file: &PagedFile, used: Block) -> Result<()> {
     Ok(())
 }
 
-/// The next in the list of free blocks.
+/// Returns the next block in the list of free blocks.
 pub(crate) fn next_free(file: &PagedFile, block: Block) -> Result<Block> {
     let page = file.read(block)?;
     if page[KIND_AT] != FREE {

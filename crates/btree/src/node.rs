@@ -1,9 +1,9 @@
-//! Pages that somebody holds a latch on: read after one check of everything, and changed in place.
+//! Latched pages: checked once as a whole, then read and changed in place.
 //!
-//! Invariants:  [NOD-1] the cells lie between `heap` and the end of the page, and their bytes and `wasted` add up
-//!              to exactly that, so that laying a page out again never overflows it
-//!              [NOD-2] `lower <= key < upper` for every key; the fences are bytes of their own cells
-//!              [NOD-3] an entry that fits is put in whole; one that does not leaves the page as it was
+//! Invariants:  [NOD-1] the cells lie between `heap` and the end of the page, and their bytes and `wasted` add up to
+//!              exactly that space, so that laying a page out again never overflows it [NOD-2] `lower <= key < upper`
+//!              for every key; the fences are bytes of their own cells [NOD-3] an entry that fits is inserted
+//!              completely; one that does not leaves the page as it was
 
 use forebay::Block;
 
@@ -12,10 +12,10 @@ use crate::page::{
     PREFIX_AT, Slot, UPPER_AT, WASTED_AT, WORD, Words, cell_len, child, child_index, search,
 };
 
-/// Inner nodes have two children and more, mostly many more.
+/// Inner nodes have at least two children, usually many more.
 const LEVEL_MAX: u8 = 32;
 
-/// A node, checked: every slot, cell and fence lies where it may.
+/// A checked node: every slot, cell and fence lies where it may.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node<'a> {
     bytes: &'a [u8],
@@ -24,8 +24,7 @@ pub(crate) struct Node<'a> {
 impl<'a> Node<'a> {
     /// Checks a page.
     ///
-    /// # Errors
-    /// What is wrong with it.
+    /// A description of what is wrong with it.
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Node<'a>, &'static str> {
         let node = Node { bytes };
         if bytes[KIND_AT] != NODE {
@@ -64,7 +63,7 @@ impl<'a> Node<'a> {
         Ok(node)
     }
 
-    /// A copy of a page that [`Node::new`] has found sound.
+    /// A node in a copy of a page that [`Node::new`] has checked.
     pub(crate) fn trusted(bytes: &'a [u8]) -> Node<'a> {
         Node { bytes }
     }
@@ -97,23 +96,23 @@ impl<'a> Node<'a> {
         if len == 0 { &[] } else { &self.bytes[start..start + len] }
     }
 
-    /// What all keys begin with.
+    /// The common prefix of all keys.
     pub(crate) fn prefix(self) -> &'a [u8] {
         self.cell(PREFIX_AT)
     }
 
-    /// The lowest key that belongs here.
+    /// The lowest key that belongs to this node.
     pub(crate) fn lower(self) -> &'a [u8] {
         self.cell(LOWER_AT)
     }
 
-    /// The key from which on they belong to the right; `None` at the tree's right edge.
+    /// Keys from this one on belong to the nodes to the right; `None` at the tree's right edge.
     pub(crate) fn upper(self) -> Option<&'a [u8]> {
         // A fence above some key is not empty.
         Some(self.cell(UPPER_AT)).filter(|fence| !fence.is_empty())
     }
 
-    /// Whether the entry that is searched for belongs here.
+    /// Whether the entry that `goal` looks for belongs to this node.
     pub(crate) fn covers(self, goal: Goal<'_>) -> bool {
         let upper = self.upper();
         match goal {
@@ -129,7 +128,7 @@ impl<'a> Node<'a> {
         &self.bytes[slot.at()..slot.at() + slot.value_len()]
     }
 
-    /// Puts the key of slot `index` into `key`, in place of what is there.
+    /// Copies the key of slot `index` into `key`, replacing its contents.
     pub(crate) fn key_into(self, index: usize, key: &mut Vec<u8>) {
         let slot = self.slot(index);
         key.clear();
@@ -145,7 +144,7 @@ impl<'a> Node<'a> {
         key
     }
 
-    /// The slot of `key`, or the place where it belongs.
+    /// The slot of `key`, or the index at which it would be inserted.
     pub(crate) fn find(self, key: &[u8]) -> Result<usize, usize> {
         let found = search(self.bytes, self.head(), key).expect("[NOD-1] a checked page");
         found.map(|(at, _)| at)
@@ -165,14 +164,14 @@ impl<'a> Node<'a> {
         child(self.bytes, index).expect("[NOD-1] a checked page")
     }
 
-    /// Bytes in use, without those that laying it out again would gain.
+    /// Bytes in use, without the bytes that laying the page out again would recover.
     pub(crate) fn used(self) -> usize {
         HEADER + WORD * self.count() + self.bytes.len()
             - self.at_16(HEAP_AT)
             - self.at_16(WASTED_AT)
     }
 
-    /// Whether an entry that is not here yet can be put in.
+    /// Whether an entry whose key is not in this node fits.
     pub(crate) fn fits(self, key: &[u8], value_len: usize) -> bool {
         let prefix = common(self.prefix(), key);
         let mut used = self.used();
@@ -182,14 +181,14 @@ impl<'a> Node<'a> {
         used + WORD + cell_len(key.len() - prefix, value_len) <= self.bytes.len()
     }
 
-    /// Whether `value` can stand in place of slot `index`'s.
+    /// Whether `value` can replace the value of slot `index`.
     pub(crate) fn fits_instead(self, index: usize, value: &[u8]) -> bool {
         let slot = self.slot(index);
         let used = self.used() - slot.cell_len() + cell_len(slot.key_len(), value.len());
         used <= self.bytes.len()
     }
 
-    /// Bytes in use if only the first `prefix` bytes of the prefix were one.
+    /// Bytes in use if only the first `prefix` bytes of the prefix were the prefix.
     fn used_with_prefix(self, prefix: usize) -> usize {
         let more = self.prefix().len() - prefix;
         let cells = self.slots().map(|slot| cell_len(slot.key_len() + more, slot.value_len()));
@@ -198,9 +197,9 @@ impl<'a> Node<'a> {
         HEADER + WORD * self.count() + cells.chain(fences).sum::<usize>()
     }
 
-    /// Where to cut a node in two, about equal halves by bytes: the first slot of the right one. An inner node's
-    /// slot there moves up. `None` if there are not two entries to part, to which only fences that are longer
-    /// than any key can lead.
+    /// Where to split a node into two, about equal halves by bytes: the first slot of the right one. An inner node's
+    /// slot there moves up. `None` if there are fewer than two entries to divide, which can only happen with fences
+    /// that are longer than any key.
     pub(crate) fn middle(self) -> Option<usize> {
         let last = self.count().checked_sub(1).filter(|&last| last > 0)?;
         let half = self.slots().map(|slot| WORD + slot.cell_len()).sum::<usize>() / 2;
@@ -214,14 +213,14 @@ impl<'a> Node<'a> {
     }
 }
 
-/// How many bytes two keys have in common at their beginning.
+/// The length of the common prefix of two keys.
 pub(crate) fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
 
 /// The shortest key above `low` and not above `high`, for a fence between two leaves.
 pub(crate) fn separator<'h>(low: &[u8], high: &'h [u8]) -> &'h [u8] {
-    // Of a page whose keys do not ascend, anything.
+    // If the page's keys do not ascend, any result will do.
     high.get(..=common(low, high)).unwrap_or(high)
 }
 
@@ -234,31 +233,31 @@ fn put_16(bytes: &mut [u8], at: usize, value: usize) {
     bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
 }
 
-/// What a node is, apart from its entries.
+/// The properties of a node other than its entries.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape<'a> {
     pub(crate) level: u8,
     pub(crate) lower: &'a [u8],
     pub(crate) upper: Option<&'a [u8]>,
-    /// Of an inner node: the child for keys below the first slot's.
+    /// For an inner node: the child for keys below the first slot's.
     pub(crate) first_child: Block,
-    /// What all of its keys begin with.
+    /// The common prefix of its keys.
     pub(crate) prefix: &'a [u8],
 }
 
-/// A node being changed. Made of a page that was checked, or laid out again.
+/// A node that is being changed. Its page was checked, or laid out again.
 #[derive(Debug)]
 pub(crate) struct NodeMut<'a> {
     bytes: &'a mut [u8],
 }
 
 impl<'a> NodeMut<'a> {
-    /// A node that [`Node::new`] has found sound under this very latch.
+    /// A node that [`Node::new`] has checked under the latch held now.
     pub(crate) fn checked(bytes: &'a mut [u8]) -> NodeMut<'a> {
         NodeMut { bytes }
     }
 
-    /// A node without entries, in place of whatever is there. `None` if not even the fences fit.
+    /// Creates a node without entries, replacing the page's contents. `None` if not even the fences fit.
     pub(crate) fn lay_out(bytes: &'a mut [u8], shape: Shape<'_>) -> Option<NodeMut<'a>> {
         bytes[..HEADER].fill(0);
         let end = bytes.len();
@@ -281,7 +280,7 @@ impl<'a> NodeMut<'a> {
         Node { bytes: self.bytes }
     }
 
-    /// Room for a cell, if there is any between slots and cells.
+    /// Allocates space for a cell, if there is enough between slots and cells.
     fn allocate(&mut self, len: usize) -> Option<usize> {
         let slots_end = HEADER + WORD * self.as_node().count();
         let start = at_16(self.bytes, HEAP_AT).checked_sub(len.next_multiple_of(WORD))?;
@@ -292,7 +291,7 @@ impl<'a> NodeMut<'a> {
         Some(start)
     }
 
-    /// Puts an entry in as slot `index`, if it fits. Its key begins with the node's prefix.
+    /// Inserts an entry as slot `index`, if it fits. Its key begins with the node's prefix.
     fn put(&mut self, index: usize, key: &[u8], value: &[u8]) -> bool {
         let prefix = self.as_node().prefix().len();
         let Some(key) = key.get(prefix..) else { return false };
@@ -316,12 +315,12 @@ impl<'a> NodeMut<'a> {
         true
     }
 
-    /// Puts an entry behind all others, if it fits.
+    /// Appends an entry, if it fits.
     pub(crate) fn push(&mut self, key: &[u8], value: &[u8]) -> bool {
         self.put(self.as_node().count(), key, value)
     }
 
-    /// Puts an entry in as slot `index`, the page laid out again if need be. False if it does not fit.
+    /// Inserts an entry as slot `index`; lays the page out again if necessary. Returns false if it does not fit.
     pub(crate) fn insert(&mut self, index: usize, key: &[u8], value: &[u8]) -> bool {
         let shared = common(self.as_node().prefix(), key);
         if shared == self.as_node().prefix().len() && self.put(index, key, value) {
@@ -336,7 +335,7 @@ impl<'a> NodeMut<'a> {
         let shape = Shape { prefix, ..shape_of(old) };
         let done = self.fill(shape, old, 0..old.count()) && self.put(index, key, value);
         if !done {
-            // The first entry's prefix is no gain beside long fences.
+            // Next to long fences, the first entry's own prefix saves nothing.
             let shape = Shape { prefix: &old.prefix()[..shared], ..shape };
             let done = self.fill(shape, old, 0..old.count()) && self.put(index, key, value);
             assert!(done, "[NOD-3] what fits is put in");
@@ -344,7 +343,7 @@ impl<'a> NodeMut<'a> {
         true
     }
 
-    /// Lays the page out with entries of `from`. False if they do not fit.
+    /// Lays the page out with the entries `range` of `from`. Returns false if they do not fit.
     pub(crate) fn fill(
         &mut self,
         shape: Shape<'_>,
@@ -357,7 +356,7 @@ impl<'a> NodeMut<'a> {
         }
     }
 
-    /// Puts entries of `from` behind all others.
+    /// Appends the entries `range` of `from`.
     pub(crate) fn extend(&mut self, from: Node<'_>, range: std::ops::Range<usize>) -> bool {
         let mut key = Vec::new();
         range.into_iter().all(|index| {
@@ -366,7 +365,7 @@ impl<'a> NodeMut<'a> {
         })
     }
 
-    /// Takes slot `index` out.
+    /// Removes slot `index`.
     pub(crate) fn remove(&mut self, index: usize) {
         let (slot, count) = (self.as_node().slot(index), self.as_node().count());
         let wasted = self.as_node().at_16(WASTED_AT) + slot.cell_len();
@@ -376,7 +375,7 @@ impl<'a> NodeMut<'a> {
         put_16(self.bytes, COUNT_AT, count - 1);
     }
 
-    /// Puts `value` in place of slot `index`'s, which fits.
+    /// Replaces the value of slot `index` with `value`, which must fit.
     pub(crate) fn replace(&mut self, index: usize, key: &[u8], value: &[u8]) {
         let slot = self.as_node().slot(index);
         if slot.value_len() == value.len() {
@@ -388,7 +387,7 @@ impl<'a> NodeMut<'a> {
     }
 }
 
-/// What `node` is, apart from its entries.
+/// The properties of `node` other than its entries.
 pub(crate) fn shape_of(node: Node<'_>) -> Shape<'_> {
     Shape {
         level: node.level(),
@@ -399,7 +398,7 @@ pub(crate) fn shape_of(node: Node<'_>) -> Shape<'_> {
     }
 }
 
-/// What the keys of `range` all begin with.
+/// The common prefix of the keys in `range`.
 pub(crate) fn prefix_of(node: Node<'_>, range: std::ops::Range<usize>) -> Vec<u8> {
     if range.is_empty() {
         return Vec::new();

@@ -1,25 +1,25 @@
-//! How a page lies, and the search in it, which needs no latch.
+//! The page layout, and the search in a page, which needs no latch.
 //!
 //! ```text
 //! 0         4     5      6      8     10      12         14         16          20          24           32
 //! checksum  kind  level  count  heap  wasted  prefix at  prefix len lower fence upper fence first child  slots -> free <- cells
 //! ```
 //!
-//! A slot is one word, so a search that nobody keeps from being disturbed reads it in one load:
+//! A slot is one word, so a search that runs while other threads may change the page reads it in one load:
 //!
 //! ```text
 //! 63 head: 3 bytes of the key 40 | 39 where its cell is, in words 27 | 26 length of the key 14 | 13 length of the value 0
 //! ```
 //!
-//! What all keys of a page begin with is kept once, as its prefix; keys are what comes after it. Their first
-//! three bytes are in the slot, and decide nearly every comparison; what is left of a key stands in the cell,
-//! behind the value. Cells begin at whole words, because the pool's optimistic reads copy words fastest.
+//! The common prefix of all keys of a page is stored once; in the following, a key means the part after the prefix. The
+//! first three bytes of a key are in the slot, and decide nearly every comparison; the rest of it is in the cell, after
+//! the value. Cells begin at whole words, because the pool's optimistic reads copy words fastest.
 //!
-//! The prefix pays where keys have much in common. With keys of 8 ascending bytes, a page without one would
-//! have the same head in every slot, and a search would visit the cell of each key that it compares.
+//! The prefix is useful where keys have much in common. With keys of 8 ascending bytes, a page without one would have
+//! the same head in every slot, and a search would visit the cell of each key that it compares.
 //!
-//! Invariants:  [PGE-1] slots ascend by key   [PGE-2] every load is checked to lie in the page, because bytes
-//!              that were read without a latch may be anything until they are validated
+//! Invariants:  [PGE-1] slots ascend by key   [PGE-2] every load is checked to lie in the page, because bytes that were
+//!              read without a latch may have any value until they are validated
 //! Source:      the head in the slot and the prefix: Graefe, Modern B-Tree Techniques (2011), 3.5 and 3.8.
 
 use std::cmp::Ordering;
@@ -30,7 +30,7 @@ pub(crate) const META: u8 = 1;
 pub(crate) const NODE: u8 = 2;
 pub(crate) const FREE: u8 = 3;
 
-/// Bytes before the slots.
+/// Number of bytes before the slots.
 pub(crate) const HEADER: usize = 32;
 pub(crate) const WORD: usize = 8;
 
@@ -44,12 +44,12 @@ pub(crate) const LOWER_AT: usize = 16;
 pub(crate) const UPPER_AT: usize = 20;
 pub(crate) const LINK_AT: usize = 24;
 
-/// Bytes of a key that are in its slot.
+/// Number of bytes of a key that are in its slot.
 pub(crate) const HEAD: usize = 3;
-/// Bytes of a child's block number: the value of an inner page's slot.
+/// Number of bytes of a child's block number: the value of an inner page's slot.
 pub(crate) const CHILD: usize = 4;
 
-/// Bytes of a page by whole words, which others may be changing.
+/// A page's bytes, read by whole words, while other threads may be changing them.
 pub(crate) trait Words {
     /// The word at byte `at`, a multiple of eight; `None` past the end of the page.
     fn word(&self, at: usize) -> Option<u64>;
@@ -75,7 +75,7 @@ impl Words for Optimistic<'_> {
 pub(crate) struct Slot(pub(crate) u64);
 
 impl Slot {
-    /// For a key whose part after the prefix is `key`.
+    /// The slot for a key whose part after the prefix is `key`.
     pub(crate) fn new(key: &[u8], at: usize, value_len: usize) -> Slot {
         debug_assert!(at.is_multiple_of(WORD) && key.len() < 1 << 13 && value_len < 1 << 14);
         let head = u64::from(head_of(key));
@@ -91,7 +91,7 @@ impl Slot {
         (self.0 >> 27 & 0x1fff) as usize * WORD
     }
 
-    /// Bytes of the key after the prefix.
+    /// Length of the key after the prefix.
     pub(crate) fn key_len(self) -> usize {
         (self.0 >> 14 & 0x1fff) as usize
     }
@@ -100,12 +100,12 @@ impl Slot {
         (self.0 & 0x3fff) as usize
     }
 
-    /// Bytes of the key that stand in the cell.
+    /// Length of the part of the key that is in the cell.
     pub(crate) fn tail_len(self) -> usize {
         self.key_len().saturating_sub(HEAD)
     }
 
-    /// Bytes that the cell takes.
+    /// Length of the cell.
     pub(crate) fn cell_len(self) -> usize {
         cell_len(self.key_len(), self.value_len())
     }
@@ -117,7 +117,7 @@ impl Slot {
         if ordering.is_ne() {
             return Some(ordering);
         }
-        // Heads are filled with zeroes, so with equal heads a short key is how the other one begins.
+        // Heads are padded with zeros, so if the heads are equal, a short key is a prefix of the other one.
         if self.key_len() <= HEAD || key.len() <= HEAD {
             return Some(self.key_len().cmp(&key.len()));
         }
@@ -125,7 +125,7 @@ impl Slot {
     }
 }
 
-/// Bytes that a cell takes for a key with `key_len` bytes after the prefix.
+/// Length of the cell for a key with `key_len` bytes after the prefix.
 pub(crate) fn cell_len(key_len: usize, value_len: usize) -> usize {
     (value_len + key_len.saturating_sub(HEAD)).next_multiple_of(WORD)
 }
@@ -135,7 +135,7 @@ fn head_of(key: &[u8]) -> u32 {
     byte(0) << 16 | byte(1) << 8 | byte(2)
 }
 
-/// What a search has to know of a page: two words of it.
+/// What a search needs to know about a page: two words of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     pub(crate) kind: u8,
@@ -160,7 +160,7 @@ impl Head {
     }
 }
 
-/// What is searched for: where a key is, or the last place before it.
+/// The target of a search: a key's position, or the last position before it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Goal<'k> {
     /// The key itself.
@@ -171,7 +171,7 @@ pub(crate) enum Goal<'k> {
     Last,
 }
 
-/// The slot of `key`, or the number of the slot before which it belongs. `None` if the page makes no sense: it is
+/// The slot of `key`, or the index of the slot before which it belongs. `None` if the page is inconsistent: it is
 /// damaged, or being changed.
 #[inline]
 pub(crate) fn search<W: Words + ?Sized>(
@@ -241,7 +241,7 @@ fn compare<W: Words + ?Sized>(page: &W, at: usize, len: usize, with: &[u8]) -> O
     Some(len.cmp(&with.len()))
 }
 
-/// The `len` bytes at `at`, 1 to 8, the first of them highest, filled up with zeroes.
+/// The `len` bytes at `at`, 1 to 8, big-endian, padded with zeros.
 fn bytes_at<W: Words + ?Sized>(page: &W, at: usize, len: usize) -> Option<u64> {
     let (start, skip) = (at / WORD * WORD, at % WORD);
     let mut word = page.word(start)? >> (8 * skip);

@@ -1,9 +1,9 @@
 //! Splits and merges: one step each, under the latches of a parent and its children.
 //!
-//! A writer whose leaf is full lets go of it and has it split: the parent is found as the leaf was, and latched
-//! before the leaf. A parent that has no room for the new fence is split first, by the same step one level up, and
-//! then everything is looked at again. So nobody ever holds a whole path; a split of a leaf disturbs readers in one
-//! inner node, not in the root.
+//! A writer whose leaf is full releases it and splits it: the parent is found by the same descent as the leaf, and
+//! latched before the leaf. A parent that has no space for the new fence is split first, by the same step one level up,
+//! and then everything is checked again. So no thread ever holds a whole path; a split of a leaf disturbs readers in
+//! one inner node, not in the root.
 //!
 //! ```text
 //!        parent  [ .. c | h .. ]                  parent  [ .. c | f | h .. ]
@@ -11,11 +11,11 @@
 //!        child   [c .. d e f g )                  child  [c d e)  [f g h)  new
 //! ```
 //!
-//! Deleting merges lazily: a node that comes to be less than a quarter full, or empty, is joined with a neighbour
-//! below the same parent if both fit into one page, and its block is freed. Otherwise it stays, until it is empty.
+//! Removals merge lazily: a node that becomes less than a quarter full, or empty, is joined with a neighbour below the
+//! same parent if both fit into one page, and its block is freed. Otherwise it stays, until it is empty.
 //!
-//! Invariants:  [RST-1] after each step, and whenever no latch is held, the nodes of a level share out all keys,
-//!              and each parent's entries are its children's fences
+//! Invariants:  [RST-1] after each step, and whenever no latch is held, the nodes of a level partition all keys, and
+//!              each parent's entries are its children's fences
 //! Concurrency: as in [`crate::descend`]; the meta page's latch comes last.
 
 use forebay::{Block, PageMut};
@@ -29,7 +29,7 @@ use crate::tree::{ENDLESS, ROUNDS_MAX, Tree, note_change};
 
 const TWICE: &str = "its entries name a page that is latched already";
 
-/// A node cut in two: the pages' bytes, and the fence between them.
+/// A node split in two: the pages' bytes, and the fence between them.
 struct Halves {
     left: Vec<u8>,
     right: Vec<u8>,
@@ -37,7 +37,7 @@ struct Halves {
 }
 
 impl Tree {
-    /// Splits the node of `level` that `key` belongs to, until it has `room`.
+    /// Splits the node of `level` that `key` belongs to, until `room` returns true for it.
     pub(crate) fn split(
         &self,
         level: u8,
@@ -48,7 +48,7 @@ impl Tree {
             let mut parent = self.write(Goal::Key(key), level + 1)?;
             let above = self.node(&parent, parent.block())?;
             if above.level() <= level {
-                // The root itself, or a tree that has lost levels meanwhile.
+                // The root itself, or the tree has lost levels meanwhile.
                 if above.level() < level || room(above) {
                     return Ok(());
                 }
@@ -79,7 +79,7 @@ impl Tree {
         Err(damaged(self.file(), ROOT, ENDLESS))
     }
 
-    /// The root stays where it is, and gets its two halves for children.
+    /// The root stays in its block, and its two halves become its children.
     fn split_root(&self, mut root: PageMut<'_>, key: &[u8]) -> Result<()> {
         let node = self.node(&root, ROOT)?;
         let level = node.level() + 1;
@@ -98,10 +98,10 @@ impl Tree {
         Ok(())
     }
 
-    /// Cuts `node`, which has no room for `key`.
+    /// Divides `node`, which has no space for `key`.
     fn cut(&self, node: Node<'_>, key: &[u8], page: &PageMut<'_>) -> Result<Halves> {
         let (leaf, count) = (node.level() == 0, node.count());
-        // Keys that come in ascending order leave full pages behind.
+        // Keys inserted in ascending order leave full pages behind.
         let ascending = leaf && node.upper().is_none() && node.find(key) == Err(count);
         let cuts = [Some(count).filter(|_| ascending && count > 0), node.middle()];
         let mut halves = cuts.into_iter().flatten().filter_map(|cut| {
@@ -131,7 +131,7 @@ impl Tree {
     }
 
     /// Joins the node of `level` that `key` belongs to with a neighbour, if it is sparse and both fit into a page.
-    /// True if anything was joined.
+    /// Returns true if any nodes were joined.
     pub(crate) fn merge(&self, level: u8, key: &[u8]) -> Result<bool> {
         let mut parent = self.write(Goal::Key(key), level + 1)?;
         let above = self.node(&parent, parent.block())?;
@@ -144,7 +144,7 @@ impl Tree {
             return Ok(self.merge(level + 1, key)? && self.merge(level, key)?);
         };
         let index = above.child_index(Goal::Key(key));
-        // With its right neighbour; the last one with its left.
+        // With its right neighbour; the last child with its left one.
         let at = index.min(last);
         let mut left_page = self.child(parent.block(), above.child(at))?;
         let right_page = self.child(left_page.block(), above.child(at + 1))?;
@@ -169,7 +169,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// A root that has an only child becomes that child.
+    /// Replaces a root that has an only child with that child.
     fn lower_root(&self, mut root: PageMut<'_>) -> Result<bool> {
         let mut lowered = false;
         loop {
@@ -186,9 +186,9 @@ impl Tree {
         }
     }
 
-    /// A child of a latched parent, latched. `held`: what is latched already and cannot be it.
+    /// Latches a child of a latched parent. `held`: a block that is already latched and cannot be the child.
     fn child(&self, held: Block, block: Block) -> Result<PageMut<'_>> {
-        // [DSC-3] It would be a wait for oneself.
+        // [DSC-3] The thread would wait for itself.
         if block == held || block == ROOT {
             return Err(damaged(self.file(), held, TWICE));
         }

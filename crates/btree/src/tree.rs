@@ -1,12 +1,12 @@
-//! The tree: what is put in, looked up and taken out, and when it is durable.
+//! The tree: insertion, look-up and removal, and when changes are durable.
 //!
-//! Invariants:  [TRE-1] nothing is changed while the disk says that the tree is whole
-//!              [TRE-2] an insertion changes one leaf under its latch; what has to be split or merged for it is
-//!              so before or afterwards, by steps that change no entry
-//! Concurrency: any number of threads. Readers take no lock; writers share `changed`, which checkpoints and bulk
-//!              loads take alone.
-//! Failure:     an operation that fails has changed no entry. A split or a merge that fails half way, which takes
-//!              an error of the disk, may leave a block that nothing leads to.
+//! Invariants:  [TRE-1] nothing is changed while the meta page on disk says that the tree is clean [TRE-2] an insertion
+//!              changes one leaf under its latch; the splits or merges it needs happen before or afterwards, by steps
+//!              that change no entry
+//! Concurrency: any number of threads. Readers take no lock; writers take `changed` shared, checkpoints and bulk loads
+//!              take it exclusively.
+//! Failure:     an operation that fails has changed no entry. A split or a merge that fails half way, because of a disk
+//!              error, may leave a block that is not reachable.
 
 use std::fmt;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -22,35 +22,35 @@ use crate::page::Goal;
 
 const PAGE_BYTES_MAX: usize = 32 << 10;
 
-/// One part of a page in so many is the longest key; four times that is the longest record.
+/// The longest key takes one part in this many of a page; the longest record four times that.
 const KEYS_TO_A_PAGE: usize = 16;
 
-/// Splits for one insertion. Other threads may take the room that they make, now and then; a damaged tree, in
-/// which two nodes claim one key, would have it split forever.
+/// Maximum number of splits for one insertion. Other threads may occasionally use the space that they make; a damaged
+/// tree, in which two nodes claim one key, would be split forever.
 pub(crate) const ROUNDS_MAX: u32 = 1000;
 
 pub(crate) const ENDLESS: &str =
     "nodes were split again and again, and below it there is still no room";
 
-/// A B+tree in a file of a pool: keys and values of bytes, in the order of the keys' bytes.
+/// A B+tree in a file of a pool: keys and values are bytes, ordered by the bytes of the keys.
 ///
-/// All threads share one: everything takes `&self`.
+/// All threads share one value: every method takes `&self`.
 pub struct Tree {
     pool: BufferPool,
-    /// For single pages, which are read in no order that anybody should guess.
+    /// For single pages, which are read in no predictable order.
     file: PagedFile,
-    /// For streams, which look ahead as the pool does.
+    /// For streams, with the pool's readahead.
     ahead: PagedFile,
     page_bytes: usize,
-    /// Whether the disk has been told that the tree is not whole ([TRE-1]).
+    /// Whether the meta page on disk says that the tree is not clean ([TRE-1]).
     changed: RwLock<bool>,
 }
 
 impl Tree {
-    /// Makes a tree in a new file `name` of the pool, durable at once.
+    /// Creates a tree in a new file `name` of the pool, durable at once.
     ///
     /// # Errors
-    /// [`Error::PageSize`]; [`Error::Pool`], also when the file is there already.
+    /// [`Error::PageSize`]; [`Error::Pool`], also if the file already exists.
     pub fn create(pool: &BufferPool, name: &str) -> Result<Tree> {
         let tree = Tree::over(pool, name, &options().create_new(true))?;
         tree.file.extend(ROOT + 1)?;
@@ -116,7 +116,7 @@ impl Tree {
         4 * self.key_len_max()
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// # Errors
     /// [`Error::Pool`], [`Error::Damaged`].
@@ -125,8 +125,8 @@ impl Tree {
         Ok(self.get_into(key, &mut value)?.then_some(value))
     }
 
-    /// Puts the value of `key` into `value`, in place of what is there: a look-up that allocates nothing once
-    /// `value` is large enough. False, and nothing in `value`, if there is none.
+    /// Copies the value of `key` into `value`, replacing its contents: a look-up that allocates nothing once `value` is
+    /// large enough. Returns false, with `value` empty, if the key does not exist.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -138,7 +138,7 @@ impl Tree {
         Ok(found)
     }
 
-    /// Puts `value` under `key`, in place of what is there. True if the key is new.
+    /// Stores `value` under `key`, replacing an existing value. Returns true if the key is new.
     ///
     /// # Errors
     /// [`Error::TooLong`]; as [`Tree::get`].
@@ -171,7 +171,7 @@ impl Tree {
         Err(damaged(&self.file, ROOT, ENDLESS))
     }
 
-    /// Takes `key` out, with its value. False if it is not there.
+    /// Removes `key` and its value. Returns false if it does not exist.
     ///
     /// # Errors
     /// As [`Tree::get`].
@@ -183,8 +183,7 @@ impl Tree {
         let before = self.is_sparse(node);
         let mut node = NodeMut::checked(&mut page);
         node.remove(at);
-        // A leaf that its neighbours have no room for is not tried again for each entry, but once more when it is
-        // empty.
+        // A leaf that fits into none of its neighbours is not tried again for each removal, but only when it is empty.
         let node = node.as_node();
         let merge = (self.is_sparse(node) && !before) || node.count() == 0;
         note_change(&mut page);
@@ -195,11 +194,11 @@ impl Tree {
         Ok(true)
     }
 
-    /// Makes everything durable: the tree as it is now is what a crash leaves, until the next change. Waits for
-    /// changes under way; meanwhile others wait, and readers do not.
+    /// Makes all changes durable: after a crash, the tree is as it is now, until the next change. Waits for changes in
+    /// progress; new changes wait for it, readers do not.
     ///
     /// # Errors
-    /// [`Error::Pool`]: the tree goes on, and the disk has no whole one until a checkpoint succeeds.
+    /// [`Error::Pool`]: the tree remains usable, but has no valid state on disk until a checkpoint succeeds.
     pub fn checkpoint(&self) -> Result<()> {
         let mut changed = self.alone();
         if !*changed {
@@ -207,7 +206,7 @@ impl Tree {
         }
         self.file.flush_file()?;
         self.file.sync()?;
-        // Should this fail, the disk may say either, so the next change has to tell it again.
+        // If this fails, the disk may have either state, so the next change has to write the mark again.
         *changed = false;
         meta::mark_whole(&self.file, true)
     }
@@ -221,7 +220,7 @@ impl Tree {
         Ok(self.file.close()?)
     }
 
-    /// Keeps checkpoints away for a change, once the disk knows that there is one.
+    /// Excludes checkpoints during a change, after the disk has been marked as changed.
     fn begin_change(&self) -> Result<RwLockReadGuard<'_, bool>> {
         loop {
             let shared = self.changed.read().unwrap_or_else(PoisonError::into_inner);
@@ -243,7 +242,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Keeps everybody away who changes anything.
+    /// Excludes all changes by other threads.
     pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, bool> {
         self.changed.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -271,13 +270,13 @@ impl Tree {
         Ok(node)
     }
 
-    /// Whether a node has so little in it that a neighbour should take it over.
+    /// Whether a node has so few bytes in use that it should be merged with a neighbour.
     pub(crate) fn is_sparse(&self, node: Node<'_>) -> bool {
         node.used() < self.page_bytes / 4 || node.count() == 0
     }
 }
 
-/// An engine with a log appends its record here, under the latch of the page, and marks it with that LSN.
+/// An engine with a log appends its record here, under the page's latch, and marks the page dirty with that LSN.
 pub(crate) fn note_change(page: &mut PageMut<'_>) {
     page.mark_dirty(Lsn::NONE);
 }
