@@ -7,12 +7,12 @@
 //! ```
 //!
 //! Credentials come from the environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` and so on). `set` opens the
-//! tablespace for writing, and fails while another does; `take` in place of `set` fences that one off. `get` and
-//! `list` read at the newest manifest and keep nobody waiting.
+//! tablespace for writing, and fails while another process has it open; `take` instead of `set` fences the other
+//! process off. `get` and `list` read at the newest manifest and never make a writer wait.
 //!
-//! The tree knows nothing of all this: it is on a pool, whose tablespace is a mount.
+//! The tree code knows nothing of object stores: it uses a pool whose tablespace is a mount.
 //!
-//! Failure: a crash leaves the state of the last checkpoint, which is here the last command that ended well.
+//! Failure: a crash leaves the state of the last checkpoint, which is here the last command that succeeded.
 
 #![allow(clippy::print_stderr, reason = "a program tells its user what went wrong")]
 

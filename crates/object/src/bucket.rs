@@ -1,4 +1,4 @@
-//! A bucket: a store and a prefix where one tablespace is, or is to be.
+//! A bucket: a store and a prefix, where one tablespace is or will be.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::snapshot::Snapshot;
 use crate::stats::{Stats, count};
 use crate::writer::Writer;
 
-/// An object that a store was tried with is used no more after so long, whichever process put it.
+/// Age after which a probe object may be deleted, whichever process put it.
 const PROBE_LIFE: Duration = Duration::from_secs(3600);
 
 /// What to do when another writer has the tablespace.
@@ -186,7 +186,7 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
     }
 }
 
-/// Deletes what clients that were killed have tried the store with; `own` has just been put, which tells the store's time.
+/// Deletes probe objects of clients that were killed; `own` has just been put, and its timestamp is the store's time.
 async fn sweep_probes(client: &Client, own: &Path) -> Result<()> {
     let all = client.list(&client.path(&["probes"])).await?;
     let now = all.iter().find(|it| it.location == *own).map(|it| it.last_modified);

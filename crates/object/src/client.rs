@@ -1,19 +1,21 @@
-//! The client of a store: requests that are tried again, in time, and counted.
+//! The client of a store: requests with retries, deadlines and counters.
 //!
-//! An attempt has a time limit; one that failed in a way that may pass is made again after a pause that doubles,
-//! with jitter, until the deadline. A failure that will not pass is an error at once. Two kinds depend on what was before:
-//! a refused connection and refused credentials are errors at once for a client that was never answered or never
-//! allowed that operation, and pass for another one, whose server is restarted or whose credentials are being renewed.
+//! An attempt has a time limit. After a transient failure the client retries, after a pause that doubles,
+//! with jitter, until the deadline. A permanent failure is an error at once. Two kinds of failure depend on the
+//! history: a refused connection and refused credentials are errors at once for a client that was never answered or
+//! never allowed that operation; for any other client they are transient: the server is restarted, or the credentials
+//! renewed.
 //!
-//! A data object has a name that is used once, so that putting it twice puts the
+//! The name of a data object is used once, so that putting it twice puts the
 //! same bytes. The one request that must not be repeated blindly is the conditional PUT of the manifest: its
-//! outcome may be unknown, and it is the writer who finds out (`writer/publish`).
+//! outcome may be unknown, and the writer finds it out (`writer/publish`).
 //!
-//! A read whose answer begins later than 95 of 100 do is asked for a second time beside the first, and the answer that
-//! begins sooner counts. Its bytes take their time by their number, whichever answer they come in, so that is not looked at.
+//! If the answer to a read begins later than the 95th percentile, the client sends the request a second time, while the
+//! first is in flight, and uses the answer that begins sooner. The transfer time depends on the number of bytes, not on
+//! which answer carries them, so it is not considered.
 //!
-//! Invariants:  [CLI-1] a read gives exactly the bytes asked for: a body that is cut short is a failed attempt
-//! Concurrency: any number of requests at once, at most `in_flight` of them under way.
+//! Invariants:  [CLI-1] a read returns exactly the requested bytes: a body that is cut short is a failed attempt
+//! Concurrency: any number of requests at once, at most `in_flight` of them in progress.
 //! Cancellation: a request ends with the future that waits for it; [`Client::cancel`] ends all of them.
 
 use std::fmt;
@@ -47,7 +49,7 @@ use crate::tier::LocalTier;
 
 const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
-/// An attempt has at least so long, also at the deadline.
+/// Minimum time of an attempt, also close to the deadline.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
 /// What is asked of a store.
@@ -74,7 +76,7 @@ impl fmt::Display for Op {
     }
 }
 
-/// What came of a conditional PUT.
+/// The result of a conditional PUT.
 #[derive(Debug)]
 pub(crate) enum Swap {
     Done(UpdateVersion),
@@ -96,7 +98,7 @@ pub(crate) struct Client {
     costs: OnceLock<DeviceCosts>,
     rng: Mutex<Rng>,
     cancelled: watch::Sender<bool>,
-    /// A bit for each [`Op`] that the store has carried out.
+    /// A bit for each [`Op`] that the store has executed successfully.
     allowed: AtomicU8,
 }
 

@@ -43,7 +43,7 @@ pub enum Error {
         in_short(source)
     )]
     Unreachable {
-        /// What was asked for.
+        /// The requested operation.
         op: Op,
         /// Of which object.
         path: Path,
@@ -67,13 +67,13 @@ pub enum Error {
         /// How the connection failed.
         source: Arc<object_store::Error>,
     },
-    /// The store refuses the request for good: credentials, permissions, a name that it does not take.
+    /// The store refuses the request permanently: credentials, permissions, a name that it does not accept.
     #[error(
         "{op} {path} is refused: {}; mend the credentials or the store's settings",
         in_short(source)
     )]
     Refused {
-        /// What was asked for.
+        /// The requested operation.
         op: Op,
         /// Of which object.
         path: Path,

@@ -26,7 +26,7 @@ use crate::tier::{Hit, SlotKey};
 
 /// A request for more than this part of an object is one for many pages.
 const MANY_PART: u64 = 16;
-/// How often damaged bytes are asked for.
+/// How often damaged bytes are requested.
 pub(crate) const READS_MAX: u32 = 3;
 
 /// One ranged GET, and what of it is wanted: bytes, and each page's place in the list of wanted ones.
@@ -141,7 +141,7 @@ fn requests(snapshot: &Snapshot, places: &[Place], limits: Limits) -> Vec<Fetch>
     fetches
 }
 
-/// Carries out one of them; gives each page with its place in the list of wanted ones.
+/// Executes one of the fetches; returns each page with its index in the list of wanted pages.
 pub(crate) async fn carry_out(
     client: &Client,
     page_bytes: u32,
@@ -205,7 +205,8 @@ pub(crate) async fn from_tier(
     (pages, requests(snapshot, &left, limits))
 }
 
-/// What `verify` makes of the bytes `range` of a data object; asked for again while it finds them damaged.
+/// Reads the bytes `range` of a data object and returns the result of `verify`; reads again while the bytes are
+/// damaged.
 pub(crate) async fn get_verified<T>(
     client: &Client,
     path: &Path,

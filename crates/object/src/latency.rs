@@ -1,4 +1,4 @@
-//! Which read is late: the 95th percentile of the latest ones, and how many may be asked for twice.
+//! Which reads are late (the 95th percentile of the latest ones), and how many may be sent a second time.
 //!
 //! Invariants:  [LAT-1] hedges are at most one in twenty of the reads, and ten at the beginning
 
@@ -25,7 +25,7 @@ pub(crate) struct Latencies {
 }
 
 impl Latencies {
-    /// A read took so long.
+    /// Records the duration of a read.
     pub(crate) fn add(&mut self, took: Duration) {
         if self.kept.len() < KEPT {
             self.kept.push(took);
@@ -48,7 +48,7 @@ impl Latencies {
         self.late
     }
 
-    /// Whether another read may be asked for twice ([LAT-1]).
+    /// Whether another read may be sent a second time ([LAT-1]).
     pub(crate) fn take_hedge(&mut self) -> bool {
         let may = self.saved >= PRICE;
         if may {

@@ -1,16 +1,16 @@
-//! Leases: what a reader needs is kept while it says so.
+//! Leases: objects that a reader needs are kept while its lease lives.
 //!
-//! A lease is an empty object whose name says who has it, from which version on objects are needed, and for how long
-//! without a sign of life. A reader puts one before it reads the manifest, so that whatever it finds is protected, puts
-//! it again in a third of its time, and takes it away at the end. The writer lists them after it has published a
-//! manifest and before it deletes what that does not need.
+//! A lease is an empty object whose name says which reader has it, from which version on it needs objects, and how long
+//! the lease lasts without renewal. A reader puts it before it reads the manifest, so that whatever it finds is
+//! protected, puts it again after a third of that time, and deletes it at the end. The writer lists leases after it has
+//! published a manifest and before it deletes objects that the manifest does not need.
 //!
-//! All times are the store's own: the writer puts an object beside the leases just before it lists them, and the age of
-//! a lease is how much older it is than that. So clocks of machines need not agree. A list that is out of date makes
-//! leases look younger; a lease that it does not show yet is what [`Options::grace`](crate::Options::grace) is for.
+//! All times are the store's own: the writer puts a clock object just before it lists the leases, and the age of
+//! a lease is how much older it is than that object. So clocks of machines need not agree. A list that is out of date
+//! makes leases look younger; [`Options::grace`](crate::Options::grace) covers a lease that the list does not show yet.
 //!
-//! Invariants:  [LEA-1] from before a reader reads a manifest until it drops the snapshot, a lease of that version or an
-//!              earlier one is in the store
+//! Invariants:  [LEA-1] from before a reader reads a manifest until it drops the snapshot, a lease of that version or
+//!              an earlier one is in the store
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,7 +23,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use crate::client::Client;
 use crate::error::Result;
 
-/// Beside which leases have their age.
+/// The object from whose age the age of leases is computed.
 const CLOCK: &str = "clock";
 
 /// Leases of this many times their time are forgotten.

@@ -85,7 +85,7 @@ pub use tier::Tier;
 pub use view::{FileInfo, View};
 pub use writer::{Fill, Maintained, Space, Writer};
 
-/// A file of a tablespace. The number is never used again, also when the file is gone.
+/// A file of a tablespace. The number is never used again, even after the file is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub(crate) u32);
 

@@ -2,12 +2,12 @@
 //!
 //! A row of 1,024 blocks is one sorted list of runs, shared between snapshots until one of them changes it. So a
 //! snapshot costs 8 bytes for each 1,024 blocks and copies what a commit touches, and a run costs 16 bytes in
-//! memory, however long it is. At the worst, each page a run by itself: 16 bytes a page, 0.2 % of 8 KiB, and as much again
-//! in room that the lists keep to grow.
+//! memory, however long it is. In the worst case each page is its own run: 16 bytes a page, 0.2 % of 8 KiB, and as much
+//! again for spare capacity of the lists.
 //!
 //! Invariants:  [MAP-1] the runs of a row ascend, do not overlap and are not empty
-//! Rejected:    an array of 8 bytes for each block: half of this at the worst, and 500 times as much for a file that
-//!              was written in order.
+//! Rejected:    an array of 8 bytes for each block: half as much memory in the worst case, and 500 times as much for a
+//!              file that was written in order.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl Run {
     }
 }
 
-/// Blocks that are in an object, one beside the other.
+/// Consecutive blocks that are in consecutive slots of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) first: u32,
@@ -52,7 +52,7 @@ pub(crate) struct FileMap {
 }
 
 impl FileMap {
-    /// From now on these blocks are there. `freed` is told how many pages of which objects they take the place of.
+    /// From now on these blocks are there. Calls `freed` with each object whose pages they replace, and how many.
     pub(crate) fn set(&mut self, place: Place, mut freed: impl FnMut(u64, u32)) {
         for (row, first, end, skipped) in rows(place.first, place.count) {
             if self.rows.len() <= row {
@@ -135,7 +135,7 @@ fn rows(first: u32, count: u32) -> impl Iterator<Item = (usize, u16, u16, u32)> 
     })
 }
 
-/// Puts `run`, or nothing, in the place of `first..end`.
+/// Replaces `first..end` by `run`, or by nothing.
 fn replace(
     runs: &mut Vec<Run>,
     first: u16,
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(places, [place(10, 3, 1, 0), place(13, 2, 2, 7), place(15, 5, 1, 5)]);
     }
 
-    /// What docs/format-object.md says of memory: each page a run by itself, put in any order.
+    /// The memory bound in docs/format-object.md: each page is its own run, put in any order.
     #[test]
     fn scattered_pages_take_at_most_32_bytes_each() {
         let mut map = FileMap::default();

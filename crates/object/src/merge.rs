@@ -1,13 +1,14 @@
-//! Merging: which objects are put once more without their dead pages, to be rid of them.
+//! Merging: which objects are rewritten without their dead pages, to free their space.
 //!
-//! Space is bounded by a share, writing by a credit. When objects take more than 1.6 times their live pages, those with the
-//! fewest are merged first, until they take 1.5 times as much. Each byte that a commit puts earns two bytes of merging,
-//! and a merge that has no credit waits: so bytes written never exceed three times the dirty ones, plus what a writer
-//! may merge to begin with. The two bounds do not collide where the amount of data is steady: at 1.6 the emptiest
-//! object is at most 1 / 1.6 live, and to win back what a commit has made dead costs at most 1.7 times as much.
+//! A share bounds space, a credit bounds writing. When objects take more than 1.6 times their live pages, those with
+//! the fewest are merged first, until all take 1.5 times as much. Each byte that a commit puts earns two bytes of
+//! merging, and a merge without credit waits: so bytes written never exceed three times the dirty ones, plus what a
+//! writer may merge to begin with. The two bounds do not conflict while the amount of data is steady: at 1.6 the
+//! emptiest object is at most 1 / 1.6 live, and recovering the space of the pages that a commit replaces costs at most
+//! 1.7 times as much.
 //!
-//! Small commits leave small objects. They are put together when there are more than 64 of less than half the size,
-//! each with others of its own magnitude, so that a page is moved once for each magnitude.
+//! Small commits leave small objects. They are merged when there are more than 64 of less than half the size,
+//! each with others of similar size (the same order of magnitude), so that a page is moved once for each magnitude.
 //!
 //! Invariants:  [MRG-1] the pages of a group fit into one object   [MRG-2] groups cost no more than the credit
 //! Source:      the cleaning of log-structured filesystems (Rosenblum and Ousterhout, 1991); the credit is ours.
@@ -106,7 +107,7 @@ fn group(victims: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
             break;
         };
         credit = rest;
-        // Each page may be a run by itself there.
+        // Each page may be its own run there.
         let needed = it.live_bytes() + u64::from(it.live) * RUN_BYTES as u64;
         let full = groups.len() == STEP_OBJECTS;
         match groups.last_mut() {

@@ -24,7 +24,7 @@ pub struct Options {
     /// How long a request is tried again before it fails; of an opening and of a publishing, all requests together.
     /// Default: 2 min.
     pub deadline: Duration,
-    /// Whether a read whose answer begins later than 95 of 100 do is asked for once more beside. Default: yes.
+    /// Whether a read whose answer begins later than the 95th percentile is sent a second time. Default: yes.
     pub hedge: bool,
     /// What a request and a byte take: gaps between wanted pages are read through where that is cheaper than
     /// another request, and streams look ahead so far. Default: a [`Mount`](crate::Mount) measures it, and others take
@@ -44,8 +44,8 @@ pub struct Options {
     /// Decides what has to differ between two clients, and jitter. For tests, and never of a store that is read through a
     /// tier: pages of two objects of one stamp pass for each other there. Default: drawn from the system.
     pub seed: Option<u64>,
-    /// Where requests run. One of the current thread runs tasks only while a call waits: then leases of readers are not
-    /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: two threads of its own.
+    /// Where requests run. A current-thread runtime runs tasks only while a call waits: then leases of readers are not
+    /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: a runtime with two threads.
     pub runtime: Option<Arc<Runtime>>,
 }
 
@@ -60,7 +60,7 @@ pub struct Prices {
     pub gibibyte_read: f64,
 }
 
-/// Of a store that nobody has measured.
+/// Costs of a store that was not measured.
 pub(crate) const COSTS_USUAL: DeviceCosts = DeviceCosts {
     request: Duration::from_millis(20),
     mebibyte: Duration::from_millis(1),

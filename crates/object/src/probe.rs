@@ -1,10 +1,11 @@
-//! What a store takes for a request and for its bytes, by a dozen requests.
+//! Measures what a store takes for a request and for its bytes, with a dozen requests.
 //!
-//! An object of 4 MiB is put, read in part and as a whole, and deleted: the median of the small reads is a request, and
-//! the median of the whole ones less that is its bytes. A smaller one would tell little beside requests that differ by some
-//! ms. Single requests say nothing of how many at once a store serves; that is taken to be as many as may be in flight.
+//! An object of 4 MiB is put, read in part and as a whole, and deleted: the median of the small reads is the time of a
+//! request, and the median of the whole ones less that is the time of its bytes. A smaller object would say little, as
+//! requests differ by some ms. Single requests do not show how many requests a store serves at once; that is assumed to
+//! be as many as may be in flight.
 //!
-//! Failure: a store that does not answer is an error, and costs that are set or usual ones serve as well.
+//! Failure: a store that does not answer is an error; set or default costs work without the measurement.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const SMALL_BYTES: u64 = 4096;
 /// The first one may open a connection, and does not count.
 const SMALL_READS: usize = 8;
 const WHOLE_READS: usize = 5;
-/// No link to a store is faster, so that less is a measurement gone wrong: 12 GB/s.
+/// No link to a store is faster, so a shorter time is a measurement error: 12 GB/s.
 const MEBIBYTE_LEAST: Duration = Duration::from_micros(80);
 
 /// The costs of the client's store.

@@ -48,7 +48,7 @@ impl Reader {
             Ok(opened) => opened,
             Err(error) => {
                 drop(any);
-                // It would expire by itself, and does where the store does not answer.
+                // It would expire anyway, and does if the store does not answer.
                 if !Error::is_silence(&error) {
                     let _ = runtime.block_on(leases.renew());
                 }
@@ -85,7 +85,7 @@ impl Reader {
         }
     }
 
-    /// Goes to the newest version. Tells whether there was a newer one.
+    /// Moves to the newest version. Returns whether there was a newer one.
     ///
     /// # Errors
     /// Those of [`Bucket::reader`](crate::Bucket::reader); then the reader stays where it is.
@@ -108,7 +108,7 @@ impl Reader {
         })
     }
 
-    /// Tells the writer that nothing is needed any more. A reader that is dropped has its lease expire.
+    /// Gives the leases up, so that the writer may delete the objects. The lease of a dropped reader expires.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`].

@@ -1,7 +1,7 @@
 //! Where requests run.
 //!
-//! The last one to let go of the runtime may be one of its own tasks, and a runtime that is dropped there panics, since
-//! it would wait for itself. So it is told to end, and not waited for.
+//! The last owner of the runtime may be one of its tasks, and dropping the runtime there panics, since
+//! it would wait for itself. So the runtime is shut down without waiting.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct Executor {
 }
 
 impl Executor {
-    /// The runtime given, or one of its own.
+    /// The given runtime, or a new one.
     pub(crate) fn new(given: Option<Arc<Runtime>>) -> Result<Executor> {
         if given.is_some() {
             return Ok(Executor { runtime: given });

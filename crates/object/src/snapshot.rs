@@ -1,11 +1,11 @@
 //! A snapshot: files, their sizes and where each of their pages is, at one moment.
 //!
-//! A reader has that of a manifest. The writer has one that runs ahead of its manifest: pages that it has put into
-//! objects already, names and sizes that have changed; publishing makes a manifest of it.
+//! A reader has the snapshot of a manifest. The writer has one that runs ahead of its manifest: pages that it has put
+//! into objects already, names and sizes that have changed; publishing makes a manifest of it.
 //!
 //! Invariants:  [SNP-1] an object's count of live pages is the number of blocks that lead to it
-//!              [SNP-2] an object leaves for `obsolete` when its last page does, and is deleted from there only
-//!              [SNP-3] an object has its number before its pages are asked for: so a cut meanwhile hides them
+//!              [SNP-2] an object moves to `obsolete` when it loses its last page, and is deleted from there only
+//!              [SNP-3] an object gets its number before its pages are requested, so that a concurrent cut hides them
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,10 +28,10 @@ pub(crate) struct Snapshot {
     next_file: u32,
     /// The version of the next manifest, at the earliest.
     pub(crate) next_version: u64,
-    /// Goes up with each change that a manifest has to tell.
+    /// Incremented by each change that a manifest must record.
     pub(crate) changes: u64,
-    /// Whether names, sizes or pages have changed since their writer last asked for all of it to be published: until
-    /// then it is a part of something ([WRT-4]). What merges change is no part of anything.
+    /// Whether names, sizes or pages have changed since the writer's caller last requested to publish everything: until
+    /// then the changes are partial ([WRT-4]). Changes by merging do not count.
     pub(crate) is_partial: bool,
     /// Held by those who read by this snapshot, or by one that was made from it without this being replaced.
     pub(crate) token: Arc<()>,
@@ -265,7 +265,7 @@ impl Snapshot {
         let mut hidden = Vec::new();
         let mut slot = 0;
         for run in &index.runs {
-            // The pages of a file that is gone are dead.
+            // The pages of a removed file are dead.
             if let Some(file) = files.get_mut(&run.file) {
                 let cuts = file.cuts.iter().filter(|cut| cut.before > number);
                 let room = cuts.map(|cut| cut.blocks.saturating_sub(run.first)).min();

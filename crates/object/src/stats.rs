@@ -18,7 +18,7 @@ pub struct Stats {
     pub lists: u64,
     /// Requests made again because an attempt failed.
     pub retries: u64,
-    /// Second requests beside one that was late.
+    /// Second requests, sent because the first was late.
     pub hedges: u64,
     /// Of these, answered first.
     pub hedges_won: u64,
@@ -26,17 +26,17 @@ pub struct Stats {
     pub bytes_read: u64,
     /// Bytes put.
     pub bytes_written: u64,
-    /// Pages that were asked for and fetched.
+    /// Requested pages that were fetched.
     pub pages_read: u64,
     /// Pages fetched because they were in a gap.
     pub pages_over_read: u64,
     /// Bytes of dirty pages that were put.
     pub bytes_dirty: u64,
-    /// Bytes of live pages that were put once more, to be rid of old objects.
+    /// Bytes of live pages that were put again, to be rid of old objects.
     pub bytes_merged: u64,
     /// Pages that the local tier had.
     pub tier_hits: u64,
-    /// Pages asked of the store beside a local tier.
+    /// Pages requested from the store because the local tier did not have them.
     pub tier_misses: u64,
     /// Bytes of the tier's files now.
     pub tier_bytes: u64,

@@ -23,7 +23,7 @@ pub struct FileInfo {
     pub bytes: u64,
 }
 
-/// Whose view it is, which decides what it means that an object is gone.
+/// Whose view it is, which decides what a missing object means.
 #[derive(Debug, Clone)]
 pub(crate) enum Whose {
     /// The writer's, of this epoch.
@@ -114,7 +114,7 @@ impl View {
         }
     }
 
-    /// Why an object is not there: the newest manifest tells whether it should be.
+    /// Why an object is not there: the newest manifest says whether it should be.
     pub(crate) async fn missing(&self, path: Path) -> Error {
         let manifest = match reread_manifest(&self.client).await {
             Ok((manifest, _)) => manifest,

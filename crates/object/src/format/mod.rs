@@ -1,7 +1,7 @@
 //! The bytes in the store, as docs/format-object.md describes them: pure functions from and to bytes.
 //!
-//! All numbers are little-endian. Whatever bytes come in, decoding ends in a value that was encoded or in a
-//! sentence that says what is wrong; it does not panic and asks for no more memory than the input is long.
+//! All numbers are little-endian. For any input, decoding returns either a value that was encoded or a
+//! sentence that says what is wrong; it does not panic, and allocates no more memory than the length of the input.
 
 pub(crate) mod manifest;
 pub(crate) mod object;

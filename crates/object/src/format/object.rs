@@ -6,11 +6,11 @@
 //! +--------+--------+ ... +--------+-------------------+----------------------+--------+
 //! slot: page bytes | file 4 | block 4 | CRC32C 4 | zero 4
 //! ```
-//! Each page is compressed by itself, so that one page is still one range; one that would not become smaller is kept as it
-//! is, which its slot's length says.
+//! Each page is compressed separately, so that one page is still one range; a page that would not become smaller is
+//! stored uncompressed, which shows in the length of its slot.
 //!
-//! A slot says itself whose page it is, under a checksum that also covers the object's name. So a page that was
-//! swapped, shifted or taken from another object is found by its reader, without an index in memory that
+//! A slot names its page, under a checksum that also covers the object's name. So a reader detects a page that was
+//! swapped, shifted or taken from another object, without an index in memory that
 //! has a checksum for each page.
 //!
 //! Invariants:  [OBJ-1] runs ascend by file and block and do not overlap; slots follow them without gaps
@@ -25,7 +25,7 @@ use super::{Broken, Input, VERSION};
 use crate::{FileId, PageId};
 
 const MAGIC: [u8; 8] = *b"FOREBAYO";
-/// Bytes of a slot beside the page.
+/// Bytes of a slot in addition to the page.
 pub(crate) const SLOT_EXTRA: usize = 16;
 /// Bytes of a run in the index.
 pub(crate) const RUN_BYTES: usize = 12;
@@ -40,7 +40,7 @@ pub enum Compression {
     /// As they are.
     #[default]
     None,
-    /// Each by itself by LZ4. Takes 4 bytes a page in memory in addition.
+    /// Each page separately, by LZ4. Takes 4 additional bytes a page in memory.
     Lz4,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct IndexRun {
     pub(crate) count: u32,
 }
 
-/// What the end of an object tells.
+/// The decoded end of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Index {
     /// Drawn when the object was made: no other has it, also not one of the same name in another bucket.
@@ -112,7 +112,7 @@ pub(crate) fn span(ends: Option<&[u32]>, page_bytes: u32, first: u32, count: u32
     end(first)..end(first + count)
 }
 
-/// How many slots fit into an object of `object_bytes`, if each is a run by itself.
+/// How many slots fit into an object of `object_bytes`, if each slot is its own run.
 pub(crate) fn slots_max(object_bytes: u64, page_bytes: u32) -> u32 {
     let each = slot_bytes(page_bytes) + RUN_BYTES as u64;
     let slots = object_bytes.saturating_sub(FOOTER_BYTES as u64) / each;
@@ -249,7 +249,7 @@ impl Builder {
     }
 }
 
-/// What the end of an object tells; `tail` begins with the index, and is so many bytes into the object.
+/// Decodes the end of an object; `tail` begins with the index, `before` bytes into the object.
 pub(crate) fn decode_tail(
     id: ObjectId,
     page_bytes: u32,

@@ -45,7 +45,7 @@ impl Inner {
                 (Op::Read, Some(local)) => match self.read(&local, &mut transfer) {
                     Some(result) => result,
                     None => match self.pieces(&local, &transfer) {
-                        // They came in since: nothing is left to wait for.
+                        // The pages have arrived since: there is nothing left to wait for.
                         Ok(pieces) if !pieces.iter().any(|it| matches!(it, Piece::Wanted(_))) => {
                             continue;
                         }
@@ -112,7 +112,7 @@ impl Inner {
         let mut moved = attempt(transfer)?;
         let end = range.start + moved;
         if end < range.end && end % page != 0 {
-            // A page that was begun is written to its end, before anybody takes it.
+            // A partially written page is written to its end, before another thread reads it.
             let rest = (page - end % page).min(range.end - end);
             let slices = transfer.slices();
             let bytes = slices.iter().flat_map(|it| it.iter().copied());
@@ -167,7 +167,7 @@ impl Inner {
 }
 
 impl Backend for ObjectBackend {
-    /// As `threads` it delivers without anybody driving.
+    /// Like `threads`, it delivers completions without a driving thread.
     fn kind(&self) -> Kind {
         Kind::Threads
     }

@@ -111,14 +111,14 @@ impl UnderWay {
         }
     }
 
-    /// Pages are there; reads that have all of theirs end.
+    /// Delivers pages; reads that have all their pages end.
     fn arrived(&self, pages: Vec<(usize, Bytes)>) {
         let mut done = Vec::new();
         {
             let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
             for (index, bytes) in pages {
                 for (read, at) in &self.owners[index] {
-                    // One that is gone has failed by another of its pages.
+                    // A missing read has already failed because of another of its pages.
                     let Some(own) = &mut reads[*read] else {
                         continue;
                     };

@@ -19,7 +19,7 @@ impl Interpose for Shared {
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        // Before anything is made here; of what a reader has nothing is to be synced.
+        // Before anything is made here. A sync is allowed for a reader: it has nothing to sync.
         if !matches!(change, Change::Sync { .. } | Change::SyncDirectory { .. }) {
             self.writer()?;
         }
@@ -29,7 +29,7 @@ impl Interpose for Shared {
                 let _alone = self.naming();
                 let file = self.known(path)?;
                 make()?;
-                // First in the snapshot: pages that are taken of a file that is not here are zeros, and are to be dead.
+                // First in the snapshot: pages staged from a file that is not here are zeros, and must be dead.
                 let removed = self.writer()?.remove_file(file);
                 self.locals.remove(file);
                 self.told(removed)
@@ -79,7 +79,7 @@ impl Shared {
         let _alone = self.naming();
         let (name, is_there) = (self.name(path)?, path.exists());
         if is_there && self.view().file(name).is_some() {
-            // Somebody else was quicker: it is opened.
+            // Another caller was faster: open the file.
             return make();
         }
         let mut made = || {
@@ -118,7 +118,7 @@ impl Shared {
             return make();
         };
         let page = self.locals.page_bytes;
-        // A page that the file ends in, before or after, is to be zeros behind that, in its object as well.
+        // The page in which the file ends, before or after, must be zeros beyond the end, in its object as well.
         let (_alone, before) = loop {
             let before = local.bytes();
             let edge = before.min(len);

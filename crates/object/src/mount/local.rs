@@ -80,7 +80,7 @@ impl Bits {
         self.0.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
     }
 
-    /// Tells whether it is new.
+    /// Returns whether it is new.
     fn insert(&mut self, block: u64) -> bool {
         let (word, bit) = ((block / 64) as usize, 1 << (block % 64));
         if self.0.len() <= word {
@@ -91,7 +91,7 @@ impl Bits {
         new
     }
 
-    /// Tells whether it was there.
+    /// Returns whether it was there.
     fn remove(&mut self, block: u64) -> bool {
         let was = self.has(block);
         if was {
@@ -129,7 +129,7 @@ impl Locals {
         let pages = Mutex::new(Pages { bytes, ..Pages::default() });
         let local = Arc::new(LocalFile { id, file, io: RwLock::default(), pages });
         let mut files = self.files();
-        // A number that is used again belonged to a file that is gone.
+        // A number that is used again belonged to a removed file.
         files.by_number.insert((facts.dev(), facts.ino()), Arc::clone(&local));
         files.by_id.insert(id, local);
         Ok(())
@@ -192,7 +192,7 @@ impl Locals {
         grown.then_some(range.end)
     }
 
-    /// Nobody knows what is in the page: a write has stopped inside ([LOC-5]).
+    /// Marks a page as broken: a write has failed in the middle of it, so its contents are unknown ([LOC-5]).
     pub(super) fn broke(&self, local: &LocalFile, block: u64) {
         let mut pages = local.pages();
         if pages.removed {
@@ -210,7 +210,7 @@ impl Locals {
         pages.broken.insert(block);
     }
 
-    /// Whether a page has to be fetched, and what to tell with it.
+    /// Whether a page must be fetched; if so, the number of drops to pass to `bring_in`.
     pub(super) fn lacks(&self, local: &LocalFile, block: u64) -> Option<u64> {
         local.pages().lacks(block, self.page_bytes)
     }
@@ -352,7 +352,7 @@ impl Locals {
     }
 }
 
-/// What is told of a page that cannot be taken ([LOC-5]).
+/// The error for a page that cannot be staged ([LOC-5]).
 pub(super) fn broken(page: PageId) -> Error {
     let what = "a write has failed in the middle of it; it has to be written again".to_owned();
     Error::Local { path: format!("the local copy of {page}"), what }

@@ -1,8 +1,8 @@
 //! A mount: a tablespace of a store as a disk below the pool.
 //!
-//! [`Mount::volume`] and [`Mount::io`] stand in for the system below `forebay_io`, as a simulated disk does: an engine
-//! gives them to a tablespace and changes nothing else. Files are real ones in a local directory, sparse, with what was
-//! written there and not dropped since; what they do not have is fetched.
+//! [`Mount::volume`] and [`Mount::io`] replace the system below `forebay_io`, as a simulated disk does: an engine
+//! gives them to a tablespace and changes nothing else. Files are real ones in a local directory, sparse. They hold
+//! what was written there and not dropped since; the rest is fetched.
 //!
 //! ```text
 //! pool --- Io ------> backend --- has it? ---> local file (a write buffer, and what fits of the rest)
@@ -11,17 +11,19 @@
 //!                          \---- sync of any file --> all dirty pages: data objects, then the manifest
 //! ```
 //!
-//! **What is durable when.** A write is in the local file alone. A sync of any file, or of the directory, makes durable what
-//! was written, made, cut, renamed or removed in the whole tablespace before it, in one step: a crash finds the state
-//! of such a sync, never a part of one; what is done while it runs may be in it in part. A checkpoint of many files costs one commit, with its first sync; the others
-//! find nothing left. What was not synced is gone after a crash of the process, as the local directory is not read again.
-//! So pages are never torn and never older than others: protection against torn pages
+//! **What is durable when.** A write is in the local file only. A sync of any file, or of the directory, makes durable
+//! what was written, made, cut, renamed or removed in the whole tablespace before it, in one step: after a crash the
+//! tablespace has the state of such a sync, never a part of one; operations that run during the sync may be in it in
+//! part. A checkpoint of many files costs one commit, with its first sync; the others have nothing left to do. What was
+//! not synced is lost after a crash of the process, as the local directory is not read again.
+//! So pages are never torn and never older than others, and protection against torn pages
 //! can be switched off. When the buffer is full of dirty pages, they are put into objects that no manifest names yet.
 //!
 //! Concurrency: reads of local pages and writes run on the thread that submits them; fetches on the runtime; a sync
-//! on a thread that may block. A thread of the mount's own merges and deletes after commits.
-//! Failure:     an error of the store ends a request with EIO, a full buffer that cannot be emptied a write with ENOSPC;
-//!              [`Mount::failure`] has the store's own words. A failed sync fails the tablespace, as everywhere.
+//! on a thread that may block. A dedicated thread of the mount merges and deletes after commits.
+//! Failure:     an error of the store ends a request with EIO; a full buffer that cannot be emptied ends a write with
+//!              ENOSPC; [`Mount::failure`] has the store's own message. A failed sync fails the tablespace, as
+//!              everywhere.
 
 mod backend;
 mod fetching;
@@ -80,20 +82,21 @@ pub(crate) struct Shared {
     /// The right to make, rename and remove files.
     names: Mutex<()>,
     failure: Mutex<Option<Error>>,
-    /// Whom to tell about a commit; `None` once the mount is closed.
+    /// Wakes the maintenance thread after a commit; `None` once the mount is closed.
     wake: Mutex<Option<Sender<()>>>,
     _lock: File,
 }
 
 impl Mount {
-    /// Mounts the tablespace of `writer` in `directory`, which is made if need be and is the mount's alone: files that a
-    /// mount before has left there are removed. At most `local_bytes` of pages are kept there; half of that may be
-    /// dirty. Where no holes can be punched into files (outside Linux, and on a few of its filesystems) all that was written
-    /// or fetched stays there: only dirty pages are bounded.
+    /// Mounts the tablespace of `writer` in `directory`, which is made if it does not exist and is the mount's alone:
+    /// files that an earlier mount has left there are removed. At most `local_bytes` of pages are kept there; half of
+    /// that may be dirty. Where no holes can be punched into files (outside Linux, and on a few of its filesystems)
+    /// everything that was written or fetched stays there: only dirty pages are bounded.
     ///
     /// # Errors
     /// [`Error::Local`] when the directory cannot be used: it is in use, is not a mount's, or the disk fails;
-    /// [`Error::Unreachable`], [`Error::Refused`] by the store; [`Error::Setting`] for too few local bytes, and for a runtime whose tasks run only while somebody waits in it.
+    /// [`Error::Unreachable`], [`Error::Refused`] by the store; [`Error::Setting`] for too few local bytes, and for a
+    /// runtime whose tasks run only while a thread waits in it.
     pub fn new(writer: Writer, directory: &Path, local_bytes: u64) -> Result<Mount> {
         let page_bytes = u64::from(writer.view().page_bytes());
         if local_bytes < 64 * page_bytes {
@@ -118,7 +121,7 @@ impl Mount {
 
     fn of(source: Source, directory: &Path, pages: u64) -> Result<Mount> {
         let view = source.view();
-        // Fetches are tasks that nobody waits for in the runtime: in a current-thread one they would never run.
+        // No thread waits in the runtime for the tasks that fetch: in a current-thread runtime they would never run.
         if view.runtime.handle().runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Err(Error::Setting {
                 setting: "the runtime",
@@ -161,7 +164,7 @@ impl Mount {
         let weak = Arc::downgrade(&shared);
         let maintain = move || {
             while woken.recv().is_ok() {
-                // Commits that came meanwhile are served by the same round.
+                // This round also serves commits that arrived meanwhile.
                 while woken.try_recv().is_ok() {}
                 maintain(&weak);
             }
@@ -191,7 +194,7 @@ impl Mount {
         Io::over(queue_depth, |sink| Ok(self.backend(queue_depth, sink)))
     }
 
-    /// The same without a queue of its own, to be wrapped by another backend.
+    /// Like [`Mount::io`], but without a queue, to be wrapped by another backend.
     #[must_use]
     pub fn backend(&self, capacity: usize, sink: Arc<dyn Sink>) -> Box<dyn Backend> {
         Box::new(ObjectBackend::new(Arc::clone(&self.shared), capacity, sink))
@@ -210,7 +213,7 @@ impl Mount {
         self.shared.writer().ok()
     }
 
-    /// The newest error of the store, which requests could only tell as EIO.
+    /// The newest error of the store, which requests could report only as EIO.
     #[must_use]
     pub fn failure(&self) -> Option<Error> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -241,7 +244,7 @@ impl Mount {
     fn stop(&mut self) {
         drop(self.shared.wake.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Some(thread) = self.maintenance.take() {
-            // It has told of its errors, and a panic of it is not ours to hand on while dropping.
+            // It has reported its errors, and its panic must not be propagated in a drop.
             let _ = thread.join();
         }
     }
@@ -300,7 +303,7 @@ impl Shared {
         if after != before
             && let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner)
         {
-            // The thread is gone only if it has panicked, and then there is nobody to tell.
+            // The thread has ended only if it has panicked, and then no thread needs the message.
             let _ = wake.send(());
         }
         Ok(())

@@ -1,12 +1,12 @@
-//! What is in the tier, and what goes for what comes.
+//! What is in the tier, and what is evicted for new pages.
 //!
-//! Segments go as a whole, the oldest first; one in which something was found meanwhile is spared once. What came in a
-//! request for many pages, as scans make them, fills what is empty and takes the place of segments that nobody used, but
-//! of no other: a page of such a request is worth a thousandth of a request, a page that was fetched by itself a whole
-//! one. So a scan does not wipe the tier, and one larger than the tier finds the same part of its pages each time. When 64
-//! times the tier was turned away, what was used before counts no more: nothing is kept forever.
+//! Segments are evicted as a whole, the oldest first; a segment with a hit since is spared once. Pages of a
+//! request for many pages, as scans make them, fill empty space and replace segments without hits, but
+//! no others: a page of such a request is worth a thousandth of a request, a page that was fetched alone a whole
+//! one. So a scan does not wipe the tier, and one larger than the tier finds the same part of its pages each time. When
+//! 64 times the size of the tier was turned away, earlier hits no longer count, so that nothing is kept forever.
 //!
-//! Invariants:  [TIR-1] all segments together take no more than the bytes stated
+//! Invariants:  [TIR-1] all segments together take no more than the configured bytes
 
 use std::collections::{HashMap, VecDeque};
 
@@ -74,7 +74,7 @@ impl Catalog {
         (newest.taken < newest.rows && newest.end + bytes <= most).then_some(newest)
     }
 
-    /// Takes up a segment that was there before, if it fits beside those that are newer.
+    /// Adopts an existing segment, if it fits in addition to the newer ones.
     pub(super) fn take_up(&mut self, segment: Segment, rows: Vec<Row>) -> bool {
         self.segments.push_front(segment);
         let fits = self.reserved() <= self.limit;
@@ -86,7 +86,7 @@ impl Catalog {
         fits
     }
 
-    /// These slots are in a segment in addition, unless it has gone.
+    /// Adds slots to a segment, unless it was evicted.
     pub(super) fn filled(&mut self, number: u32, slots: &[Row], bytes: u64) {
         if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
             segment.taken += slots.len() as u32;
@@ -124,8 +124,8 @@ impl Catalog {
         number
     }
 
-    /// Makes room for one segment more, for what came in a request for `many` pages or by itself. Gives the segments that
-    /// go, and whether there is room then.
+    /// Makes room for one more segment, for a page that arrived in a request for `many` pages or alone. Returns the
+    /// evicted segments, and whether there is room then.
     pub(super) fn make_room(&mut self, many: bool) -> (Vec<u32>, bool) {
         let bytes = self.segment_bytes;
         let mut gone = Vec::new();

@@ -1,10 +1,10 @@
 //! The local tier: slots of objects, as they were fetched, on a disk of this machine.
 //!
-//! Objects are immutable, and each has a stamp of its own, so what is kept of one is right forever: nothing here is
-//! ever out of date, only of no use any more. A slot says itself, under its checksum, which page of which object it
-//! is, and what is read from here is looked at as what comes from the store is. So nothing that happens to these
-//! files makes a read wrong: what is damaged, torn or gone is fetched from the store, is counted, and is forgotten
-//! here.
+//! Objects are immutable, and each has a unique stamp, so a cached slot is valid forever: nothing here is
+//! ever out of date; it can only become useless. A slot names, under its checksum, its page and its object,
+//! and slots read from here are verified like slots from the store. So no damage to these
+//! files makes a read wrong: a slot that is damaged, torn or missing is fetched from the store, counted, and removed
+//! from the catalog.
 //!
 //! ```text
 //! plan --- all but one GET's worth is here? ---> read, verify ---> pages
@@ -13,15 +13,16 @@
 //!                  +---> queue ---> newest segment (one thread that may block)
 //! ```
 //!
-//! The tier belongs to one client, and its directory to one at a time. Segments, oldest first, make place for what
-//! comes (`catalog`); their format is in `segment`. Opening reads their tables, a few bytes a page, not the pages.
+//! The tier belongs to one client, and its directory to one at a time. The oldest segments make room for new
+//! ones (`catalog`); their format is in `segment`. Opening reads their tables, a few bytes a page, not the pages.
 //!
-//! Invariants:  [TIR-1] all segments together take no more than the bytes stated
+//! Invariants:  [TIR-1] all segments together take no more than the configured bytes
 //!              [TIR-2] bytes leave here only through the check that bytes from the store go through
 //! Concurrency: any thread looks up; reads and writes are on threads that may block, writes on one at a time. The
 //!              catalog's lock is never held across I/O.
-//! Failure:     a disk that fails makes misses, and what is not admitted. A full one takes segments from the tier. After
-//!              eight reads, or writes, that fail without a success between the tier is off until it is opened again.
+//! Failure:     a failing disk makes lookups miss and slots not admitted. A full disk takes segments from the tier.
+//!              After eight reads, or writes, that fail without a success in between, the tier is off until it is
+//!              reopened.
 
 mod catalog;
 mod segment;
@@ -53,7 +54,7 @@ pub(crate) use segment::SlotKey;
 use segment::{HEADER_BYTES, ROW_BYTES, Row, Segment, Spot};
 
 const LOCK: &str = "forebay-object-tier.lock";
-/// Tries to have the lock, 10 ms apart: the last write of a tier that was dropped may still be under way.
+/// Tries to take the lock, every 10 ms: the last write of a tier that was dropped may still be in progress.
 const LOCK_TRIES: u32 = 100;
 /// Least bytes of a tier.
 const BYTES_LEAST: u64 = 1 << 20;
@@ -62,16 +63,16 @@ const LEASE_BYTES: usize = 128 << 10;
 /// Requests of a thread to the disk at a time, and threads that read.
 const JOB_REQUESTS: usize = 16;
 const JOBS: usize = 4;
-/// Bytes on their way into the tier; what comes beside them is not admitted.
+/// Maximum bytes in the queue to the tier; slots that exceed it are not admitted.
 const QUEUED_MOST: usize = 32 << 20;
 /// A disk that takes longer is slower than a store.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Failures in a row after which the tier is off.
 const FAILURES_MOST: u32 = 8;
 
-/// A cache of pages on a local disk, for a [`Bucket`](crate::Bucket)'s readers, writers and mounts. It survives restarts and
-/// crashes, is verified by checksums, and is never needed: a disk that is full, fails, is emptied or damaged makes reads
-/// slower, and [`Bucket::tier_failure`](crate::Bucket::tier_failure) and the statistics tell.
+/// A cache of pages on a local disk, for a [`Bucket`](crate::Bucket)'s readers, writers and mounts. It survives
+/// restarts and crashes, is verified by checksums, and is never needed: a disk that is full, fails, is emptied or
+/// damaged makes reads slower; [`Bucket::tier_failure`](crate::Bucket::tier_failure) and the statistics report that.
 #[derive(Debug, Clone)]
 pub struct Tier {
     /// Its directory, which is made if need be and is the tier's alone.
@@ -79,7 +80,7 @@ pub struct Tier {
     /// Most bytes of its files, at least 1 MiB. In memory it takes 16 to 32 bytes a page, 10 MiB for requests to the disk,
     /// and up to 34 MiB for pages on their way there.
     pub bytes: u64,
-    /// The queue of the directory's disk. Default: one of its own.
+    /// The queue of the directory's disk. Default: a new one.
     pub io: Option<Io>,
 }
 
@@ -215,7 +216,7 @@ impl LocalTier {
             return Ok(None);
         };
         if segment::slots_at(rows) > len {
-            // Nothing came into it before its process ended.
+            // Nothing was written into it before its process ended.
             return Ok(None);
         }
         let table = self.read(&file, HEADER_BYTES, u64::from(rows) * ROW_BYTES)?;
@@ -316,7 +317,7 @@ impl LocalTier {
         let mut asked = Vec::new();
         for run in runs {
             let Spot { segment, offset: start, .. } = run[0].0.spot;
-            // It may have gone since it was found.
+            // It may have been evicted since it was found.
             let file = held(&self.catalog).used(segment);
             if let (Some(file), Some(mut lease)) = (file, self.read_memory.take()) {
                 let ends = run.iter().map(|it| it.0.spot.offset + it.0.spot.len - start);
@@ -342,7 +343,7 @@ impl LocalTier {
                         held(&self.catalog).remove(hit.key, hit.spot);
                     }
                     match error {
-                        // Somebody has cut the file.
+                        // Another process has truncated the file.
                         IoError::PastEnd { .. } => self.found_damaged(&error.to_string()),
                         error => self.note(&self.reads_failed, &error.to_string()),
                     }
@@ -416,7 +417,7 @@ impl LocalTier {
         }
     }
 
-    /// Writes slots to the newest segment, as many as go into it at once; tells how many of them are dealt with.
+    /// Writes slots to the newest segment, as many as it takes at once; returns how many were processed.
     fn store(&self, slots: &[Admitted], page_bytes: u32) -> usize {
         let first = &slots[0];
         let Some((file, number, row, start, rows_left)) = self.target(first, page_bytes) else {
@@ -446,7 +447,7 @@ impl LocalTier {
                 held(&self.catalog).filled(number, &spots, bytes.len() as u64);
             }
             Err(error) => {
-                // Of what is there nobody knows; it is not written again, unless it can be cut off.
+                // The contents there are unknown; the range is not written again, unless it can be truncated.
                 let is_full = matches!(error, IoError::NoSpace { .. });
                 if !is_full || file.set_len(start).is_err() {
                     held(&self.catalog).seal(number, bytes.len() as u64);
@@ -521,7 +522,7 @@ impl LocalTier {
         ours
     }
 
-    /// Takes segments from the disk; tells whether they are gone. For what stays, others go.
+    /// Deletes segments from the disk; returns whether all were deleted. If one cannot be deleted, others are evicted.
     fn delete(&self, mut numbers: Vec<u32>) -> bool {
         let mut all = true;
         while let Some(number) = numbers.pop() {
@@ -577,7 +578,7 @@ impl LocalTier {
         self.write_memory.take().expect("one thread writes, and no more at a time than there are")
     }
 
-    /// Keeps a failure of the disk to be told; after too many the tier is off.
+    /// Records a failure of the disk, to be reported; after too many the tier is off.
     fn note(&self, in_row: &AtomicU32, what: &str) {
         let mut catalog = held(&self.catalog);
         let before = self.failures.fetch_add(1, Ordering::Relaxed);

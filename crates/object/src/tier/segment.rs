@@ -4,8 +4,8 @@
 //! header 32 | row 0 | row 1 | ... | rows not used yet: zeros | slot | slot | ...
 //! row: stamp 8 | slot 4 | offset 4 | length 4 | CRC32C 4
 //! ```
-//! A row says of which object (by the stamp of its footer) and which of its slots; it is written after the slot, and
-//! nothing is synced: a row whose slot did not come to the disk leads to bytes that do not pass as that slot.
+//! A row names the object (by the stamp of its footer) and its slot number; it is written after the slot, and
+//! nothing is synced: a row whose slot did not reach the disk leads to bytes that are not accepted as that slot.
 
 use forebay_io::File;
 
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((rows(&header), header.len() as u64), (Some(1000), HEADER_BYTES));
         assert_eq!(decode_row(&row, 3, 12_304), Some((key, spot)));
         assert_eq!(row.len() as u64, ROW_BYTES);
-        // Behind the end of what came to the disk.
+        // Beyond the end of what reached the disk.
         assert_eq!(decode_row(&row, 3, 12_303), None);
         let flipped = |bytes: &[u8], bit: usize| {
             let mut bytes = bytes.to_vec();

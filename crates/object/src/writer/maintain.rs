@@ -69,9 +69,9 @@ impl Writer {
         }
         let now = Instant::now();
         let grace = self.client.options.grace;
-        // Of objects that were obsolete when this was opened nobody knows since when: they count from then.
+        // When objects became obsolete before this was opened is unknown: they count from the opening.
         let ripe = state.published_at.iter().rposition(|it| now - it.1 >= grace);
-        // What is older than the newest that is old enough tells nothing more.
+        // Versions older than the newest one that is old enough are no longer needed.
         state.published_at.drain(..ripe.unwrap_or_default());
         let ripe = ripe.map_or(0, |_| state.published_at[0].0);
         let published = state.base.version.min(ripe);
@@ -131,7 +131,7 @@ impl Writer {
         }
     }
 
-    /// One step of merging; tells how many objects were merged.
+    /// One step of merging; returns how many objects were merged.
     async fn merge(&self, state: &mut State) -> Result<usize> {
         let snapshot = self.snapshot();
         let limits =
@@ -200,7 +200,7 @@ impl Writer {
                 (run.first..run.first + run.count).map(|block| PageId { file: run.file, block })
             });
             for (at, page) in (0..).zip(blocks) {
-                // A file that is gone has no pages.
+                // A removed file has no pages.
                 if snapshot
                     .locate(page)
                     .is_ok_and(|it| it.is_some_and(|it| (it.0.entry.id, it.1) == (victim.id, at)))

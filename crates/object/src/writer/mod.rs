@@ -1,8 +1,8 @@
 //! The writer: one at a time, fenced by its epoch.
 //!
-//! Opening replaces the manifest by one of the next epoch. From then on whatever the writer before tries fails on its
-//! condition, since the manifest is another one than it knows. It finds that out when it publishes, and loses nothing that it
-//! had acknowledged: that is in the manifest which was taken over.
+//! Opening replaces the manifest by one of the next epoch. From then on every manifest that the previous writer
+//! puts fails on its condition, since the current manifest is not the one it knows. The previous writer finds that out
+//! when it publishes, and loses nothing that it had acknowledged: that is in the manifest which was taken over.
 //!
 //! Names, sizes and pages change in a snapshot that runs ahead of the manifest. [`Writer::stage`] puts pages into
 //! objects that no manifest names yet; [`Writer::publish`] makes all of it durable in one step.
@@ -11,7 +11,8 @@
 //!              [WRT-2] an object is deleted only after a manifest without it was published, no lease and no read of
 //!              this process needs it, and the grace is over
 //!              [WRT-3] after it was fenced a writer publishes nothing
-//!              [WRT-4] what was changed or staged is published when that is asked for, and by no merge: it may be half of a checkpoint
+//!              [WRT-4] changed or staged data is published on request only, never by a merge: it may be half of a
+//!              checkpoint
 //! Concurrency: any thread. `state` is held across requests: it is the right to write.
 
 mod maintain;
@@ -80,9 +81,9 @@ pub struct Space {
 
 struct State {
     base: Base,
-    /// Manifests that may have taken effect, or may still: their stamps, and the changes that they tell.
+    /// Manifests that may have taken effect, or may still: their stamps, and the number of changes that they contain.
     attempts: Vec<(u64, u64)>,
-    /// Changes that the manifest tells.
+    /// Number of changes that the manifest contains.
     published: u64,
     /// Bytes that may be merged.
     credit: u64,
@@ -182,7 +183,7 @@ impl Writer {
         self.change(|snapshot| snapshot.rename_file(file, name))
     }
 
-    /// Sets the size of a file, in bytes. Pages beyond are gone, also if it grows again.
+    /// Sets the size of a file, in bytes. Pages beyond the size are discarded, even if the file grows again.
     ///
     /// # Errors
     /// [`Error::NoFile`], [`Error::Fenced`].
@@ -200,13 +201,13 @@ impl Writer {
         })
     }
 
-    /// Puts pages, which ascend by file and block, into objects; `fill` is asked for the bytes of each, and once more for
-    /// those of a file that was cut meanwhile and has grown again. They are read from there from now on, and durable after
-    /// the next [`Writer::publish`].
+    /// Puts pages, which ascend by file and block, into objects. Calls `fill` for the bytes of each page, and again for
+    /// those of a file that was cut meanwhile and has grown again. Pages are read from the objects from now on, and are
+    /// durable after the next [`Writer::publish`].
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Fenced`], and what `fill` fails with; then none of them is
-    /// there.
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Fenced`], and the error of `fill`; then no page is
+    /// staged.
     ///
     /// # Panics
     /// The pages do not ascend.
@@ -308,7 +309,7 @@ impl Writer {
                     return Err(error);
                 }
             }
-            // Whether what was filled in is of before the cut or of after it nobody knows.
+            // It is unknown whether the bytes from `fill` are from before the cut or after it.
             left = Cow::Owned(self.change(|snapshot| snapshot.stage(&done)));
         }
         let dirty: u64 = done.iter().map(|(entry, _)| entry.bytes).sum();

@@ -1,10 +1,10 @@
-//! Publishing: the manifest is replaced, and when the answer is lost, what became of it is found out.
+//! Publishing: replaces the manifest, and finds out the outcome if the answer is lost.
 //!
-//! A conditional PUT whose answer did not come may have taken effect, may still, or never. Each manifest has a stamp of
-//! its own, so the manifest that is there tells: one of ours, the one before, or another writer's. Worked example: the
-//! manifest of version 5 is put, no answer; 4 is there, so 5 is put again, with another stamp, and the condition fails:
-//! now the first 5 is there, late. It is ours, so it becomes the base, and 6 says what has changed since.
-//! An attempt that comes still later fails on its condition.
+//! A conditional PUT without an answer may have taken effect, may still, or never. Each manifest has a unique stamp,
+//! so the current manifest shows which: it is one that this writer put, the previous one, or another writer's. Worked
+//! example: the manifest of version 5 is put, no answer; 4 is there, so 5 is put again, with another stamp, and the
+//! condition fails: now the first 5 is there, late. This writer put it, so it becomes the base, and 6 has the changes
+//! since. An attempt that takes effect even later fails on its condition.
 
 use object_store::PutMode;
 use tokio::time::Instant;
@@ -14,17 +14,17 @@ use crate::bucket::{manifest_path, reread_manifest};
 use crate::client::{Client, Op, Swap};
 use crate::error::{Error, Result};
 
-/// What is to be published.
+/// What to publish.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Publish {
-    /// Whatever there is, or nothing if some of it was not asked for ([WRT-4]).
+    /// Everything, or nothing if the publication of a part was not requested yet ([WRT-4]).
     pub(super) all: bool,
     /// Whether the tablespace stays this writer's.
     pub(super) held: bool,
 }
 
 impl Writer {
-    /// Publishes if there is something to tell.
+    /// Publishes if there are changes.
     pub(super) async fn publish_changes(&self, state: &mut State, all: bool) -> Result<u64> {
         self.check()?;
         if self.snapshot().changes == state.published && state.attempts.is_empty() {

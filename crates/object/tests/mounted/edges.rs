@@ -134,7 +134,7 @@ fn loc_4_a_page_that_is_written_in_part_stays_while_room_is_made() {
     assert!(far.page(3) == ones_with(&[(100, 10, 9)]), "[LOC-4]");
 }
 
-/// The size comes to the store without the page that it cuts: what was cut off does not come back with a longer file.
+/// The size reaches the store without the page that it cuts: growing the file does not restore the bytes cut off.
 #[test]
 fn what_was_cut_off_a_page_does_not_come_back() {
     let by_size: fn(&Far) = |far| far.one.set_len(5 * PAGE as u64).unwrap();
@@ -174,7 +174,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..300 {
-                    // The second to come finds it gone, or there.
+                    // The slower thread finds it removed, or still there.
                     let _ = far.volume.open(&path, &OpenOptions::new().create(true));
                     let _ = far.volume.remove(&path);
                 }

@@ -151,7 +151,7 @@ fn small(site: &Site, deadline: Duration) -> Small {
     Small { file, _pool: pool, mount, bucket, handle, _runtime: runtime }
 }
 
-/// A bucket on a store that fails when told, over threads and time that are real.
+/// A bucket on a store whose faults the test sets, with real threads and real time.
 pub(crate) fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = Arc::new(runtime.unwrap());
@@ -203,7 +203,7 @@ fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
     assert!(gets * 2 <= 1000, "a scan reads neighbours together: {gets} requests, {pages} pages");
 }
 
-/// As where they are renewed: the pool's file would fail for good.
+/// As if the credentials were being renewed: otherwise the pool's file would fail permanently.
 #[test]
 fn a_sync_waits_for_credentials_that_are_refused_for_a_while() {
     let site = Site::new();
@@ -234,7 +234,7 @@ fn a_mount_measures_what_a_request_takes_unless_it_is_told() {
     let site = Site::new();
     let (bucket, handle, runtime) = faulty(Duration::from_secs(20));
     bucket.create(PAGE as u32).unwrap();
-    // Not what a store is taken for that nobody has measured.
+    // Not the default costs of a store that was not measured.
     let latency = (Duration::from_millis(60), Duration::ZERO);
     handle.set_faults(Faults { latency, ..Faults::default() });
     let writer = bucket.writer(Takeover::Refuse).unwrap();

@@ -32,7 +32,7 @@ fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     (0..40).for_each(|block| write(&file, block, 200 + u64::from(block)));
     file.flush_file().unwrap();
 
-    // The machine is gone; another one takes over.
+    // The first machine is lost; another one takes over.
     let (second, bucket) = mount(Arc::clone(&store), &site.path("main"), 64);
     let after = pool(&second, 16);
     let found = after.open_file("one", &FileOptions::new()).unwrap();
@@ -236,7 +236,7 @@ fn a_name_in_the_store_leads_to_no_file_outside_of_the_mounts_directory() {
     }
 }
 
-/// Its fetches would wait for somebody to drive them, and reads for the fetches.
+/// Its fetches would wait for a thread to drive them, and reads for the fetches.
 #[test]
 fn a_runtime_that_runs_only_while_somebody_waits_is_refused() {
     let site = Site::new();

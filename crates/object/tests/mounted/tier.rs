@@ -104,7 +104,7 @@ fn what_was_fetched_once_is_read_here_also_after_a_restart_and_below_a_mount() {
     let first = bucket(&store, tier(&site.path("tier")));
     warm(&first, &first.reader().unwrap().view(), file, 0..300);
     drop(first);
-    // More of them come to the same segment.
+    // More slots reach the same segment.
     let second = bucket(&store, tier(&site.path("tier")));
     let view = second.reader().unwrap().view();
     let stats = spent(&second, || read(&view, file, 0..300, 1));
@@ -340,7 +340,7 @@ fn a_failing_disk_makes_reads_slower_and_is_told() {
     }
 }
 
-/// What cannot be read or deleted is told, and the rest is taken up; after eight failures the rest waits.
+/// Files that cannot be read or deleted are reported, and the rest is adopted; after eight failures the rest waits.
 #[test]
 fn it_opens_over_a_failing_disk() {
     let site = Site::new();
@@ -461,7 +461,7 @@ fn a_disk_that_hangs_is_waited_for_a_moment() {
     assert!(stats.tier_failures >= 4, "{stats:?}");
 }
 
-/// A write that hangs keeps nobody waiting, and is told by what would have come after it.
+/// A write that hangs blocks no reader, and the next slot to be admitted reports it.
 #[test]
 fn a_write_that_hangs_is_told() {
     let site = Site::new();
@@ -552,7 +552,7 @@ fn its_directory_is_its_alone() {
     assert!(matches!(try_bucket(&store, small), Err(Error::Setting { .. })));
 }
 
-/// The directory, for the process that is to be killed.
+/// The environment variable with the directory, for the process that will be killed.
 const DIRECTORY: &str = "FOREBAY_OBJECT_TIER";
 
 #[test]
@@ -591,7 +591,7 @@ fn a_killed_process_leaves_a_tier_that_serves() {
         let bucket = bucket(&store, tier(&path));
         let view = bucket.reader().unwrap().view();
         let stats = spent(&bucket, || read(&view, file, 0..4000, 1));
-        // The process is gone, the system is not: what it has written is there.
+        // The process was killed, the system was not: everything that it has written is there.
         assert_eq!((stats.tier_damaged, stats.tier_failures), (0, 0), "{stats:?}");
         found += stats.tier_hits;
     }

@@ -26,7 +26,7 @@ fn recovery_finds_the_last_acknowledged_checkpoint_whole_wherever_the_writer_die
     assert!(u64::from(died) * 2 > seeds(RUNS).count() as u64, "most writers die under way: {died}");
 }
 
-/// Commits and maintenance until the writer dies, then recovery. Tells whether it died before it was done.
+/// Commits and maintenance until the writer dies, then recovery. Returns whether it died before it was done.
 fn run(seed: u64) -> bool {
     let mut rng = fastrand::Rng::with_seed(seed);
     let site = Site::new();
@@ -83,7 +83,7 @@ fn run(seed: u64) -> bool {
     let (elsewhere, _) = site.bucket(Faults::default(), seed ^ 0xbeef);
     assert_eq!(whole(&elsewhere.reader().unwrap().view()).unwrap(), life.now, "{}", at("a reader"));
 
-    // Nothing is leaked for good: the next writer has what is needed and nothing else.
+    // Nothing is leaked permanently: the next writer has what is needed and nothing else.
     let writer = elsewhere.writer(Takeover::Refuse).unwrap();
     writer.maintain().unwrap();
     let space = writer.space();

@@ -1,4 +1,4 @@
-//! Two writers never both go on: the one that was taken over is told so, and loses nothing it had acknowledged.
+//! Of two writers only one continues: the one that was taken over gets an error, and loses nothing it had acknowledged.
 
 use forebay_object::{Error, Takeover};
 
@@ -20,7 +20,7 @@ fn a_writer_that_was_taken_over_gets_an_error_and_its_acknowledged_pages_stay() 
     let new = elsewhere.writer(Takeover::Force).unwrap();
     let refused = commit(&old, &pages(file, 0..3), 2);
     assert!(matches!(refused, Err(Error::Fenced { epoch: 1, by: 2 })), "{refused:?}");
-    // For good, and whatever it tries ([WRT-3]).
+    // Permanently, whatever it tries ([WRT-3]).
     assert!(matches!(old.publish(), Err(Error::Fenced { .. })));
     assert!(matches!(old.create_file("x"), Err(Error::Fenced { .. })));
     assert!(matches!(old.maintain(), Err(Error::Fenced { .. })));

@@ -192,7 +192,7 @@ fn a_reader_that_is_dead_holds_nothing_longer_than_its_lease() {
     assert_eq!(writer.maintain().unwrap().deleted, 0);
     site.sleep(Duration::from_secs(20));
     assert_eq!(writer.maintain().unwrap().deleted, 1);
-    // Back to life, it is told.
+    // When it is back, it gets the error.
     handle.die_after(1 << 40, false);
     assert!(matches!(states(&view, file, 10), Err(Error::Expired { .. })));
     reader.refresh().unwrap();

@@ -1,4 +1,4 @@
-//! Requests that are slow, fail or come back damaged: tried again in time, asked for twice, or given up.
+//! Requests that are slow, fail or return damaged bytes: retried in time, hedged, or given up.
 
 use std::time::Duration;
 
@@ -206,7 +206,7 @@ fn scattered_pages_cost_few_requests_and_little_over_read() {
     let writer = bucket.writer(Takeover::Refuse).unwrap();
     let file = writer.create_file("table").unwrap();
     commit(&writer, &pages(file, 0..20_000), 1).unwrap();
-    // Clustered ranges, one page in ten of them not wanted: what a bitmap scan asks for.
+    // Clustered ranges, with one page in ten of them not wanted: the requests of a bitmap scan.
     let mut rng = fastrand::Rng::with_seed(5);
     let wanted = (0..20_000).filter(|at| at % 5000 < 1000 && rng.u32(0..10) > 0);
     let wanted = pages(file, wanted);

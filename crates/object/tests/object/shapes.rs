@@ -15,7 +15,7 @@ fn a_checkpoint_is_a_few_large_objects_and_a_scan_a_few_large_reads() {
     let writer = bucket.writer(Takeover::Refuse).unwrap();
     let file = writer.create_file("table").unwrap();
     let before = site.world.events().len();
-    // 121 pages of 512 bytes fit into 64 KiB, if each is a run by itself.
+    // 121 pages of 512 bytes fit into 64 KiB, if each is its own run.
     let blocks: Vec<u32> = (0..1210).map(|at| at * 3).collect();
     commit(&writer, &pages(file, blocks), 1).unwrap();
     let puts = site.world.events()[before..].iter().filter(|it| it.what == What::Put).count();

@@ -1,10 +1,10 @@
-//! A store in memory that does what stores do at their worst.
+//! An in-memory store that shows the worst behavior of real stores.
 //!
-//! One [`World`] has the objects; each [`Handle`] is a client's way to them, with faults, delays and a death of its own. Time
-//! is the runtime's, which stands still except for sleeping: an hour takes as long as the requests in it.
+//! One [`World`] has the objects; each [`Handle`] is a client's access to them, with its own faults, delays and death.
+//! Time is the runtime's, which advances only by sleeping: an hour takes as long as the requests in it.
 //!
-//! A request may fail before or after it takes effect, and an effect may come late, after the client has given up and
-//! tried again. Conditions are judged when the effect comes.
+//! A request may fail before or after it takes effect, and an effect may be late, after the client has given up and
+//! tried again. Conditions are evaluated when the request takes effect.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,7 +67,7 @@ pub(crate) struct Faults {
     pub(crate) lists_behind: Duration,
     /// Conditions are not looked at.
     pub(crate) no_conditions: bool,
-    /// Of an object that is to be replaced.
+    /// Conditions of replacements (If-Match) are ignored.
     pub(crate) no_if_match: bool,
     /// There is no conditional PUT.
     pub(crate) no_updates: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Faults {
 #[derive(Default)]
 struct Inner {
     objects: BTreeMap<Path, Object>,
-    /// With those that went, for lists that are out of date: path, when it came, when it went.
+    /// Including deleted objects, for lists that are out of date: path, time of creation, time of deletion.
     history: Vec<(Path, Instant, Option<Instant>)>,
     tags: u64,
     events: Vec<Event>,

@@ -63,7 +63,7 @@ impl Gateway {
             let mut command = Command::new(&program);
             command.args(["--access", KEY, "--secret", SECRET, "--quiet"]);
             command.args(["--port", &format!("127.0.0.1:{port}"), "posix", "--sidecar"]);
-            // Attributes beside the files: not every filesystem has them at the files.
+            // Attributes in a separate directory: not every filesystem supports them on the files.
             command.arg(directory.path().join("extra")).arg(directory.path().join("data"));
             let log = File::create(directory.path().join("log")).unwrap();
             command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);

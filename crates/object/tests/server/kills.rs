@@ -14,7 +14,7 @@ use forebay_object::{Bucket, Options, Takeover, open};
 use crate::gateway;
 use crate::object::pages::{PAGE, commit, pages, states};
 
-/// The address, for the process that is to be killed.
+/// The environment variable with the address, for the process that will be killed.
 const ADDRESS: &str = "FOREBAY_OBJECT_ADDRESS";
 const BLOCKS: u32 = 300;
 
@@ -69,7 +69,7 @@ fn what_a_killed_process_had_acknowledged_is_there_and_nothing_else() {
         let reading = thread::spawn(move || {
             let state = |line: String| line.split(' ').next_back()?.parse::<u64>().ok();
             for state in lines.map_while(Result::ok).filter_map(state) {
-                // The process that was told may have gone.
+                // The receiver may have ended.
                 let _ = tell.send(state);
             }
         });

@@ -72,7 +72,7 @@ fn redirects_that_lead_nowhere_end_an_opening() {
 #[test]
 fn where_no_server_is_an_opening_ends_at_once() {
     let server = Server::start();
-    let label = "x".repeat(64); // longer than a name may be, so that no server is asked for it
+    let label = "x".repeat(64); // longer than a name may be, so that no server gets a query for it
     for (endpoint, why) in [
         ("http://127.0.0.1:1".to_owned(), "Connection refused"),
         (format!("http://{label}.invalid"), "failed to lookup address"),

@@ -28,7 +28,7 @@ impl Request {
 pub(crate) enum Fate {
     /// As a store does it.
     Done,
-    /// It is done after so long, also if the client does not wait for it.
+    /// It is done after this time, even if the client does not wait for it.
     DoneAfter(Duration),
     /// It is done, and nothing is answered.
     DoneUnanswered,
