@@ -1,18 +1,20 @@
 //! Sets settings on the server, and takes them back exactly.
 //!
 //! ALTER SYSTEM replaces postgresql.auto.conf atomically, and a reload puts it into effect. Before the first ALTER
-//! SYSTEM, the file's entries, as the server parses them, are written to a state file and synced, together with what is
-//! about to be set. Taking back restores our settings to the recorded value, or removes them; a value that someone else
-//! has set since then stays, even of one of our settings. Finally the entries are put back into their earlier order,
-//! because an entry's line number in that file is part of pg_settings; this last step is best effort.
+//! SYSTEM, the file's entries, as the server parses them, are written to a state file and synced, together with the
+//! values to set. Taking back restores the settings that --apply has set to the recorded values, or removes them; a
+//! value
+//! that another session has set since then stays, even of one of these settings. Finally the entries are put back into
+//! their earlier order, because an entry's line number in that file is part of pg_settings; this last step is best
+//! effort.
 //!
 //! Invariants:  [APL-1] the state file is durable before anything is set, and is removed only after all is taken back
 //!              [APL-2] an --apply that does not finish, because of an error or Ctrl-C, takes back what it has set
 //!              [APL-3] nothing is set once taking back has begun
 //!              [APL-4] the session that writes is connected to the intended server
-//!              [APL-5] an entry that is not ours is never set to a value other than its present one
+//!              [APL-5] an entry that --apply has not set is never set to a value other than its present one
 //! Concurrency: a second Ctrl-C takes back on another thread, through its own session; the lock around each change
-//!              keeps the two apart.
+//!              serializes the two threads.
 //! Failure:     a kill leaves the state file; --rollback takes back from it, repeatedly if necessary.
 //! Source:      PostgreSQL, guc.c: ALTER SYSTEM replaces all entries of a name, ignoring letter case, by one at the end
 //!              of the file; of several entries the last takes effect. utility.c: a read-only transaction does not
@@ -51,7 +53,7 @@ const LISTS: [&str; 7] = [
 /// How long a reload may take to come into effect.
 const RELOAD: Duration = Duration::from_secs(10);
 
-/// How long a server that is restarted may take to come back.
+/// How long a restarted server may take until it accepts sessions.
 const BACK: Duration = Duration::from_secs(30);
 
 /// The schema of a state file.
@@ -170,7 +172,7 @@ pub(super) fn apply<T>(
     done
 }
 
-/// A session, as soon as the server accepts one: it may just be restarted.
+/// A session, as soon as the server accepts one: it may be restarting.
 fn session_when_back(config: &Config) -> anyhow::Result<Client> {
     let until = Instant::now() + BACK;
     let mut done = session(config);
@@ -318,12 +320,13 @@ fn put_in_order(
     mut current: Vec<Entry>,
 ) -> anyhow::Result<()> {
     let wanted = in_order(before, &current);
-    // ALTER SYSTEM moves an entry to the end: from the first misplaced one on, all are set again in order.
+    // ALTER SYSTEM moves an entry to the end, so all entries from the first misplaced one on are set again in order.
     let kept = current.iter().zip(&wanted).take_while(|(now, wanted)| now == wanted).count();
     if kept == wanted.len() {
         return Ok(());
     }
-    // Someone's entry may hold a password, which is not for the log. Only superusers may set these; others fail here.
+    // An entry may contain a password, which must not be logged. Only superusers may set these; for other roles this
+    // fails.
     rows(
         client,
         "set log_statement = 'none'; set log_min_duration_statement = -1; set log_min_error_statement = 'panic'",
@@ -472,14 +475,15 @@ fn unfinished(file: &Path) -> String {
     format!(".{}-", file.file_stem().unwrap_or_default().to_string_lossy())
 }
 
-/// Removes what a process left that was killed while it wrote its state, before it had set anything. A process that is
-/// writing its state at this moment finds the file gone, and sets nothing.
+/// Removes the incomplete state file of a process that was killed while writing it, before it had set anything. A
+/// process
+/// that is writing its state at this moment no longer finds the file, and sets nothing.
 fn remove_unfinished(file: &Path) {
     let prefix = unfinished(file);
     let entries = fs::read_dir(file.parent().unwrap_or(Path::new("."))).into_iter().flatten();
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            // A file that stays only takes up space.
+            // A file that cannot be removed only takes up space.
             let _ = fs::remove_file(entry.path());
         }
     }

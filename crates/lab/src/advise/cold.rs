@@ -1,4 +1,6 @@
-//! Evicts what queries read before each of them, as far as possible: from the server's buffers and from the page cache.
+//! Evicts the pages that queries read before each of them runs: from the server's buffers, if it supports that, and
+//! from
+//! the page cache.
 
 use std::path::PathBuf;
 
@@ -19,8 +21,9 @@ impl Site<'_> {
         self.drop_caches && is_forgotten && !self.segments(table.file.as_ref()).is_empty()
     }
 
-    /// Evicts the pages of `table` and its index, or of all known tables for the user's own query: from the server's
-    /// buffers, where it supports that, and from the page cache.
+    /// Evicts the pages of `table` and its index, or of all known tables for a query of the user: from the server's
+    /// buffers,
+    /// where it supports that, and from the page cache.
     pub(super) fn forget(&mut self, table: Option<&Table>) -> anyhow::Result<()> {
         let server = self.server;
         let tables: Vec<&Table> =
@@ -75,7 +78,7 @@ impl Site<'_> {
             .collect()
     }
 
-    /// Reports if much of `table` is in the page cache and stays there, because its reads do not wait for a disk then.
+    /// Reports if much of `table` stays in the page cache, because its reads then do not wait for a disk.
     pub(super) fn tell_if_cached(&mut self, table: &Table) {
         let segments =
             if self.drop_caches { Vec::new() } else { self.segments(table.file.as_ref()) };

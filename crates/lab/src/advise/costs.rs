@@ -33,7 +33,7 @@ use crate::progress::Progress;
 use crate::report::numbers;
 use crate::statistics::{Estimate, paired_ratio, unpaired_ratio};
 
-/// Most blocks of the table, because it is read whole some thirty times: 1 GiB.
+/// Maximum blocks of the table, because it is read whole some thirty times: 1 GiB.
 const BLOCKS_MAX: u64 = 131_072;
 
 /// If the order of rows and index correlates more than this, the scans hardly cross.
@@ -42,11 +42,13 @@ const CORRELATION_MAX: f64 = 0.5;
 /// Rows of the first range: few enough for the slowest disk.
 const ROWS_FIRST: f64 = 200.0;
 
-/// Most measurements that approach the crossing, and rounds at it.
+/// Maximum number of measurements that approach the crossing, and rounds at it.
 const STEPS: usize = 4;
 const ROUNDS: u32 = 5;
 
-/// Logarithms: a time ratio within the first needs no further step; shares further apart than the second give a slope.
+/// Logarithms: a time ratio within the first needs no further step; two shares that differ by more than the second give
+/// a
+/// slope.
 const NEAR: f64 = 0.1;
 const APART: f64 = 0.7;
 
@@ -341,7 +343,7 @@ fn is_by_index(
 }
 
 /// Ranges between the two shares for which the planner, free to choose, has other plans with the advised value; and a
-/// count of all rows if its plan changes too: it must not read the table in place of a small index in memory.
+/// count of all rows if its plan changes too: it must not read the table instead of a small index in memory.
 ///
 /// # Errors
 /// A server error on our own statements, or an interruption.

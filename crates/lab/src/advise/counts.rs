@@ -1,16 +1,16 @@
 //! The server's statistics of its writes: why checkpoints began and what they wrote, where the background writer
-//! stopped, and what was left to sessions; also how fast the disk takes a checkpoint's writes.
+//! stopped, and which writes were left to sessions; also how fast the disk completes a checkpoint's writes.
 //!
 //! No read-only query can show what these settings gain, and a proof would take a restart or an hour of the user's own
 //! writes. So they are reported, with the counts, and never set.
 //!
 //! Worked example: 37 of 40 checkpoints were requested, 400 GiB of WAL in 10 hours, a checkpoint every 5 minutes,
 //! completion target 0.9: 11.4 MiB/s times 300 s times 1.9 is 6.3 GiB, so `max_wal_size = 8GB`. They wrote 60,000 pages
-//! each, to be spread over 270 s; the disk takes 400 pages/s, so it is busy for 150 s: more than half, so
+//! each, spread over 270 s; the disk writes 400 pages/s, so it is busy for 150 s: more than half, so
 //! `checkpoint_timeout = 600s`.
 //!
-//! Source:      PostgreSQL's documentation, "WAL Configuration", for what max_wal_size must hold, the WAL between two
-//!              checkpoints and that of the written part of the next; "Monitoring Database Activity" for who writes.
+//! Source:      PostgreSQL's documentation, "WAL Configuration", for what max_wal_size must hold: the WAL between two
+//!              checkpoints, and that of the written part of the next; "Monitoring Database Activity" for who writes.
 //!              Before pg_stat_io, buffers_backend includes the blocks by which tables grow, and is not used here.
 
 use std::fs;
@@ -36,7 +36,7 @@ const STOPPED_SHARE: f64 = 0.05;
 const WRITTEN_SHARE: f64 = 0.1;
 /// Fewer pages written by sessions, which is 80 MiB, are not evidence.
 const WRITTEN_MIN: f64 = 10_000.0;
-/// Largest advised values: bgwriter_lru_maxpages (pages a round), bgwriter_lru_multiplier, checkpoint_timeout
+/// Maximum advised values: bgwriter_lru_maxpages (pages a round), bgwriter_lru_multiplier, checkpoint_timeout
 /// (seconds).
 const MAXPAGES: f64 = 1000.0;
 const MULTIPLIER: f64 = 10.0;

@@ -1,7 +1,7 @@
 //! The disks under a server's tablespaces, and what the laboratory measures on them.
 //!
 //! Tablespaces on one device share it, so one setting is right for all of them. A disk is measured in a directory
-//! beside the server's own, on the same filesystem: nothing is ever created inside a data directory, where a backup
+//! next to the server's own, on the same filesystem: nothing is ever created inside a data directory, where a backup
 //! would include it.
 
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +23,7 @@ use crate::units::shown_size;
 /// Approximate duration of the experiments on a disk, in seconds.
 const SECONDS: u32 = 75;
 
-/// Additional seconds for each backend after the first, and for readers beside checkpoints.
+/// Additional seconds for each backend after the first, and for readers during checkpoints.
 const SECONDS_MORE: u32 = 15;
 const SECONDS_READERS: u32 = 25;
 
@@ -33,7 +33,7 @@ pub(super) struct Disk {
     /// The device's name, or else the filesystem's.
     pub(super) name: String,
     pub(super) tablespaces: Vec<u32>,
-    /// Whether pg_default, for everything without a tablespace of its own, is here.
+    /// Whether it has pg_default, the tablespace of everything that is not assigned to another one.
     pub(super) is_main: bool,
     /// A directory on it outside of every data directory, or why there is none, unless that is already reported.
     pub(super) room: Result<PathBuf, Option<String>>,
@@ -91,7 +91,8 @@ fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
 }
 
 impl Disk {
-    /// Measures it, if the user agrees. Returns why it was not measured, or that it was faster at first (a burst).
+    /// Measures the disk, if the user agrees. Returns why it was not measured, or that it was faster at first (a
+    /// burst).
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) if there is not enough space, or an interruption.
@@ -177,11 +178,11 @@ mod tests {
         let whole = |path: PathBuf| path.canonicalize().unwrap();
         let room = beside(&whole(data.join("base")), &whole(data.clone())).unwrap();
         assert_eq!(room, whole(scratch.path().to_owned()));
-        // A tablespace elsewhere is measured beside it.
+        // A tablespace elsewhere is measured in a directory next to it.
         let elsewhere = scratch.path().join("fast/space");
         std::fs::create_dir_all(&elsewhere).unwrap();
         assert_eq!(beside(&elsewhere, &data).unwrap(), scratch.path().join("fast"));
-        // A separate filesystem has no room beside it.
+        // There is no directory next to the root of a separate filesystem.
         let told = beside(Path::new("/proc/sys"), Path::new("/proc/sys"))
             .and_then(|_| beside(Path::new("/proc"), Path::new("/proc")));
         assert!(told.is_err());

@@ -1,17 +1,16 @@
 //! The user's queries, and the session in which they run.
 //!
-//! What a query calls cannot be seen in it: a view, an operator, a cast, an aggregate, the CHECK of a domain or a row
-//! security policy may call any function. What a function does cannot be seen in its declaration: one that is declared
+//! A query does not show what it calls: a view, an operator, a cast, an aggregate, the CHECK of a domain or a row
+//! security policy may call any function. A declaration does not show what its function does: one that is declared
 //! immutable may call one that runs a program, and the server calls it as soon as it plans the query, or even parses
-//! the literal of a type. So what protects the server is the rights with which all this happens. A user's query is
-//! parsed, planned and run only in a session of its own, whose role must have no rights but to read.
+//! the literal of a type. So the server is protected only by the privileges with which all this runs. A user's query is
+//! parsed, planned and run only in a separate session, whose role must have no privileges except to read.
 //!
 //! Against mistakes, a query is refused before it runs if it is not valid as a subquery, if its plan changes or locks
 //! rows, or if it names a function that is volatile.
 //!
-//! Rejected: checking all functions that a query reaches, by OID. It would trust their declarations, and what they are
-//! when they are checked may not be what they are when the query runs. SET ROLE in a session with more rights: any
-//! function can undo it.
+//! Rejected: checking all functions that a query reaches, by OID. It would trust their declarations, and functions may
+//! change between the check and the query. SET ROLE in a session with more privileges: any function can undo it.
 //!
 //! Invariants:  [QRY-1] the server gets the text of a user's query only in a session that was opened by [`session`],
 //!              and in a read-only transaction
@@ -27,14 +26,14 @@ use crate::bad_input;
 use crate::cli::PostgresArgs;
 use crate::libpq::{self, Config, Connection, Refused};
 
-/// Predefined roles whose members may only read more than others.
+/// Predefined roles that only extend what their members may read.
 const READERS: &str = "'pg_read_all_data', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_stat_scan_tables', \
                        'pg_monitor', 'pg_database_owner', 'pg_use_reserved_connections'";
 
 /// Built-in volatile functions that change nothing.
 const HARMLESS: &str = "'random', 'clock_timestamp', 'timeofday', 'pg_sleep'";
 
-/// Identifies the database of a session: that of a copy of the server would have been started at another time.
+/// Identifies the database of a session: a copy of the server would have another start time.
 const DATABASE: &str = "select (select system_identifier from pg_control_system()), \
                         extract(epoch from pg_postmaster_start_time()), current_database()";
 
@@ -86,7 +85,7 @@ pub(super) fn session(
     Ok(connection)
 }
 
-/// The rows of `sql`, one statement of ours, in which no name is looked up in schemas of others.
+/// The rows of `sql`, a single statement of this program; its names are looked up only in pg_catalog.
 fn in_catalog(connection: &mut Connection, sql: &str) -> anyhow::Result<Vec<libpq::Row>> {
     connection.rows(&format!(
         "begin transaction read only; set local search_path = pg_catalog; {sql}; rollback"
@@ -212,7 +211,7 @@ fn called(plan: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The name at the end of `text`, behind which a quote closes it: two quotes within a name stand for one.
+/// The name at the end of `text`, up to its closing quote: two quotes within a name stand for one.
 fn unquoted(text: &str) -> String {
     let mut start = text.len();
     while let Some(at) = text[..start].rfind('"') {

@@ -23,7 +23,7 @@ use crate::interrupt;
 use crate::libpq::{Config, rows, session};
 use crate::units::shown_size;
 
-/// Interval between samples; samples before the start; samples that the mean is taken of.
+/// Interval between samples; number of samples before the start; number of samples in the mean.
 const LOOK: Duration = Duration::from_millis(250);
 const BEFORE: usize = 4;
 const WINDOW: usize = 8;

@@ -1,6 +1,6 @@
 //! io_method: how PostgreSQL 18 performs reads, and what the disk's measurement says about the other methods.
 //!
-//! It takes effect after a restart, and restarting the user's server is not for us: no value is proved, and none is
+//! It takes effect after a restart, and this command never restarts the user's server: no value is proved, and none is
 //! set. The report gives the present method, those that the server was built with, and, if the disk was measured, the
 //! rates of equivalent reads with as many blocks prefetched as effective_io_concurrency says. Worked example: at depth
 //! 16, three workers read 21,000 blocks/s and io_uring 48,000 in the same rounds: io_uring is worth a restart, if the
@@ -92,8 +92,9 @@ fn proposed(
     }
 }
 
-/// The methods' rates at the largest depth up to `depth` at which the method that is `set`, with `workers` workers, was
-/// measured beside another: the advice to take another method, if that is significantly faster, and all rates.
+/// The methods' rates at the largest depth up to `depth` at which the present method (`set`), with `workers` workers,
+/// was
+/// measured together with another: the advice to use another method, if that is significantly faster, and all rates.
 fn compared(
     report: &Report,
     set: &Setting,
@@ -145,7 +146,7 @@ fn is_evidence(record: &Record) -> bool {
     !record.rounds.is_empty() && !record.remarks.iter().any(is_against)
 }
 
-/// Blocks/s per round; those of one round were measured side by side.
+/// Blocks/s per round; those of one round were measured together.
 fn rates(record: &Record) -> Vec<f64> {
     let rate = |round: &serde_json::Map<String, Value>| round.get("blocks_per_s")?.as_f64();
     record.rounds.iter().filter_map(rate).collect()
@@ -220,7 +221,7 @@ mod tests {
         let not = proposed(&set("sync"), "vda", sync, true).unwrap().not_applied.unwrap();
         assert!(!not.contains("seccomp"), "{not}");
 
-        // What was in memory or failed is not evidence.
+        // Reads from memory, and reads that failed, are no evidence.
         for remark in ["not cold: 5 of 9 pages", "not measured after 1 rounds: it failed"] {
             let mut report = report.clone();
             for record in report.records.iter_mut().filter(|it| it.cell_text("backend") == "uring")

@@ -1,10 +1,11 @@
 //! What is tried on the server, and the resulting proposals.
 //!
 //! effective_io_concurrency is searched on a ladder, to which the disk's measurement adds its own value, and proved,
-//! for each disk that has tables; so are, on the main disk, io_combine_limit and the extension's distance_max.
+//! for each disk that has tables; on the main disk, io_combine_limit and the extension's distance_max are, too.
 //! random_page_cost is computed by `costs` and proved. The extension `forebay`, if it can be loaded, is proved by
-//! switching it off and on. What no query can show, because no read-only statement uses it or because it needs a
-//! restart, is reported with the disk's measurement as its evidence, and stays unproved.
+//! switching it off and on. A setting that no query can show, because no read-only statement uses it or because it
+//! needs
+//! a restart, is reported with the disk's measurement as its evidence, and stays unproved.
 
 use super::Proposal;
 use super::costs::{self, Crossing};
@@ -58,7 +59,7 @@ pub(super) struct Found {
     pub(super) remarks: Vec<String>,
 }
 
-/// Tries everything that may be advised. With the session of the run, and that of the user's queries with these.
+/// Tries everything that may be advised, in the session of the run and, with the user's queries, in theirs.
 ///
 /// # Errors
 /// A server error on our own statements, or an interruption.
@@ -122,8 +123,9 @@ fn each_disk(
     Ok(())
 }
 
-/// Measures what `changes`, which are in effect, gain: by the same `queries`, or by new ones for the same tables; for
-/// random_page_cost by those between the shares of its crossing. None if no query uses what they set.
+/// Measures the gain of `changes`, which are in effect: with the same `queries`, or with new ones for the same tables;
+/// for
+/// random_page_cost with those between the shares of its crossing. None if no query uses what they set.
 ///
 /// # Errors
 /// As [`all`].
@@ -196,7 +198,7 @@ fn tables_of<'s>(server: &'s Server, disk: &Disk, setting: &str) -> Vec<&'s Tabl
     server.tables.iter().filter(is_here).collect()
 }
 
-/// Queries of every shape on the largest tables of `disk`, where the server plans them as intended.
+/// Queries of every shape on the largest tables of `disk`, if the server plans them as intended.
 fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     for tablespace in site.server.tablespaces.iter().filter(|it| disk.tablespaces.contains(&it.oid))
     {
@@ -229,7 +231,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     Ok(queries)
 }
 
-/// A numeric setting of a session, and the values tried besides the present one and that of the disk's measurement.
+/// A numeric setting of a session, and the values tried in addition to the present one and the disk measurement's.
 struct Ladder {
     setting: &'static str,
     values: &'static [u32],
@@ -288,7 +290,7 @@ fn climb(
     let mut progress =
         Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64 + 12 * using.len() as u64);
     let best = site.search(name, (&values, hoped.as_ref()), &mut using, &mut progress)?;
-    // What the search has read is not read again.
+    // The proof does not read again what the search has read.
     for query in queries.iter_mut() {
         if let Some(used) = using.iter().find(|used| used.label == query.label) {
             query.clone_from(used);
@@ -406,8 +408,9 @@ fn proposed(found: &Found, server: &Server, disk: &Disk) -> Vec<Value> {
     proposed.map(|it| (EFFECTIVE.to_owned(), it.advice.advised.clone())).into_iter().collect()
 }
 
-/// Keeps --apply from setting what would also apply to tablespaces on other `disks`, where it was not proved: the
-/// server's value applies to all that have none of their own.
+/// Keeps --apply from setting a value that would also apply to tablespaces on other `disks`, where it was not proved:
+/// the
+/// server's value applies to all tablespaces without their own.
 fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal]) {
     let others: Vec<u32> =
         disks.iter().filter(|it| !it.is_main).flat_map(|it| it.tablespaces.clone()).collect();
@@ -521,7 +524,7 @@ const DISTANCE: &str = "forebay.distance_max";
 const PRELOAD: &str = "session_preload_libraries";
 const ENABLED: &str = "forebay.enabled";
 
-/// A remark that larger requests were better up to `limit`, the most that a session may set.
+/// A remark that larger requests were better up to `limit`, the maximum that a session may set.
 fn larger(limit: &Setting) -> Option<String> {
     let blocks = limit.value.parse::<u64>().ok().filter(|it| *it < COMBINE_MOST)?;
     let advised = (4 * blocks).min(COMBINE_MOST) * 8;

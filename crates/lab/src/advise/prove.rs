@@ -3,15 +3,16 @@
 //! In a round each query runs once under each candidate ("arm"), one after the other. The order is shuffled in every
 //! other round and reversed in the next. So a temporary slowdown of the server affects all arms, and none is favoured
 //! by chance because it finds in memory what the one before has read. A *search* first finds the value to try; a
-//! *proof* then measures its gain against the present one in new rounds, because the rounds by which the best was
-//! chosen overstate it.
+//! *proof* then measures its gain over the present one in new rounds, because the rounds by which the best was chosen
+//! overstate it.
 //!
-//! Made queries are compared by rows a second, because two parts of a table differ in size; the user's queries by runs
-//! a second.
+//! Generated queries are compared by rows a second, because two parts of a table differ in size; the user's queries by
+//! runs a second.
 //!
 //! Invariants:  [PRV-1] a query runs in a read-only transaction that is rolled back, with a time limit
 //!              [PRV-2] the rounds of a proof are not those of the search
-//!              [PRV-3] what makes any query significantly slower is not proposed, however much another one gains
+//!              [PRV-3] a value that makes any query significantly slower is not proposed, however much another one
+//!              gains
 //!              [PRV-5] what --apply has set is measured again in a new session, as it takes effect there, not under
 //!              SET LOCAL
 //! Failure:     a query that the server refuses or that takes too long is left out, and the reason is reported.
@@ -35,22 +36,25 @@ use crate::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";
 
-/// Rounds of a search: it finds a knee, not a gain. With dropped caches it gets more within this time while it is open
-/// whether a value is near the best; otherwise they would use up parts that the proof needs unread. Only a slow disk
-/// takes all of it: at 300 requests a second it makes some ten rounds of the values that are left [PRV-9].
+/// Rounds of a search: it finds a knee, not a gain. With dropped caches it gets more rounds within this time, until it
+/// is
+/// decided which values are near the best; otherwise they would use up parts that the proof needs unread. Only a slow
+/// disk
+/// uses all of the time: at 300 requests a second it makes some ten rounds of the remaining values [PRV-9].
 const SEARCH_ROUNDS: u32 = 3;
 const SEARCH_ROUNDS_MOST: u32 = 16;
 const SEARCH_TIME: Duration = Duration::from_secs(60);
 
-/// A query is fitted to the disk by the fastest of this many runs, if they fit into this time.
+/// The fastest of this many runs fits a query to the disk, if they take no longer than this time.
 const FITS: u32 = 3;
 const FIT_TIME: Duration = Duration::from_secs(2);
 
-/// A proof that is open after its rounds gets up to this many times as many, if they fit into this time.
+/// A proof that is undecided after its rounds gets up to this many times as many, if they take no longer than this
+/// time.
 const MORE: u32 = 4;
 const MORE_TIME: Duration = Duration::from_mins(2);
 
-/// What is in memory to more than this share says little about a disk.
+/// A table with more than this share in memory says little about a disk.
 pub(super) const CACHED: f64 = 0.3;
 
 /// A setting and its value in one arm.
@@ -219,8 +223,8 @@ impl<'a> Site<'a> {
         Ok(After { gain, evidence, verdicts, records, remarks, from_memory })
     }
 
-    /// Runs each of `queries` under each of `arms` in each of `rounds`: at least the fewest, and more while the result
-    /// is open and there is time. A query that can no longer run is left out.
+    /// Runs each of `queries` under each of `arms` in each of `rounds`: at least the minimum, and more while the result
+    /// is undecided and there is time. A query that can no longer run is left out.
     fn rounds<'q>(
         &mut self,
         phase: Phase,
@@ -288,7 +292,8 @@ impl<'a> Site<'a> {
         let mut round = vec![None; arms.len()];
         let mut refusals = Vec::new();
         for arm in trial.order.clone() {
-            // After a timeout with the new setting the old one still runs, to see whether the query can run at all.
+            // After a timeout with the new setting the old one still runs, to find out whether the query can run at
+            // all.
             let is_to_see = phase != Phase::Search
                 && matches!(&refusals[..], [(1, Refused { code, .. })] if code == CANCELED);
             if !refusals.is_empty() && !is_to_see {
@@ -342,7 +347,7 @@ impl<'a> Site<'a> {
         Ok(false)
     }
 
-    /// Runs `query` on `table` with the server's settings, and fits its size to the disk by that.
+    /// Runs `query` on `table` with the server's settings, and fits its size to the disk accordingly.
     ///
     /// # Errors
     /// As [`Site::search`].
@@ -366,7 +371,7 @@ impl<'a> Site<'a> {
             return Ok(());
         }
         progress.step(&format!("how long it takes: {}", query.label));
-        // The fastest of a few, if they are short: the disk may have been busy with something else during one.
+        // The fastest of a few runs, if they are short: the disk may have been busy with something else during one.
         let (clock, mut fastest) = (Instant::now(), None::<Run>);
         for _ in 0..FITS {
             match self.run(query, &[])? {

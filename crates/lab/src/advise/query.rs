@@ -1,17 +1,22 @@
-//! The queries by which settings are proved: made for a table, or the user's own.
+//! The queries by which settings are proved: generated for a table, or the user's own.
 //!
-//! A made query reads a part of a table that no query of the run has read before, as long as there is one: a stretch of
-//! its blocks, or a range of an index's keys. So it is as cold as possible without evicting anything. Worked example:
-//! 99,000 blocks are 300 parts, stretches of 330, every third of which is drawn in random order, 20 for old and new in
+//! A generated query reads a part of a table that no query of the run has read yet, while there is one: a stretch of
+//! its
+//! blocks, or a range of an index's keys. So it is as cold as possible without evicting anything. Worked example:
+//! 99,000 blocks are 300 parts, stretches of 330; every third of them is drawn in random order, 20 for old and new in
 //! ten rounds.
 //!
-//! What depth gains depends on how far apart rows are: a spinning disk passes over 20 blocks between two rows anyway,
-//! so a queue of them is served no faster, but with 64 it is. So bitmap scans of two densities are made if a table is
-//! small enough for both. The gain also depends on their length: the queue of a thousand rows, which a fast disk reads
-//! in a hundredth of a second, is full for only a small part of that time. So the denser scans are lengthened there, if
-//! what was read can be evicted. If a thousand rows, read one by one, take many seconds, there are fewer.
+//! The gain from depth depends on the distance between rows: a spinning disk passes over 20 blocks between two rows
+//! anyway, so it serves a queue of them no faster, but with 64 blocks it does. So bitmap scans of two densities are
+//! made
+//! if a table is small enough for both. The gain also depends on their length: the queue of a thousand rows, which a
+//! fast
+//! disk reads in a hundredth of a second, is full for only a small part of that time. So the denser scans are
+//! lengthened
+//! on such a disk, if the pages that they read can be evicted. If a thousand rows, read one by one, take many seconds,
+//! fewer are read.
 //!
-//! The user's own come from `given`.
+//! The user's queries are from `given`.
 //!
 //! Invariants:  [QRY-2] no part is given twice before each was given once, except to lengthened queries
 
@@ -23,22 +28,23 @@ use serde_json::Value;
 use super::server::{Index, Table};
 use crate::report::numbers;
 
-/// Most blocks of a stretch that is read sequentially, and most rows of a key range, for the sake of slow disks.
+/// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range, because of slow disks.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
 
-/// Target time of a lengthened bitmap scan on a fast disk, and the largest share of all rows that it then has.
+/// Target time of a lengthened bitmap scan on a fast disk, and its maximum share of all rows.
 const LONG: Duration = Duration::from_millis(500);
 const LONG_SHARE_MAX: f64 = 0.02;
 
-/// Target time for rows that are read one by one on a slow disk, and the fewest that are left.
+/// Target time for rows that are read one by one on a slow disk, and the minimum number of rows.
 const SHORT: Duration = Duration::from_secs(1);
 const SHORT_ROWS_MIN: f64 = 20.0;
 
-/// Blocks between two rows of a sparse range: so many that a spinning disk does not pass over them anyway.
+/// Blocks between two rows of a sparse range: too many for a spinning disk to pass over them anyway.
 const SPARSE_BLOCKS: u64 = 64;
 
-/// Most parts of a table, every third for the same shapes; and fewest blocks of a part: a small table has fewer parts.
+/// Maximum parts of a table, every third for the same shapes; and minimum blocks of a part: a small table has fewer
+/// parts.
 const PARTS: u64 = 300;
 const PART_BLOCKS_MIN: u64 = 32;
 
@@ -51,7 +57,7 @@ pub(super) enum Shape {
     IndexRange,
     /// The same, in block order.
     Bitmap,
-    /// The same with fewer rows, which are [`SPARSE_BLOCKS`] apart.
+    /// The same with fewer rows, at a distance of [`SPARSE_BLOCKS`].
     SparseBitmap,
     /// For each row of a stretch, a lookup of its key in the index.
     Join,
@@ -63,7 +69,7 @@ pub(super) enum Shape {
     Given,
 }
 
-/// The shapes that are made.
+/// The shapes that are generated.
 pub(super) const MADE: [Shape; 5] =
     [Shape::Sequential, Shape::IndexRange, Shape::Bitmap, Shape::SparseBitmap, Shape::Join];
 
@@ -78,10 +84,10 @@ pub(super) struct Query {
     text: String,
     /// Share of the rows, if it is a range that begins anywhere; else 0.
     share: f64,
-    /// Most rows of a part.
+    /// Maximum rows of a part.
     rows_max: f64,
     parts: u64,
-    /// Parts that are left, passes over all parts that were begun, and parts given again.
+    /// Remaining parts, passes over all parts that were begun, and parts given again.
     deck: Vec<u64>,
     begun: u32,
     pub(super) given_again: u64,
@@ -149,7 +155,7 @@ impl Query {
         }
     }
 
-    /// The SQL of the next part; how many rows that has is up to its plan.
+    /// The SQL of the next part; its plan determines the number of its rows.
     pub(super) fn next(&mut self, random: &mut fastrand::Rng) -> String {
         let ranged = self.table.as_ref().filter(|_| self.shape != Shape::Count);
         let Some(table) = ranged else { return self.text.clone() };
@@ -157,7 +163,7 @@ impl Query {
             return index.rows_between(table, random.f64() * (1.0 - self.share), self.share);
         }
         if self.deck.is_empty() {
-            // Shapes whose parts follow the same order, of blocks or of keys, share no part.
+            // Two shapes whose parts have the same order, of blocks or of keys, share no part.
             let third = match self.shape {
                 Shape::Sequential | Shape::Bitmap => 0,
                 Shape::Join | Shape::IndexRange => 1,
@@ -201,7 +207,7 @@ impl Query {
         self.share = share;
     }
 
-    /// Fits its number of rows to the disk, given that a part with `rows` rows `took` so long.
+    /// Fits its number of rows to the disk: a part with `rows` rows took the time `took`.
     pub(super) fn fit(&mut self, rows: f64, took: Duration) {
         let Some(table) = self.table.as_ref().filter(|_| rows > 0.0 && !took.is_zero()) else {
             return;

@@ -1,9 +1,10 @@
 //! What the server itself has read, and for which statements: pg_stat_io (16 and later) and pg_stat_statements.
 //!
-//! Made queries represent disks, not the user's workload. So the report says how much of what the server reads is of
-//! the kind that a setting affects: scans of large tables for io_combine_limit and the device's readahead, vacuum for
-//! maintenance_io_concurrency, the rest, with all bitmap scans, for effective_io_concurrency; and which statements
-//! could prove a setting in place of made ones.
+//! Generated queries represent disks, not the user's workload. So the report gives the share of the server's reads that
+//! each setting affects: scans of large tables for io_combine_limit and the device's readahead, vacuum for
+//! maintenance_io_concurrency, the rest, with all bitmap scans, for effective_io_concurrency; and it names statements
+//! that
+//! could prove a setting instead of generated ones.
 //!
 //! Invariants:  [RDS-1] no statement's text is kept whole, and no literal or comment of it
 //! Failure:     what this version does not count, and what this role may not see, is left out.
@@ -18,7 +19,7 @@ use crate::report::numbers;
 use crate::report::terminal::text::cut;
 use crate::units::shown_size;
 
-/// Statements that are reported, and most characters of their texts.
+/// Maximum number of reported statements, and maximum characters of their texts.
 const STATEMENTS: usize = 3;
 const TEXT_MAX: usize = 80;
 
@@ -135,7 +136,7 @@ fn statements(connection: &mut Connection) -> anyhow::Result<Vec<Statement>> {
     )?;
     let Some(view) = view.first() else { return Ok(Vec::new()) };
     let (schema, time) = (view.text(0), view.text(1));
-    // [RDS-1] Queries of the catalog, many of which are ours, are not part of the workload.
+    // [RDS-1] Queries of the catalog, many of them from this program, are not part of the workload.
     let rows = connection.rows(&format!(
         r"with s as (select queryid, dbid, sum(calls) as calls, sum(shared_blks_read) as blocks, sum({time}) as ms,
             btrim(regexp_replace(regexp_replace(min(query), '''[^'']*''|/\*([^*]|\*+[^*/])*\*+/|--[^\n]*|(?<![$\w])\d+', '?', 'g'),

@@ -410,7 +410,7 @@ fn settings(connection: &mut Connection) -> anyhow::Result<Vec<Setting>> {
 }
 
 /// The server calls a function in the predicate or expression of an index, a constraint or a statistics object when it
-/// plans a query on the table `c`, with the rights of this session: true if there is one that any role may have made.
+/// plans a query on the table `c`, with the rights of this session: true if any role may have created such a function.
 const CALLS_OTHERS: &str = "exists (select from pg_depend d \
      join pg_proc f on f.oid = case d.refclassid when 'pg_proc'::regclass then d.refobjid \
           when 'pg_operator'::regclass then (select oprcode from pg_operator o where o.oid = d.refobjid) end \
@@ -419,7 +419,7 @@ const CALLS_OTHERS: &str = "exists (select from pg_depend d \
      or d.classid = 'pg_constraint'::regclass and d.objid in (select k.oid from pg_constraint k where k.conrelid = c.oid) \
      or d.classid = 'pg_statistic_ext'::regclass and d.objid in (select e.oid from pg_statistic_ext e where e.stxrelid = c.oid))";
 
-/// Permanent, plain tables that are not too small, of which this role sees all rows, and not [`CALLS_OTHERS`].
+/// Plain, permanent tables that are not too small, whose rows are all visible to this role, and not [`CALLS_OTHERS`].
 fn tables(connection: &mut Connection) -> anyhow::Result<Vec<Table>> {
     let rows = connection.rows(&format!(
         "select c.oid, format('%I.%I', n.nspname, c.relname), coalesce(nullif(c.reltablespace, 0), d.dattablespace), \
@@ -470,7 +470,7 @@ fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index
          where c.oid = {table} and quote_ident(s.attname) = '{}' and not s.inherited",
         row.text(3).replace('\'', "''")
     ))?;
-    // A table that was dropped meanwhile has none.
+    // A table that was dropped meanwhile has no bounds.
     if bounds.len() < 2 {
         return Ok(None);
     }

@@ -1,6 +1,6 @@
 //! The printed report: the server, what was tried, and what to paste.
 //!
-//! Invariants:  [TLD-1] what is to be pasted sets only what is proved; the rest is a comment
+//! Invariants:  [TLD-1] the text to paste sets only what is proved; the rest is a comment
 //!              [TLD-2] no text from the server ends a comment or a string
 
 use std::path::Path;

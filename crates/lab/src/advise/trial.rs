@@ -1,7 +1,8 @@
 //! Evaluates the rounds of a search or a proof, and decides whether there are more: pure logic.
 //!
-//! A search has a ladder of values ("arms") and finds which is as good as the best; a proof has two and finds what the
-//! second gains. Both continue while that is open, and `prove` runs the queries. Worked example: 16, 64, 256 and 1000
+//! A search has a ladder of values ("arms") and finds which is as good as the best; a proof has two and finds the gain
+//! of the second. Both continue while that is undecided, and `prove` runs the queries. Worked example: 16, 64, 256 and
+//! 1000
 //! give 10, 19, 20 and 20 rows a second. After three rounds 16 is significantly far from the best and is dropped; after
 //! some more 256, the first to reach 0.99 of the best, is chosen.
 //!
@@ -96,8 +97,8 @@ impl<'q> Trial<'q> {
         hit / (hit + read).max(1.0)
     }
 
-    /// Whether more rounds may decide more: in a search whether an arm is near the best, in a proof whether the second
-    /// is no slower than the first, and, if it seems faster, whether it is.
+    /// Whether more rounds may change the decision: in a search whether an arm is near the best, in a proof whether the
+    /// second is no slower than the first, and, if it seems faster, whether it is.
     pub(super) fn is_open(&self, phase: Phase) -> bool {
         let rates = self.rates();
         let is_unclear = |arm: &Vec<f64>| {
@@ -123,8 +124,9 @@ pub(super) struct Rates<'q> {
     pub(super) harm: Option<f64>,
 }
 
-/// Whether there is another round after `round` rounds, of which `fewest` are always made: in a search while it is
-/// open, in a proof until the end if it is open after the fewest. Of comparisons of equals with a noise of 10 to 30 %,
+/// Whether there is another round after `round` rounds, at least `fewest` in all: in a search while it is undecided, in
+/// a
+/// proof until the end if it is undecided after the fewest. Of comparisons of equals with a noise of 10 to 30 %,
 /// 3 to 5 in 100 then seem a gain, and 5 to 10 if each round is checked; of gains of a tenth at 10 %, 95 in 100 are
 /// found and not 85 (6,000 and 2,000 simulated; 5 to 20 rounds).
 pub(super) fn goes_on(

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::Transfer;
 
-/// Most files that are counted separately; all others are counted as one, which has this number.
+/// Maximum number of files that are counted separately; all others are counted as one, which has this number.
 pub(super) const FILES_MOST: u32 = 4096;
 
 /// No read requests this many pages: the kernel limits each to 2 GiB.

@@ -17,11 +17,11 @@ use super::access::{Access, Read};
 use super::event::Transfer;
 use super::foresight::{Foresight, Known};
 
-/// Most words of 64 pages that are kept for unused readahead of all files: 256 GiB at 4 KiB if all bits are set, in
+/// Maximum words of 64 pages that are kept for unused readahead of all files: 256 GiB at 4 KiB if all bits are set, in
 /// 50 MB of memory. Pages beyond that are not counted as read ahead.
 const AHEAD_MOST: usize = 1 << 20;
 
-/// Most letters kept of a file's strip.
+/// Maximum letters kept of a file's strip.
 const STRIP_MOST: usize = 256;
 
 /// Size classes, by powers of two: up to 2 GiB, more than one call reads.
@@ -131,7 +131,7 @@ impl Pages {
         }
     }
 
-    /// Returns how many pages are new. `room`: most words to add.
+    /// Returns how many pages are new. `room`: maximum words to add.
     pub(super) fn add(&mut self, first: u64, pages: u64, room: usize) -> u64 {
         let (before, words_most) = (self.pages, self.words.len() + room);
         Pages::words(first, pages, |word, bits| {

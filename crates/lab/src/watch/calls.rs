@@ -22,13 +22,13 @@ use foldhash::HashMap;
 use super::access::{Access, FILES_MOST, READ_MOST, Read, Way};
 use super::event::{Call, Event, FileKey, Transfer, What};
 
-/// Most requests that are submitted by a task but not yet issued to a device.
+/// Maximum number of requests that are submitted by a task but not yet issued to a device.
 const UNDER_WAY_MOST: usize = 1 << 16;
 
-/// Most files kept that have two device numbers.
+/// Maximum number of files kept that have two device numbers.
 const SAME_MOST: usize = 1 << 16;
 
-/// Most page cache additions kept per task: as many as the longest read needs.
+/// Maximum number of page cache additions kept per task: as many as the longest read needs.
 const ADDED_MOST: usize = READ_MOST as usize;
 
 /// The file that stands for all others.
@@ -37,7 +37,7 @@ pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
 /// Stands for all files whose descriptors were closed before they could be looked up.
 pub(super) const CLOSED: FileKey = FileKey::unknown(0);
 
-/// Most accesses held until their file is known, and for how long.
+/// Maximum number of accesses held until their file is known, and how long they are held.
 const HELD_MOST: usize = 1 << 12;
 const HELD_NS: u64 = 1_000_000_000;
 
@@ -61,7 +61,8 @@ struct Task {
     slept_ns: Option<u64>,
     /// Pages requested outside of a call, such as by a fault on a mapped file.
     fault: Option<(FileKey, (u64, u64))>,
-    /// The file of the next request; `aside`: another file, such as filesystem metadata, and in bytes its pages that
+    /// The file of the next request; `aside`: another file, such as filesystem metadata, and the bytes of its pages
+    /// that
     /// were added in between and have no request yet.
     file: Option<FileKey>,
     aside: Option<(FileKey, u64)>,
@@ -97,7 +98,7 @@ pub(super) struct Calls {
     tasks: HashMap<u32, Task>,
     /// From a file's key in descriptors to its key in page cache events, where a filesystem has two device numbers.
     same: HashMap<FileKey, FileKey>,
-    /// The other way round; of several keys in descriptors, the last.
+    /// The reverse mapping; of several keys in descriptors, the last.
     called: HashMap<FileKey, FileKey>,
     under_way: BTreeMap<(u32, u64), UnderWay>,
     held: VecDeque<Held>,
@@ -190,7 +191,8 @@ impl Calls {
             What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Named { .. } => {
                 self.tasks.entry(id).or_default()
             }
-            // Meaningless on their own. A task still sleeps after its exit: a state made then would never be removed.
+            // Ignored without a known task. A task still sleeps after its exit: a state created then would never be
+            // removed.
             _ => match self.tasks.get_mut(&id) {
                 Some(task) => task,
                 None => return,
@@ -240,7 +242,7 @@ impl Calls {
                     return;
                 }
                 let bytes = bytes_of(sectors);
-                // No larger than these pages: requests for the task's file mostly are.
+                // A request no larger than these pages is for them: requests for the task's file are mostly larger.
                 let aside = task.aside.filter(|(_, left)| bytes <= *left);
                 task.aside = aside.map(|(file, left)| (file, left - bytes)).filter(|it| it.1 > 0);
                 let file = aside.map(|(file, _)| file).or(task.file);
@@ -480,7 +482,8 @@ impl Calls {
             return;
         }
         let bytes = bytes_of(sectors);
-        // The submission in which the request begins; `behind`: this one and those merged with it.
+        // The submission in which the request begins; `behind`: its sectors and those of the submissions merged with
+        // it.
         let begun = self.under_way.range(..=(device, sector)).next_back();
         let begun = begun.filter(|((at, from), it)| *at == device && from + it.sectors > sector);
         let Some((&from, &UnderWay { file, .. })) = begun else {

@@ -1,10 +1,13 @@
-//! Foresight: whether a read could have been known earlier.
+//! Whether a read could have been known before it was issued.
 //!
 //! This is about what any look-ahead could know, not about what the kernel did: a wait for such a block is avoidable.
 //! Worked example: 7, 8, 9 is a sequence from 8 on; 100, 103, 106 a stride at 106, as two equal steps are needed.
-//! Blocks of one file that a task reads in a row, after a block of another file, are assumed to be named by that block,
-//! as by an index, if the task went from the one file to the other before: after 9, in the index, 70, 13 and 52 could
-//! all have been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number of
+//! If a task reads a block of one file and then several blocks of another, the first block is assumed to name the
+//! others,
+//! as in an index, provided that the task went from the one file to the other before: after 9, in the index, 70, 13 and
+//! 52
+//! could all have been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number
+//! of
 //! blocks, since the list in an index block ends and random reads do not.
 //!
 //! Invariants:  [FOR-1] the first read of a file is never known
@@ -12,10 +15,10 @@
 use foldhash::HashMap;
 use serde::Serialize;
 
-/// Recent reads of a file that are searched for a sequence: the most simultaneous readers that are distinguished.
+/// Recent reads of a file that are searched for a sequence: the maximum number of simultaneous readers distinguished.
 const RECENT: usize = 16;
 
-/// Most blocks that one block of an index may name.
+/// Maximum number of blocks that one block of an index may name.
 const RANGE_MOST: u32 = 512;
 
 /// How a read could have been known.
@@ -56,12 +59,13 @@ struct Last {
     step: Option<i64>,
     /// The file that the task read before this one.
     other: Option<u32>,
-    /// Reads of this file since the last one of `other`; `None` if the task had not come to `other` from this file.
+    /// Reads of this file since the last one of `other`; `None` if the task did not read this file right before
+    /// `other`.
     since_other: Option<u32>,
 }
 
 impl Foresight {
-    /// Notes that `task` reads `pages` of `file`. Returns how that could have been known.
+    /// Records that `task` reads `pages` of `file`. Returns how that could have been known.
     pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Known> {
         let (first, last) = pages;
         let recent = self.files.entry(file).or_default();

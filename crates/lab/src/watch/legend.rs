@@ -1,4 +1,4 @@
-//! The legend: names of files and devices, and everything else that is shown beside the figures.
+//! The legend: names of files and devices, and everything else that is shown in addition to the figures.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +38,7 @@ impl State {
         Some(State { inode: facts.ino(), bytes: facts.len(), modified })
     }
 
-    /// Whether the file was replaced or truncated since `then`: its blocks may have moved, or are gone.
+    /// Whether the file was replaced or truncated since `then`: its blocks may have moved, or no longer exist.
     pub(super) fn is_another(self, then: State) -> bool {
         self.inode != then.inode || self.bytes < then.bytes
     }

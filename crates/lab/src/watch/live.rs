@@ -16,7 +16,7 @@ use ratatui::widgets::{Paragraph, Row, Table};
 use super::told::{COLUMNS, LEGEND, Watched};
 use crate::interrupt::{self, Cleanup};
 
-/// Most files whose strips are shown.
+/// Maximum number of files whose strips are shown.
 const STRIPS_MOST: usize = 8;
 
 /// The terminal, while the live view uses it.

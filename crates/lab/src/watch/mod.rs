@@ -2,10 +2,11 @@
 //!
 //! Data flow: `subject` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
 //! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `account` keeps the
-//! figures, with `foresight` on which reads could have been known. `told` is the result, printed once or, on a
+//! figures, and `foresight` determines which reads could have been known. `told` is the result, printed once or, on a
 //! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
-//! repeats the reads with other ways of reading ahead. `calls`, `account` and `foresight` do not access the system: the
-//! same events give the same account.
+//! repeats the reads with other strategies of reading ahead. `calls`, `account` and `foresight` do not access the
+//! system:
+//! the same events give the same account.
 //!
 //! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
@@ -59,7 +60,7 @@ const ROUND: Duration = Duration::from_millis(25);
 /// Interval between updates, in nanoseconds of watched time.
 const SHOWN_NS: u64 = 1_000_000_000;
 
-/// Most updates per second of a live replay.
+/// Maximum updates per second of a live replay.
 const SHOWN_MOST: f64 = 10.0;
 
 /// Runs the command.
@@ -130,7 +131,7 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     let (status, printed) = subject.end()?;
     watch.round(true)?;
     watched?;
-    // Files that the command has made.
+    // Again now, for files that the command has created.
     name_arguments(args, &mut watch.observer);
     let now_ns = watch.observer.elapsed_ns();
     watch.fill();
@@ -145,14 +146,14 @@ fn observed(args: &WatchArgs) -> anyhow::Result<()> {
     }
     view.end(now_ns, args, path.as_deref().filter(|_| recorded.is_ok()))?;
     recorded?;
-    // If the watch has ended first, it has ended the command.
+    // If the watch ended first, it has ended the command, and the status is no failure of the command.
     match status.filter(|status| has_ended && !status.success()) {
         Some(status) => Err(CommandFailed(status).into()),
         None => Ok(()),
     }
 }
 
-/// Remembers the names of files among the command's arguments, and of their directories, as it may exit before its
+/// Records the names of files among the command's arguments, and of their directories, as it may exit before its
 /// descriptors can be looked up.
 fn name_arguments(args: &WatchArgs, observer: &mut Observer) {
     for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {

@@ -1,9 +1,11 @@
 //! Names: which file a descriptor refers to, and the names of files and devices.
 //!
 //! Kernel events only contain numbers; /proc has the rest while the process exists. A descriptor is looked up when it
-//! is first used, and again after it was closed; descriptors are forgotten with their process. One that is closed by
-//! then stands for an unknown file, of which later events may show which one it was. Files that are only mapped, or read
-//! by io_uring, are searched for among the open and mapped files of the process tree.
+//! is first used, and again after it was closed; descriptors are forgotten with their process. A descriptor that is
+//! closed
+//! before it is looked up stands for an unknown file; later events may show which file it was. Files that are only
+//! mapped,
+//! or read by io_uring, are searched for among the open and mapped files of the process tree.
 //!
 //! Invariants:  [NAM-1] only tasks and processes that have not exited are kept
 //!              [NAM-2] paths are bounded, and so are the descriptors of each process
@@ -19,10 +21,10 @@ use rustix::fs::{major, minor};
 
 use super::event::{Event, FileKey, MINOR_BITS, What};
 
-/// Most paths kept, which is more than there are files counted separately.
+/// Maximum number of paths kept, more than there are files counted separately.
 const PATHS_MOST: usize = 1 << 16;
 
-/// Most descriptors kept of a process: its calls may name any number, also of descriptors that it does not have.
+/// Maximum number of descriptors kept of a process: its calls may name any number, even of no open descriptor.
 const DESCRIPTORS_MOST: usize = 1 << 16;
 
 /// A process of the tree.
@@ -75,7 +77,8 @@ fn shown(device: u32) -> PathBuf {
 
 impl Names {
     /// The file or directory that `descriptor` of the process of `task` referred to at `at_ns`, an unknown file if it
-    /// is closed by now; `None` if it was something else, such as a pipe.
+    /// has
+    /// been closed since; `None` if it was something else, such as a pipe.
     pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
         let (process, known) = self.process(task);
         if descriptor < 0 {
@@ -85,7 +88,7 @@ impl Names {
             return *file;
         }
         let mut closing = self.closing.get(&process).into_iter().flatten();
-        // What is open there now was opened later.
+        // If a file is open there now, it was opened later.
         let is_closed =
             closing.any(|(closed, closed_ns)| closed.contains(&descriptor) && *closed_ns > at_ns);
         // Either task may have exited before the other.
@@ -121,7 +124,7 @@ impl Names {
         (number, process)
     }
 
-    /// Announces `events`, of which some are still to be processed: they may close descriptors.
+    /// Announces `events`, including those that are not processed yet: they may close descriptors.
     pub(super) fn announce<'a>(&mut self, events: impl Iterator<Item = &'a Event>) {
         self.closing.clear();
         // Tasks are not added yet: these events may start and end them.
@@ -233,7 +236,8 @@ impl Names {
         path.or_else(|| self.raw.get(&key.inode).filter(|_| !key.has_major())).cloned()
     }
 
-    /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`, as
+    /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`
+    /// files, as
     /// no events are read until it returns; the next call continues.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         if self.wanted.is_empty() || self.unsearched.is_empty() {
@@ -272,7 +276,7 @@ impl Names {
         }
     }
 
-    /// Notes that a task of the process tree was seen.
+    /// Records that a task of the process tree was seen.
     pub(super) fn met(&mut self, task: u32) {
         self.process(task);
     }

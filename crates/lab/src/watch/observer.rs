@@ -8,7 +8,9 @@ use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
-/// Most open and mapped files examined in one search for names: it takes some 30 ms, during which no events are read.
+/// Maximum number of open and mapped files examined in one search for names: it takes some 30 ms, during which no
+/// events
+/// are read.
 const SEARCH_MOST: usize = 1 << 13;
 
 /// See the module's description.
@@ -35,7 +37,7 @@ impl Tree {
         Tree { starter: None, names: Names::default(), calls: Calls::new(page_bytes) }
     }
 
-    /// Processes the first `count` of `events`. The descriptors that the remaining ones close are closed by now, too.
+    /// Processes the first `count` of `events`. The descriptors that the remaining ones close are already closed, too.
     fn take(&mut self, events: &[Event], count: usize) {
         self.names.announce(events.iter().filter(|event| self.starter != Some(event.task)));
         events[..count].iter().for_each(|event| self.event(*event));
@@ -68,7 +70,7 @@ impl Tree {
             What::Submit { device, transfer, .. } => {
                 *device = names.disk(*device);
                 if names.is_stacked(*device) {
-                    // It issues none of them, but submits them to the devices below.
+                    // This device issues no requests, but submits them to the devices below.
                     *transfer = Transfer::Other;
                 }
             }
@@ -180,7 +182,7 @@ mod tests {
     /// The largest possible task number: no machine has so many tasks.
     const GONE: u32 = (1 << 22) - 1;
 
-    /// The accesses that result from the events, which are 1 us apart.
+    /// The accesses that result from the events, which occur at intervals of 1 us.
     fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
         let events =
             (1..).zip(events).map(|(at, &(task, what))| Event { at_ns: at * 1000, task, what });
@@ -284,13 +286,13 @@ mod tests {
             call(Call::Read, 3, Some(0), Some(asked), 5),
             call(Call::Write, 3, Some(0), None, 6),
             call(Call::Sync, 3, None, None, 0),
-            // A new file: first its filesystem reads something of its own.
+            // A new file: first its filesystem reads some metadata.
             call(Call::Write, 4, None, Some(added(own)), 7),
             call(Call::Write, 4, None, Some(added(log)), 8),
             // One that only the filesystem names.
             call(Call::Write, 5, None, None, 9),
             call(Call::Sync, 5, None, Some(named(log)), 0),
-            // Of one that nothing names, and of what may be a pipe.
+            // Writes to a file that no event names, and to what may be a pipe.
             call(Call::Write, 6, Some(0), None, 10),
             call(Call::Sync, 6, None, None, 0),
             call(Call::Write, 7, None, None, 11),

@@ -1,8 +1,9 @@
 //! Records: a process tree's accesses in a file, which can be replayed.
 //!
-//! The file begins with a line that names its version. Pieces follow, at least one per second: the piece's length with
-//! the checksum of that, the piece, and the piece's checksum. A piece holds the accesses since the previous piece, and
-//! the names of files and devices that were found since. Each checksum continues from the previous one, so that a
+//! The file begins with a line that names its version. Pieces follow, at least one per second. Each has its length with
+//! a checksum of the length, the content, and the content's checksum. A piece holds the accesses since the previous
+//! piece,
+//! and the names of files and devices that were found since. Each checksum continues from the previous one, so that a
 //! missing or moved piece is detected as well as a changed one. The last piece is marked as the last.
 //!
 //! A piece is written by one call, and nothing is written twice: a watch that is killed leaves all pieces but the
@@ -41,7 +42,7 @@ const NAME: &[u8] = b"forebay watch ";
 /// A piece is written as soon as it has this many accesses, of a few bytes each.
 const PIECE_ACCESSES: usize = 1 << 14;
 
-/// Most bytes of a piece.
+/// Maximum bytes of a piece.
 const PIECE_MOST: u32 = 16 << 20;
 
 /// Bytes of the limit that are reserved for the last piece.
@@ -89,7 +90,7 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
 }
 
 /// An unnamed file for a record that is not kept. It disappears however the process ends. It is not in /tmp, which may
-/// be in memory, of which the watched processes would then have less.
+/// be in memory and would leave less of it to the watched processes.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput): no file can be created, or there is less space than `limit` bytes.
@@ -134,7 +135,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Creates the file. `limit`: most bytes of the file. `page_bytes`: page size of the page cache.
+    /// Creates the file. `limit`: maximum bytes of the file. `page_bytes`: page size of the page cache.
     ///
     /// # Errors
     /// A system error.
@@ -281,7 +282,7 @@ pub(super) struct Record {
     pub(super) until_ns: u64,
     /// Says that the record has no end, or reached its limit.
     pub(super) remark: Option<String>,
-    /// Where the piece that was read last begins, and where it ends.
+    /// Start and end of the piece that was read last.
     from: u64,
     at: u64,
     len: u64,

@@ -14,7 +14,7 @@ const IDLE_NS: u64 = 60_000_000_000;
 #[derive(Debug)]
 pub(super) struct Player {
     pub(super) record: Record,
-    /// Accesses of the current piece that were not played yet, in reverse order.
+    /// Accesses of the current piece that were not replayed yet, in reverse order.
     waiting: Vec<(u64, Access)>,
     /// Number of processes at the end of the current piece.
     processes: usize,
@@ -29,7 +29,7 @@ impl Player {
         Ok(Player { record: Record::open(path)?, waiting: Vec::new(), processes: 0 })
     }
 
-    /// Plays the accesses up to `until_ns` after the start.
+    /// Replays the accesses up to `until_ns` after the start.
     ///
     /// # Errors
     /// As [`Record::next`].
@@ -63,7 +63,7 @@ impl Player {
         Ok(from_ns.saturating_add(skipped_ns.max(step_ns)).min(until_ns))
     }
 
-    /// The time of the next access to play; `None` after the last.
+    /// The time of the next access; `None` after the last.
     ///
     /// # Errors
     /// As [`Record::next`].

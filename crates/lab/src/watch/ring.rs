@@ -8,7 +8,7 @@
 //! Invariants:  [RNG-1] whatever the bytes are, reading ends, within the page
 //! Failure:     a malformed page is read up to the malformed event.
 //! Source:      the kernel's Documentation/trace/ring-buffer-design.rst, and the files header_page and header_event, in
-//!              which it describes its format.
+//!              which the kernel describes its format.
 
 /// Flag in a page's length: events were dropped before this page.
 const MISSED: u64 = 1 << 31;

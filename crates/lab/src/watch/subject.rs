@@ -1,9 +1,10 @@
 //! The subject of a watch: a command that it starts, a process, or a service, each with all its descendants.
 //!
-//! Once the kernel has the existing tasks, it follows their descendants by itself. A command is started by a thread
-//! that is followed already, so that none of its events is missed; the thread then exits.
+//! Once the kernel has the list of existing tasks, it adds their descendants to it. A command is started by a thread
+//! that
+//! is already followed, so that none of its events is missed; the thread then exits.
 //!
-//! Concurrency: a thread per stream reads what a command prints while the live view has the terminal, until its end.
+//! Concurrency: while the live view has the terminal, one thread per stream reads a command's output until its end.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::OsString;
@@ -31,7 +32,9 @@ const PRINTED_MOST: usize = 64 << 10;
 /// How long a command may take to exit after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
 
-/// Most searches for tasks to follow: a task started during one is found by the next, or followed by the kernel.
+/// Maximum number of searches for tasks to follow: a task started during one search is found by the next, or followed
+/// by
+/// the kernel.
 const LOOKS_MOST: usize = 4;
 
 /// The directory of control groups.
@@ -40,7 +43,7 @@ const GROUPS: &str = "/sys/fs/cgroup";
 /// Suffixes of systemd units that have processes.
 const UNITS: [&str; 6] = [".service", ".slice", ".scope", ".socket", ".mount", ".swap"];
 
-/// The end of an output stream of a command, as far as it was read.
+/// The last bytes read from an output stream of a command.
 type Printed = Arc<Mutex<VecDeque<u8>>>;
 
 /// See the module's description.
@@ -69,7 +72,8 @@ impl Subject {
                 bad_input!("there is no process {pid}");
             }
             let pid = process_of(pid);
-            // Not by number: it may be reused after the exit, and /proc has it until the parent reaps the process.
+            // Not by its number, which may be reused after the exit; also, /proc shows the process until its parent
+            // reaps it.
             let end =
                 Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             follow(tracer, || vec![pid])?;

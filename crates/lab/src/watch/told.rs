@@ -14,13 +14,13 @@ use crate::report::terminal::{self, Look};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
-/// Most files that the text names; those with the longest waits come first.
+/// Maximum number of files that the text names; those with the longest waits come first.
 pub(super) const FILES_SHOWN: usize = 20;
 
 /// Shown for a value of zero.
 const NOTHING: &str = "–";
 
-/// Most characters of a name that are shown.
+/// Maximum number of characters shown of a name.
 const NAME_MOST: usize = 34;
 
 pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";

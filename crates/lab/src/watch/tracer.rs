@@ -1,7 +1,8 @@
 //! The tracer: kernel events of a process tree, and the requests to all devices.
 //!
 //! It has two trace instances. One follows the process tree by the kernel's list of tasks, to which the kernel adds the
-//! tasks that these start. A request is issued to a device by any task that happens to run, so the other instance takes
+//! tasks that these start. A request is issued to a device by any task that happens to run, so the other instance
+//! records
 //! the requests of all tasks. A task moves between processors, and each processor has its own buffer: events are sorted
 //! by time, and those newer than the start of a round of reading wait for the next round.
 //!
@@ -39,7 +40,7 @@ const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 /// The flag of clone for a thread.
 const NEW_THREAD: u64 = 0x10000;
 
-/// Most bytes of a list of tasks per write: the kernel may take only one page, and would split a number.
+/// Maximum bytes of a list of tasks per write: the kernel may accept only one page, and would split a number.
 const LIST_BYTES: usize = 4000;
 
 /// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
@@ -79,7 +80,7 @@ const OF_TREE: [(&str, Option<&str>); 14] = [
     ("iomap/iomap_dio_rw_begin", Some("offsets of direct reads at the file position")),
     ("sched/sched_switch", Some("waits")),
     ("block/block_bio_queue", Some("which file a request to a device is for")),
-    // Which file a descriptor was that is closed by now. Without them its writes and syncs are of no known file.
+    // These show the file of a descriptor that is already closed. Without them its writes and syncs have no known file.
     ("ext4/ext4_sync_file_enter", None),
     ("ext4/ext4_write_begin", None),
     ("ext4/ext4_da_write_begin", None),
@@ -305,7 +306,7 @@ impl Tracer {
         self.kinds[id] = Some(kind);
     }
 
-    /// Follows the tasks `ids`, and all that these start from now on. Tasks that have exited do no harm. All are
+    /// Follows the tasks `ids`, and all tasks that these start from now on. Tasks that have exited do no harm. All are
     /// written at once, as each write to a list in use waits some 10 ms, until no processor uses the old list.
     ///
     /// # Errors

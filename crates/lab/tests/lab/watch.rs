@@ -491,8 +491,8 @@ fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
     }
     let at = |name: &str| scratch.path().join(name);
     std::fs::write(at("input"), "x").unwrap();
-    // Descriptor 1 is the first file and then the second; in between there are reads, some events of which must
-    // survive.
+    // Descriptor 1 is the first file and then the second; the reads in between leave some events that
+    // are not overwritten.
     let script = "sub pause { select undef, undef, undef, 0.02 } \
                   sub reads { for (1 .. $_[0]) { sysseek A, 0, 0; sysread A, $a, 1 } } \
                   open A, '<input'; open STDOUT, '>first'; syswrite STDOUT, '1'; \

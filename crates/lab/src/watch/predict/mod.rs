@@ -1,7 +1,8 @@
-//! `--predict`: what other ways of reading ahead would gain, measured by repeating recorded reads.
+//! `--predict`: the gain of other strategies of reading ahead, measured by repeating recorded reads.
 //!
 //! The reads of a record are repeated on the same files, at the times at which the process would issue them, once
-//! unchanged and once in each other way, in several rounds and in shuffled order; `outcome` evaluates the rounds.
+//! unchanged and once with each other strategy, in several rounds and in shuffled order; `outcome` evaluates the
+//! rounds.
 //!
 //! Invariants:  [PRE-1] files are only opened for reading
 //!              [PRE-2] it takes at most the given time and one round
@@ -33,10 +34,10 @@ use play::{Ahead, Apart, Way};
 /// A run is cut off when it takes this many times as long as recorded, and more than its share of the time.
 const TIMES_MOST: u32 = 4;
 
-/// Most files that are open besides those of a plan.
+/// Maximum number of files that are open in addition to those of a plan.
 const OPEN_ELSE: usize = 64;
 
-/// All ways to compare; the first is the unchanged one. `advises`: the program advises the kernel.
+/// All strategies to compare; the first is the unchanged run. `advises`: the program advises the kernel.
 fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
     let ahead = |knows_all, takes, most| Way::Ahead(Ahead { knows_all, takes, most });
     let mut all = vec![
@@ -74,7 +75,7 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let open_most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let open_most = (open_most as usize).saturating_sub(OPEN_ELSE);
-    // Half of the time: a quarter is for preparation, and some ways take longer than the original.
+    // Half of the time: a quarter is for preparation, and some strategies take longer than the original.
     let mut plan = Plan::new(&mut Record::open(path)?, time / 2 / runs, open_most)?;
     let mut entrants = entrants(args, plan.advises());
     let guards = guards(&plan, &entrants)?;
@@ -86,7 +87,8 @@ pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Predictio
     Ok(Prediction::of(&plan, &entrants))
 }
 
-/// Guards for the readahead of all devices that hold the plan's files, with its current bytes; none if no way sets it.
+/// Guards for the readahead of all devices that hold the plan's files, with its current bytes; none if no strategy sets
+/// it.
 fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGuard, u64)>> {
     let mut files = Vec::new();
     if entrants.iter().any(|entrant| matches!(entrant.way, Way::Readahead(_))) {
@@ -108,7 +110,7 @@ fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGua
     taken.collect()
 }
 
-/// Plays as many rounds as there is time for. Returns remarks.
+/// Runs as many rounds as there is time for. Returns remarks.
 fn rounds(
     args: &WatchArgs,
     plan: &mut Plan,
@@ -123,7 +125,8 @@ fn rounds(
     let mut progress = Progress::new(u64::from(runs));
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
-    // Only the first preparation may have to read from the disk, and has limited time. What it leaves out stays out, so
+    // Only the first preparation may have to read from the disk, and has limited time. Pages that it leaves out stay
+    // out, so
     // that all runs find the same pages in memory.
     let mut preparing = Some(time / 4);
     for round in 0..args.rounds {

@@ -1,7 +1,9 @@
-//! The outcome: predictions from the rounds of all ways.
+//! The outcome: predictions from the rounds of all strategies.
 //!
-//! The waiting of a way is compared with that of the unchanged run in the same round, so that a disk that becomes
-//! slower favours no way. If it is less, the recorded waiting is scaled by their ratio; if it is more, the difference
+//! The waiting with a strategy is compared with that of the unchanged run in the same round, so that a disk that
+//! becomes
+//! slower favours no strategy. If it is less, the recorded waiting is scaled by their ratio; if it is more, the
+//! difference
 //! is added to the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms of waiting
 //! were recorded; three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead: a ratio of
 //! 0.50, so 250 ms. Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without advice: 310 ms,
@@ -46,13 +48,13 @@ pub(in crate::watch) struct Prediction {
     pub(super) remarks: Vec<String>,
 }
 
-/// The prediction for one way.
+/// The prediction for one strategy.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Predicted {
     way: String,
     /// How long reads would wait in that part.
     pub(super) wait_seconds: f64,
-    /// The ratio of that to the recorded waiting; `None` for the unchanged way, and with a single round.
+    /// The ratio of that to the recorded waiting; `None` for the unchanged run, and with a single round.
     ratio: Option<Estimate>,
     /// How long that part would take.
     pub(super) seconds: f64,
@@ -61,7 +63,7 @@ pub(super) struct Predicted {
     rounds: Vec<(f64, f64)>,
 }
 
-/// A way, and its rounds.
+/// A strategy, and its rounds.
 pub(super) struct Entrant {
     pub(super) name: String,
     pub(super) way: Way,
@@ -78,7 +80,7 @@ impl Entrant {
         self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
     }
 
-    /// What is expected instead of `recorded` seconds, by the difference of each round from that of `as_it_is`.
+    /// The expected seconds instead of the `recorded` ones, by the difference of each round from that of `as_it_is`.
     fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
         let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
         let expected = pairs.map(|(way, as_it_is)| {

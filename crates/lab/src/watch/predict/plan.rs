@@ -5,7 +5,7 @@
 //! 90 us and started its next read 10 us later does so again, however long the first read takes this time.
 //!
 //! A page that a read found in memory, although nothing in the plan had brought it there, was in memory before: it is
-//! there again when the plan is played. Idle time before the first step and after the last is left out.
+//! there again when the plan is replayed. Idle time before the first step and after the last is left out.
 //!
 //! Invariants:  [PLA-1] the length, the steps, the tasks and the open files of a plan are bounded
 //! Failure:     what cannot be repeated (reads past the page cache or of mapped files, deleted or replaced files) is
@@ -30,10 +30,10 @@ use crate::watch::record::Record;
 /// Files below these are generated when they are read, and may never end.
 const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Most steps of a plan: some 200 MB of memory.
+/// Maximum number of steps of a plan: some 200 MB of memory.
 const STEPS_MOST: usize = 4 << 20;
 
-/// Most tasks that read at once.
+/// Maximum number of tasks that read at once.
 const TASKS_MOST: usize = 128;
 
 /// The search for the part with the longest waits advances by the length of the part divided by this.
@@ -122,8 +122,9 @@ struct Making {
 }
 
 impl Plan {
-    /// Makes a plan of at most `length` from `record`. `open_most`: most files that may be open; each task opens all
-    /// that it reads.
+    /// Makes a plan of at most `length` from `record`. `open_most`: maximum number of files that may be open; each task
+    /// opens
+    /// all that it reads.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): nothing in the record can be repeated.

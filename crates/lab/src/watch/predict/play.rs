@@ -1,8 +1,9 @@
-//! Playing a plan: repeats its reads in one way of reading ahead, with a thread for each task.
+//! Replays a plan: repeats its reads with one strategy of reading ahead, with a thread for each task.
 //!
 //! Files are opened only for reading, and by each task separately, since the kernel reads ahead for each descriptor.
-//! Before that, pages of these files that were not in memory when recorded are dropped from the page cache, and those
-//! that were are read. A read has waited if it took longer than its thread used the processor. Its duration alone is no
+//! Before that, pages of these files that were not in memory when recorded are dropped from the page cache, and the
+//! other
+//! pages are read. A read has waited if it took longer than its thread used the processor. Its duration alone is no
 //! proof: starting to read a megabyte ahead takes half a millisecond of processor time.
 //!
 //! Concurrency: a thread for each task; they share only the plan, a stop flag and a counter.
@@ -32,7 +33,7 @@ const WAIT_LEAST: Duration = Duration::from_micros(5);
 /// How late the kernel wakes a sleeping thread, at most.
 const WAKES_LATER: Duration = Duration::from_micros(60);
 
-/// Most bytes that one call reads.
+/// Maximum bytes of one read call.
 const PIECE_BYTES: u64 = 1 << 20;
 
 #[derive(Debug, Clone, Copy)]
@@ -40,11 +41,11 @@ pub(super) struct Ahead {
     /// It knows all future reads, not only those that could have been known.
     pub(super) knows_all: bool,
     pub(super) takes: Takes,
-    /// Most blocks to be ahead of a task.
+    /// Maximum blocks to be ahead of a task.
     pub(super) most: u32,
 }
 
-/// A way of reading ahead, by what differs from the unchanged run.
+/// A strategy of reading ahead, by what differs from the unchanged run.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Way {
     AsItIs,
@@ -71,7 +72,7 @@ pub(super) struct Played {
 pub(super) struct Apart {
     /// Other pages of the files that could not be dropped.
     pub(super) stayed: u64,
-    /// Pages that there was no time to read; they are removed from the plan.
+    /// Pages that could not be read in time; they are removed from the plan.
     pub(super) missing: u64,
 }
 
@@ -119,7 +120,7 @@ pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result
     Ok(apart)
 }
 
-/// Plays `plan` in one `way`, for at most `time_max`.
+/// Replays `plan` with the strategy `way`, for at most `time_max`.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or a system error.

@@ -1,4 +1,4 @@
-//! Predicting: the plan made from a record, playing it, and the conclusions.
+//! Predictions: the plan made from a record, its replay, and the conclusions.
 
 use super::super::access::{Access, Read, Way as Through};
 use super::super::legend::{Called, Legend};
@@ -205,7 +205,7 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
         });
         asked.collect::<Vec<u64>>()
     };
-    // All but the first, once each; only what continues a read; of a reader that may stop, a tenth ahead.
+    // All reads but the first, once each; only those that continue a read; of a reader that may stop, a tenth ahead.
     let mut all = asked(true, Takes::All);
     all.sort_unstable();
     assert_eq!(all, [7, 11, 20, 35, 61, 62, 63, 64, 80, 81, 93]);
@@ -270,7 +270,7 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
     }
 }
 
-/// A way with these waits in its rounds. `share`: the share of the steps that were done.
+/// A strategy with these waits in its rounds. `share`: the share of the steps that were done.
 fn entrant(waits_us: &[u64], share: f64) -> Entrant {
     let rounds = waits_us.iter().map(|&us| Played {
         waited: Duration::from_micros(us),
@@ -335,7 +335,7 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     let as_it_is: &[u64] = &[1000, 2000, 900];
     let ways = |other: &[u64], share| {
         let predicted = predicted(&[as_it_is, other], share);
-        // A way that was cut off has a remark.
+        // A strategy that was cut off has a remark.
         let remarks = predicted.remarks.len() - usize::from(share < 1.0);
         (predicted.ways[1].verdict, predicted.ways[1].wait_seconds, remarks)
     };
