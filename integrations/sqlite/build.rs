@@ -1,4 +1,4 @@
-//! Has the library stay once it is loaded: SQLite keeps the VFS that it registered, whatever a program closes.
+//! Keeps the library loaded permanently: SQLite keeps the registered VFS, whatever a program closes.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

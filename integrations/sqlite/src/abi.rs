@@ -1,7 +1,7 @@
-//! What of SQLite's C interface we use: files, file systems, a virtual table, and a few functions.
+//! The part of SQLite's C interface that is used: files, file systems, a virtual table, and a few functions.
 //!
-//! Declared here rather than by libsqlite3-sys (docs/adr/0016-sqlite-vfs.md). SQLite has promised these layouts since
-//! 3.7.6 and only adds at their ends, under a version number of their own.
+//! The declarations are ours, not libsqlite3-sys's (docs/adr/0016-sqlite-vfs.md). SQLite has kept these layouts since
+//! 3.7.6, and adds fields only at the end of a structure, with a new version number.
 //!
 //! A method that a version or a build lacks is null, so each is an `Option`.
 
@@ -13,7 +13,7 @@ pub(crate) const ERROR: c_int = 1;
 pub(crate) const ABORT: c_int = 4;
 pub(crate) const NOMEM: c_int = 7;
 pub(crate) const READONLY: c_int = 8;
-/// The library that holds the entry point is never unloaded: its VFS outlives the connection.
+/// SQLite never unloads the library that holds the entry point: its VFS outlives the connection.
 pub(crate) const OK_LOAD_PERMANENTLY: c_int = 256;
 pub(crate) const IOERR: c_int = 10;
 pub(crate) const NOTFOUND: c_int = 12;
@@ -23,7 +23,7 @@ pub(crate) const OPEN_MAIN_DB: c_int = 0x100;
 pub(crate) const FCNTL_VFSNAME: c_int = 12;
 pub(crate) const FCNTL_PRAGMA: c_int = 14;
 
-/// `sqlite3_file`: the front of what a VFS keeps for an open file.
+/// `sqlite3_file`: the first fields of a VFS's open file.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct File {
@@ -120,7 +120,7 @@ pub(crate) struct Functions {
     pub(crate) log: Log,
 }
 
-/// `sqlite3_vtab`: the front of what a module keeps for a table.
+/// `sqlite3_vtab`: the first fields of a module's table.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table {
@@ -135,7 +135,7 @@ impl Default for Table {
     }
 }
 
-/// `sqlite3_vtab_cursor`: the front of what a module keeps for a reader of a table.
+/// `sqlite3_vtab_cursor`: the first fields of a module's cursor on a table.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Cursor {
@@ -148,14 +148,14 @@ impl Default for Cursor {
     }
 }
 
-/// `sqlite3_context`, where a result goes.
+/// `sqlite3_context`, which receives a result.
 pub(crate) enum Context {}
 
 /// `sqlite3_module` of version 0.
 #[repr(C)]
 pub(crate) struct Module {
     pub(crate) version: c_int,
-    /// None: the table is there without being created.
+    /// None: the table exists without being created.
     pub(crate) create: Method<Connect>,
     pub(crate) connect: Method<Connect>,
     pub(crate) best_index: Method<unsafe extern "C" fn(*mut Table, *mut c_void) -> c_int>,
@@ -187,7 +187,7 @@ pub(crate) type Connect = unsafe extern "C" fn(
 pub(crate) type Extension =
     unsafe extern "C" fn(*mut c_void, *mut *mut c_char, *const Routines) -> c_int;
 
-/// What `sqlite3_exec` calls for each row.
+/// The callback of `sqlite3_exec`, called for each row.
 type Each = unsafe extern "C" fn(*mut c_void, c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type Exec = unsafe extern "C" fn(
     *mut c_void,
@@ -200,8 +200,9 @@ type CreateModule =
     unsafe extern "C" fn(*mut c_void, *const c_char, *const Module, *mut c_void) -> c_int;
 type FileControl = unsafe extern "C" fn(*mut c_void, *const c_char, c_int, *mut c_void) -> c_int;
 
-/// `sqlite3_api_routines`, which a loaded extension is handed: as far as we use it, by the functions' positions. Builds
-/// without virtual tables have null for theirs. Up to `print`, all versions have it; what follows ends earlier before 3.8.7.
+/// `sqlite3_api_routines`, which SQLite passes to a loaded extension: the functions used here, at their positions. In
+/// builds without virtual tables, their functions are null. All versions have the table up to `print`; before 3.8.7 it
+/// ends before some of the later functions.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Routines {
@@ -218,7 +219,7 @@ pub struct Routines {
     _before_result_int64: [*const c_void; 13],
     pub(crate) result_int64: unsafe extern "C" fn(*mut Context, i64),
     _before_result_text: [*const c_void; 1],
-    /// The last argument is a destructor, or -1 for a text that is to be copied.
+    /// The last argument is a destructor, or -1 for a text that SQLite must copy.
     pub(crate) result_text: unsafe extern "C" fn(*mut Context, *const c_char, c_int, isize),
     _before_file_control: [*const c_void; 41],
     pub(crate) file_control: FileControl,

@@ -1,9 +1,9 @@
-//! A main database file that SQLite sees: each call is passed on to the wrapped VFS's file, which lies behind our head
-//! in the memory that SQLite provides. Reads are told to a `Reader`, when they have ended well.
+//! A main database file that SQLite sees. Each call is passed on to the file of the wrapped VFS, which lies behind our
+//! header in the memory that SQLite provides. Successful reads are reported to a `Reader`.
 //!
 //! Concurrency: SQLite calls a file's methods from one thread at a time.
-//! Failure:     the wrapped file's results are returned as they are. A panic of the reader's is caught, and ends it;
-//!              an allocation that fails ends look-ahead for the file, and is logged by `sqlite3_log`.
+//! Failure:     the wrapped file's results are returned unchanged. A panic in the reader is caught and ends the reader;
+//!              a failed allocation ends look-ahead for the file and is logged by `sqlite3_log`.
 
 #![expect(unsafe_code, reason = "SQLite calls a file through C pointers")]
 
@@ -22,17 +22,17 @@ use crate::tally::Counts;
 use crate::vfs::Shim;
 use crate::wal::REGION;
 
-/// Asks a file of ours for its counts, in a `Report`. SQLite's own numbers are small, and those below 100 are its.
+/// Requests the counts of our file, in a `Report`. SQLite reserves the numbers below 100 for itself.
 pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
 
-/// Names of our pragmas begin so.
+/// Prefix of our pragmas' names.
 const PREFIX: &str = "forebay_";
 
-/// The answer to `FCNTL_COUNTS`.
+/// The result of `FCNTL_COUNTS`.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Report {
-    /// Where this library's methods are: another copy of it may ask, whose `Report` is another type.
+    /// The address of this library's methods: another copy of the library may call, whose `Report` is another type.
     asker: *const IoMethods,
     pub(crate) trees: Vec<(Option<String>, Counts)>,
 }
@@ -43,25 +43,25 @@ impl Report {
     }
 }
 
-/// What is ours of a file.
+/// Our part of a file.
 #[derive(Debug)]
 #[repr(C)]
 struct Head {
     file: File,
     shim: &'static Shim,
-    /// What it was opened by, which SQLite keeps until it is closed.
+    /// The name by which it was opened. SQLite keeps it until the file is closed.
     name: *const c_char,
-    /// None where nothing can be asked for, and after a panic.
+    /// `None` if no hints are possible, and after a panic.
     reader: Option<Box<Reader>>,
 }
 
 /// Bytes before the wrapped file; SQLite aligns to 8.
 pub(crate) const HEAD: usize = size_of::<Head>().next_multiple_of(8);
 
-/// Prepares memory for a file that is to be opened; returns the wrapped one's.
+/// Prepares memory for a file that SQLite opens; returns the wrapped file's.
 ///
 /// # Safety
-/// `file` has `HEAD` bytes and as many as the wrapped VFS says that its files have.
+/// `file` has `HEAD` bytes and as many as the wrapped VFS requires for its files.
 pub(crate) unsafe fn begin(file: *mut File) -> *mut File {
     // SAFETY: both lie in that memory.
     unsafe {
@@ -72,20 +72,20 @@ pub(crate) unsafe fn begin(file: *mut File) -> *mut File {
     }
 }
 
-/// The settings among a name's URI parameters. A value that is not right is logged, and SQLite's result code returned.
+/// Reads the settings from a name's URI parameters. An invalid value is logged, and SQLite's result code is returned.
 ///
 /// # Safety
 /// `name` was given to xOpen with SQLITE_OPEN_URI.
 pub(crate) unsafe fn settings(shim: &Shim, name: *const c_char) -> Result<Settings, c_int> {
     let mut settings = Settings::new();
     for setting in Settings::NAMES {
-        // SAFETY: SQLite's contract for such a name; a value that is there is a string.
+        // SAFETY: SQLite's contract for such a name; a value that exists is a string.
         unsafe {
             let value = (shim.functions.uri_parameter)(name, setting.as_ptr());
             if value.is_null() {
                 continue;
             }
-            // Other text than UTF-8 is not right for any of them.
+            // Text that is not UTF-8 is invalid for each of them.
             let text = CStr::from_ptr(value).to_str().unwrap_or_default();
             if let Err(why) = settings.set(setting.to_str().unwrap_or_default(), text) {
                 let format = c"forebay: %s=%s in the URI of %s: %.*s";
@@ -99,7 +99,7 @@ pub(crate) unsafe fn settings(shim: &Shim, name: *const c_char) -> Result<Settin
     Ok(settings)
 }
 
-/// The wrapped VFS has opened its file, or not: SQLite closes whatever has methods.
+/// The wrapped VFS has returned from its open, with or without success: SQLite closes any file that has methods.
 ///
 /// # Safety
 /// `file` was prepared by `begin`, and the wrapped VFS's open has returned `result` for `name`.
@@ -110,14 +110,14 @@ pub(crate) unsafe fn opened(
     settings: Settings,
     result: c_int,
 ) {
-    // SAFETY: the memory is ours (contract above); a file with methods has a version in them.
+    // SAFETY: the memory is ours (contract above); a file's methods begin with their version.
     unsafe {
         let real = real(file);
         let methods = (*real).methods;
         if methods.is_null() {
             return;
         }
-        // SQLite takes shared memory that is there as leave to write a log, whatever the version.
+        // Whatever the version, SQLite assumes that a file with shared-memory methods may have a write-ahead log.
         let methods = match ((*methods).version, (*methods).shm_map) {
             (..2, _) | (2, None) => &METHODS[0],
             (2, Some(_)) => &METHODS[1],
@@ -157,7 +157,7 @@ unsafe fn log_no_memory(file: *const File) {
 /// The wrapped file.
 ///
 /// # Safety
-/// `file` lies in memory of `HEAD` bytes and more.
+/// `file` lies in memory of at least `HEAD` bytes.
 unsafe fn real(file: *mut File) -> *mut File {
     // SAFETY: as above.
     unsafe { file.byte_add(HEAD) }
@@ -167,7 +167,7 @@ unsafe fn real(file: *mut File) -> *mut File {
 macro_rules! pass_on {
     ($($name:ident = $method:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?, or $otherwise:expr;)*) => { $(
         unsafe extern "C" fn $name(file: *mut File, $($argument: $kind),*) $(-> $result)? {
-            // SAFETY: SQLite calls it with a file that is open, and so is the wrapped one.
+            // SAFETY: SQLite calls it with an open file, so the wrapped file is open too.
             unsafe {
                 let real = real(file);
                 match (*(*real).methods).$method {
@@ -197,16 +197,16 @@ pass_on! {
     shm_barrier = shm_barrier(), or ();
     shm_unmap_real = shm_unmap(delete: c_int) -> c_int, or IOERR;
     fetch = fetch(offset: i64, size: c_int, out: *mut *mut c_void) -> c_int, or {
-        *out = ptr::null_mut(); // SQLite then reads
+        *out = ptr::null_mut(); // SQLite then calls the read method
         OK
     };
     unfetch = unfetch(offset: i64, page: *mut c_void) -> c_int, or OK;
 }
 
-/// Calls the reader, if there is one, for the last time if it panics.
+/// Calls the reader, if there is one. A reader that panics is removed.
 ///
 /// # Safety
-/// SQLite has called with this file, so its head is there and nobody else uses it.
+/// SQLite has called with this file, so its head exists and no other thread uses it.
 unsafe fn with_reader<T>(
     file: *mut File,
     call: impl FnOnce(&mut Reader) -> Result<T, NoMemory>,
@@ -229,7 +229,7 @@ unsafe fn with_reader<T>(
     }
 }
 
-/// Calls the reader, whether that succeeds or not.
+/// Calls the reader and ignores a failure.
 ///
 /// # Safety
 /// As for `with_reader`.
@@ -239,8 +239,8 @@ unsafe fn tell(file: *mut File, call: impl FnOnce(&mut Reader) -> Result<(), NoM
 }
 
 unsafe extern "C" fn close(file: *mut File) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open, and does not use it again. The reader goes first, as the
-    // wrapped file holds its descriptor.
+    // SAFETY: SQLite calls it with an open file, and does not use it again. The reader is dropped first, as the wrapped
+    // file holds its descriptor.
     unsafe {
         (*file.cast::<Head>()).reader = None;
         close_real(file)
@@ -248,7 +248,7 @@ unsafe extern "C" fn close(file: *mut File) -> c_int {
 }
 
 unsafe extern "C" fn read(file: *mut File, into: *mut c_void, size: c_int, offset: i64) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open, and `size` bytes that have been read when it went well.
+    // SAFETY: SQLite calls it with an open file, and with `size` bytes, which are read if the call succeeds.
     unsafe {
         let began = with_reader(file, |reader| Ok(reader.begins())).ok().flatten();
         let result = read_real(file, into, size, offset);
@@ -272,7 +272,7 @@ unsafe extern "C" fn write(
     size: c_int,
     offset: i64,
 ) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open.
+    // SAFETY: SQLite calls it with an open file.
     unsafe {
         tell(file, |reader| {
             reader.written(offset, size as usize);
@@ -283,7 +283,7 @@ unsafe extern "C" fn write(
 }
 
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open.
+    // SAFETY: SQLite calls it with an open file.
     unsafe {
         tell(file, |reader| {
             reader.forget();
@@ -300,17 +300,17 @@ unsafe extern "C" fn shm_map(
     extend: c_int,
     out: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open. The region stays where it is until `shm_unmap`, or the
-    // file's end.
+    // SAFETY: SQLite calls it with an open file. The region stays where it is until `shm_unmap` or until the file is
+    // closed.
     unsafe {
         let result = shm_map_real(file, region, size, extend, out);
         match result {
-            // Who may not write the shared memory is given it as read-only.
+            // A process that may not write the shared memory receives it read-only.
             OK | READONLY if size as usize == REGION && !(*out).is_null() => {
                 tell(file, |reader| reader.wal.mapped(region as usize, *out));
             }
             OK => {}
-            // It is not there, or not to be relied on, and SQLite reads the log instead: nothing says what has changed.
+            // The region is missing or unreliable, and SQLite reads the log itself: nothing reports what has changed.
             _ => tell(file, |reader| {
                 reader.forget();
                 Ok(())
@@ -321,7 +321,7 @@ unsafe extern "C" fn shm_map(
 }
 
 unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open.
+    // SAFETY: SQLite calls it with an open file.
     unsafe {
         tell(file, |reader| {
             reader.wal.unmapped();
@@ -336,9 +336,9 @@ unsafe extern "C" fn file_control(
     operation: c_int,
     argument: *mut c_void,
 ) -> c_int {
-    // SAFETY: SQLite calls it with a file that is open, so its head is there, and with what belongs to the operation:
-    // for a pragma three strings, the result, the name and a value or null; for the name of a VFS one; for counts a
-    // `Report`, if it is of this library.
+    // SAFETY: SQLite calls it with an open file, so its head exists, and with the operation's argument: for a pragma
+    // three strings, namely the result, the name and a value or null; for a VFS's name one string; for counts a
+    // `Report`, if it is this library's.
     unsafe {
         if operation == FCNTL_PRAGMA
             && let Some(result) = pragma(file, argument.cast())
@@ -368,9 +368,9 @@ unsafe extern "C" fn file_control(
 /// Answers a pragma, if it is ours and there is a reader.
 ///
 /// # Safety
-/// The file is open, `strings` are those of SQLITE_FCNTL_PRAGMA.
+/// The file is open; `strings` are those of SQLITE_FCNTL_PRAGMA.
 unsafe fn pragma(file: *mut File, strings: *mut [*mut c_char; 3]) -> Option<c_int> {
-    // SAFETY: SQLite's contract: the name is a string, the value is one or null.
+    // SAFETY: SQLite's contract: the name is a string; the value is a string or null.
     let (name, value) = unsafe {
         let [_, name, value] = *strings;
         let value = (!value.is_null()).then(|| CStr::from_ptr(value).to_str().unwrap_or_default());
@@ -395,7 +395,7 @@ unsafe fn pragma(file: *mut File, strings: *mut [*mut c_char; 3]) -> Option<c_in
         }
         Some(Ok(settings.get(name)))
     };
-    // SAFETY: SQLite has called with this file; it frees the result that it is given.
+    // SAFETY: SQLite has called with this file, and frees the result that it receives.
     unsafe {
         let answer = with_reader(file, |reader| Ok(answer(reader))).ok()???;
         let (result, line) = match &answer {
@@ -408,8 +408,8 @@ unsafe fn pragma(file: *mut File, strings: *mut [*mut c_char; 3]) -> Option<c_in
     }
 }
 
-/// For wrapped files of version 1, 2, 3, and of 3 without shared memory: SQLite calls no method of a later version than a
-/// file's, and takes methods for shared memory as leave to have a write-ahead log.
+/// For wrapped files of version 1, 2, 3, and of 3 without shared memory. SQLite calls no method of a later version than
+/// the file's, and assumes that a file with shared-memory methods may have a write-ahead log.
 static METHODS: [IoMethods; 4] =
     [methods(1, true), methods(2, true), methods(3, true), methods(3, false)];
 
@@ -437,7 +437,7 @@ const fn methods(version: c_int, shares: bool) -> IoMethods {
     }
 }
 
-/// Counts each read of a file as one that waits, if it has a reader.
+/// Counts each read of a file as one that waited, if the file has a reader.
 ///
 /// # Safety
 /// The file is open and was opened through our VFS.
@@ -452,11 +452,11 @@ pub(crate) unsafe fn plant_waits(file: *mut File) {
     }
 }
 
-/// Registers the VFS over that of the tests' SQLite.
+/// Registers the VFS over the default one of the SQLite that the tests use.
 #[cfg(test)]
 pub(crate) fn register_for_tests() {
     use rusqlite::ffi;
-    // SAFETY: they are one SQLite's own functions, and it is linked for good.
+    // SAFETY: they are the functions of one SQLite, which is never unloaded.
     unsafe {
         ffi::sqlite3_initialize();
         crate::register(
@@ -493,7 +493,7 @@ mod tests {
             let db = open();
             while has_reader(&db) && rows < 100 {
                 let mut file: *mut File = ptr::null_mut();
-                // SAFETY: the operation gives the file that SQLite uses, which is ours and open, and has a reader.
+                // SAFETY: the operation returns the file that SQLite uses. It is ours, open, and has a reader.
                 unsafe {
                     let into = (&raw mut file).cast();
                     let operation = ffi::SQLITE_FCNTL_FILE_POINTER;
@@ -503,7 +503,7 @@ mod tests {
                         Ok(())
                     });
                 }
-                // What another has written SQLite reads again, by its own call of `read`.
+                // SQLite reads pages that another connection has written again, by its own call of `read`.
                 stock.execute("insert into t values (1)", []).unwrap();
                 rows += 1;
                 let count = db.query_row("select count(*) from t", [], |row| row.get(0));

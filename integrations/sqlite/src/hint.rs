@@ -1,13 +1,13 @@
-//! The descriptor of a database file: asks the kernel for pages, or for what it has at hand.
+//! The descriptor of a database file: requests pages from the kernel, or reads pages that the kernel has cached.
 //!
 //! POSIX locks belong to the process and the file: when a process closes *any* descriptor of a file, it loses all its
-//! locks on it, and SQLite's transactions with them. So none is opened here, and none is closed. The one that the
-//! wrapped VFS holds is borrowed: SQLite's unix VFS keeps it in `unixFile`, after three pointers, the second of which
-//! is the VFS itself. That is so from 3.7.13 to today's, and is checked for each file: the pointer, and that the
-//! descriptor and the path are one regular file. Where it is not so, nothing is asked for.
+//! locks on it, and with them SQLite's transactions. So this module opens and closes no descriptor, and borrows the one
+//! that the wrapped VFS holds. SQLite's unix VFS keeps it in `unixFile`, after three pointers, the second of which is
+//! the VFS itself. This has been so since 3.7.13, and is checked for each file: the pointer, and that the descriptor
+//! and the path are one regular file. If a check fails, no hints are given.
 //!
 //! Concurrency: used between the wrapped VFS's open and its close, by the thread that uses the file.
-//! Failure:     a hint that fails, and a page that is not at hand, are the same: nothing comes of it.
+//! Failure:     a hint that fails has no effect, like a page that is not cached.
 
 #![expect(unsafe_code, reason = "the descriptor lies in SQLite's own structure")]
 
@@ -22,10 +22,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::abi::{File, Vfs};
 
-/// Pages of the kernel's that a page of SQLite's lies in, at most.
+/// The maximum number of kernel pages that one SQLite page covers.
 const PAGES_MAX: usize = 65_536 / 4096 + 1;
 
-/// The front of SQLite's `unixFile`.
+/// The first fields of SQLite's `unixFile`.
 #[repr(C)]
 struct UnixFile {
     file: File,
@@ -35,19 +35,19 @@ struct UnixFile {
 }
 
 unsafe extern "C" {
-    /// Which pages of a mapping are in memory, a byte for each.
+    /// Which pages of a mapping are in memory, one byte for each.
     fn mincore(mapping: *mut c_void, size: usize, into: *mut u8) -> c_int;
 }
 
-/// Where the wrapped VFS keeps a descriptor. SQLITE_FCNTL_NULL_IO closes it, and leaves -1 there.
+/// The address at which the wrapped VFS keeps a descriptor. SQLITE_FCNTL_NULL_IO closes it, and leaves -1 there.
 #[derive(Debug)]
 pub(crate) struct Descriptor(*const RawFd);
 
 impl Descriptor {
-    /// That of an open file, if the VFS is SQLite's own for unix.
+    /// The descriptor of an open file, if the VFS is SQLite's own for unix.
     ///
     /// # Safety
-    /// `file` was opened by `vfs` at `path`; what is returned is not used after it is closed.
+    /// `file` was opened by `vfs` at `path`; the result is not used after the file is closed.
     pub(crate) unsafe fn find(
         file: *const File,
         vfs: *const Vfs,
@@ -59,13 +59,13 @@ impl Descriptor {
             return None;
         }
         let unix = file.cast::<UnixFile>();
-        // SAFETY: the file has so many bytes (above), whatever they mean; any bytes will do for the fields.
+        // SAFETY: the file has at least this size (above), whatever its contents; any bytes are valid for the fields.
         let (of_vfs, descriptor) =
             unsafe { ((*unix).vfs, Descriptor(&raw const (*unix).descriptor)) };
         if of_vfs != vfs {
             return None;
         }
-        // If it is the file's, the VFS keeps it open; if not, fstat fails, or reports another file.
+        // If it is the file's descriptor, the VFS keeps it open; otherwise, fstat fails or reports another file.
         let open = rustix::fs::fstat(descriptor.borrow()?).ok()?;
         let named = rustix::fs::stat(path).ok()?;
         let same = open.st_dev == named.st_dev
@@ -85,8 +85,8 @@ impl Descriptor {
         let _ = self.borrow().map(|it| rustix::fs::fadvise(it, offset, size, Advice::WillNeed));
     }
 
-    /// Fills `into` from `offset` on, if the kernel has all of that in memory. `None` where the filesystem does not say so (a
-    /// container's overlay, FUSE, NFS).
+    /// Fills `into` from `offset` on, if all of these bytes are in the kernel's memory. `None` if the filesystem cannot
+    /// report that (a container's overlay, FUSE, NFS).
     pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
         let (Some(descriptor), size) = (self.borrow(), into.len()) else { return Some(false) };
         let vector = &mut [IoSliceMut::new(into)];
@@ -96,8 +96,8 @@ impl Descriptor {
         }
     }
 
-    /// Whether `size` bytes from `offset` on are in the page cache, as mincore reports. To a process that may not write the
-    /// file it reports that all are.
+    /// Whether `size` bytes from `offset` on are in the page cache, as mincore reports. For a process that may not
+    /// write the file, mincore reports all pages as present.
     pub(crate) fn is_resident(&self, offset: u64, size: usize) -> bool {
         let page = rustix::param::page_size();
         let start = offset - offset % page as u64;
@@ -106,7 +106,8 @@ impl Descriptor {
         let Some(there) = there.get_mut(..size.div_ceil(page)) else { return false };
         let Some(descriptor) = self.borrow() else { return false };
         let (read, shared) = (ProtFlags::READ, MapFlags::SHARED);
-        // SAFETY: it is mapped at an address that the kernel chooses, never read, and unmapped below. The list has a byte for each page.
+        // SAFETY: it is mapped at an address that the kernel chooses, never read, and unmapped below. The list has a
+        // byte per page.
         unsafe {
             let Ok(mapping) = mmap(ptr::null_mut(), size, read, shared, descriptor, start) else {
                 return false;
@@ -117,15 +118,15 @@ impl Descriptor {
         }
     }
 
-    /// Fills `into` from `offset` on, which may wait.
+    /// Fills `into` from `offset` on. May wait.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> bool {
         let size = into.len();
         self.borrow().is_some_and(|it| rustix::io::pread(it, into, offset) == Ok(size))
     }
 
     fn borrow(&self) -> Option<BorrowedFd<'_>> {
-        // SAFETY: the wrapped VFS's file, in which it lies, and the descriptor are there for longer than this is used (contract
-        // of `find`); only the thread that uses the file changes it.
+        // SAFETY: the wrapped VFS's file, which holds the descriptor's number, and the descriptor itself outlive this
+        // borrow (contract of `find`); only the thread that uses the file changes it.
         unsafe { (*self.0 >= 0).then(|| BorrowedFd::borrow_raw(*self.0)) }
     }
 }
@@ -160,7 +161,7 @@ mod tests {
         db.execute_batch("create table t(a)").unwrap();
         let find = |operation| {
             let mut found: *mut c_void = ptr::null_mut();
-            // SAFETY: these operations put a pointer there.
+            // SAFETY: these operations store a pointer there.
             unsafe {
                 ffi::sqlite3_file_control(
                     db.handle(),
@@ -177,13 +178,13 @@ mod tests {
         // SAFETY: that VFS has opened that file, which is closed at the end of the test.
         let found = unsafe { Descriptor::find(file.cast(), vfs.cast(), &name) }.unwrap();
         assert!(found.at_hand(0, &mut [0; 16]).unwrap_or(true));
-        // SAFETY: the operation takes nothing.
+        // SAFETY: the operation has no argument.
         let closed = unsafe {
             let operation = ffi::SQLITE_FCNTL_NULL_IO;
             ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, ptr::null_mut())
         };
         assert_eq!(closed, ffi::SQLITE_OK);
-        // Others may be given its number now.
+        // Other files may now receive its number.
         let others: Vec<_> = (0..64).map(|_| std::fs::File::open(&path).unwrap()).collect();
         assert!(found.at_hand(0, &mut [0; 16]) == Some(false) && !found.read(0, &mut [0; 16]));
         assert!(!found.is_resident(0, 16));

@@ -1,25 +1,25 @@
 //! A SQLite extension: a VFS that asks the kernel for the pages that SQLite will read next.
 //!
-//! SQLite reads a page when it needs it, and with cold data waits for each. The VFS `forebay` lies over the process's
-//! default one, which goes on doing every read, write, lock and sync. It looks at the pages that were read: interior
-//! pages of a b-tree name the leaves to come, an index's leaves name the rows to come.
+//! SQLite reads a page when it needs it, and waits for each page that is not in memory. The VFS `forebay` wraps the
+//! process's default VFS, which still performs every read, write, lock and sync. It examines the pages that were read:
+//! interior pages of a b-tree name the next leaves, and the leaves of an index name the next rows.
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `abi` | SQLite's C interface, as far as it is used |
-//! | `vfs` | the file system that SQLite sees: opens files, passes the rest on |
-//! | `file` | a database file that SQLite sees: passes all on, tells the reader of reads |
+//! | `abi` | the part of SQLite's C interface that is used |
+//! | `vfs` | the file system that SQLite sees: opens files, passes other calls on |
+//! | `file` | a database file that SQLite sees: passes all calls on, reports reads to the reader |
 //! | `table` | `forebay_stats`, as a table |
-//! | `reader` | when reads are looked at: where they wait |
+//! | `reader` | decides when reads are examined: where they wait |
 //! | `foresight` | what SQLite will read next |
 //! | `trees` | the b-trees, as far as their interior pages are known |
 //! | `page` | one page's bytes |
-//! | `tally` | what became of each b-tree's pages |
+//! | `tally` | page counts of each b-tree |
 //! | `wal` | which pages a write-ahead log holds |
 //! | `memory` | fallible allocation |
-//! | `hint` | the file's descriptor: asks the kernel for pages, or for what it has at hand |
+//! | `hint` | the file's descriptor: requests pages from the kernel, or reads pages that it has cached |
 //!
-//! From Rust, with the SQLite that a program is linked with (rusqlite's names here):
+//! In Rust, with the SQLite that a program is linked with (here with rusqlite's names):
 //!
 //! ```ignore
 //! use rusqlite::ffi;
@@ -37,11 +37,11 @@
 //! let db = rusqlite::Connection::open("file:data.db?vfs=forebay")?;
 //! ```
 //!
-//! Invariants:  no read that SQLite gets, no write, lock or sync is ours: what it asks for is passed on, and the answer
+//! Invariants:  every read, write, lock and sync of SQLite's is passed on to the wrapped VFS, and its result is
 //!              returned.
-//! Concurrency: SQLite uses a file from one thread at a time; nothing is shared between files.
-//! Failure:     what cannot be foreseen or asked for is read as ever. A panic of ours and an allocation that fails
-//!              end look-ahead for a file.
+//! Concurrency: SQLite uses a file from one thread at a time; files share nothing.
+//! Failure:     pages that cannot be predicted or requested are read as without the extension. A panic in this library
+//!              or a failed allocation ends look-ahead for a file.
 
 #![cfg(target_os = "linux")]
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
@@ -67,23 +67,23 @@ pub use abi::{Log, Print, Routines, UriParameter};
 use memory::{Line, NoMemory};
 use vfs::Registered;
 
-/// SQLite did not take the VFS.
+/// Why the VFS was not registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// There is no default VFS to lie over: initialise SQLite first (`sqlite3_initialize`).
+    /// There is no default VFS to wrap: initialise SQLite first (`sqlite3_initialize`).
     NoDefault,
-    /// The default VFS is of a version before 3: register over another, as this one lacks methods.
+    /// The default VFS has a version before 3 and lacks methods: make another one the default first.
     OldDefault,
-    /// It is registered, over another VFS than the one that is the default now.
+    /// The VFS is registered already, over another VFS than the current default.
     OtherDefault,
     /// Another copy of this library has registered its VFS in this process: use that copy.
     OtherCopy,
-    /// SQLite is older than 3.35: this is its version, as `sqlite3_libversion_number` has it.
+    /// SQLite is older than 3.35. The value is its version, as from `sqlite3_libversion_number`.
     OldSqlite(c_int),
     /// An allocation failed: try again later.
     NoMemory,
-    /// SQLite refused it, by this result code.
+    /// SQLite refused the VFS with this result code.
     Refused(c_int),
 }
 
@@ -121,18 +121,18 @@ impl std::fmt::Display for RegisterError {
 
 impl std::error::Error for RegisterError {}
 
-/// Registers the VFS `forebay` over the default one of the SQLite whose functions these are; `as_default` makes it
-/// the VFS of every database that is opened without naming one. It stays for the process's life, and to register it
-/// again is fine.
+/// Registers the VFS `forebay` over the default VFS of the SQLite that these functions belong to. `as_default` makes it
+/// the VFS of every database that is opened without naming one. It stays registered for the life of the process;
+/// registering it again is allowed.
 ///
-/// `V` is whatever the caller's bindings call `sqlite3_vfs`.
+/// `V` is the type that the caller's bindings use for `sqlite3_vfs`.
 ///
 /// # Errors
-/// Each of [`RegisterError`].
+/// Every variant of [`RegisterError`].
 ///
 /// # Safety
 /// The functions are `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter` and
-/// `sqlite3_log` of one and the same SQLite, which stays loaded. The VFS that is its default now is never unregistered.
+/// `sqlite3_log` of one and the same SQLite, which stays loaded. Its current default VFS is never unregistered.
 pub unsafe fn register<V>(
     find: unsafe extern "C" fn(*const c_char) -> *mut V,
     register: unsafe extern "C" fn(*mut V, c_int) -> c_int,
@@ -141,7 +141,7 @@ pub unsafe fn register<V>(
     log: Log,
     as_default: bool,
 ) -> Result<(), RegisterError> {
-    // SAFETY: the same function with the same pointers, called by another name of what they point to.
+    // SAFETY: the same function with the same pointers; only the name of the type that they point to differs.
     let find = unsafe {
         std::mem::transmute::<unsafe extern "C" fn(*const c_char) -> *mut V, abi::Find>(find)
     };
@@ -154,8 +154,9 @@ pub unsafe fn register<V>(
         .map(|_| ())
 }
 
-/// The same for C: `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter`, `sqlite3_log`,
-/// and 1 to make it the default. Returns 0, or an SQLite result code, and then gives the reason to `sqlite3_log`.
+/// The same for C: `sqlite3_vfs_find`, `sqlite3_vfs_register`, `sqlite3_mprintf`, `sqlite3_uri_parameter`,
+/// `sqlite3_log`, and 1 to make it the default. Returns 0 or an SQLite result code; in the second case it reports the
+/// reason to `sqlite3_log`.
 ///
 /// # Safety
 /// As for [`register`].
@@ -179,10 +180,10 @@ pub unsafe extern "C" fn forebay_sqlite_register(
     code
 }
 
-/// What SQLite calls when the extension is loaded under its own name.
+/// The entry point that SQLite calls when the extension is loaded under its own name.
 ///
 /// # Safety
-/// SQLite's: `routines` are its functions.
+/// As for any extension: `routines` are SQLite's functions.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
     connection: *mut c_void,
@@ -193,7 +194,7 @@ pub unsafe extern "C" fn sqlite3_forebaysqlite_init(
     unsafe { load(connection, message, routines, false) }
 }
 
-/// What SQLite looks for first in any extension.
+/// The entry point that SQLite looks for first in any extension.
 ///
 /// # Safety
 /// As for [`sqlite3_forebaysqlite_init`].
@@ -207,7 +208,7 @@ pub unsafe extern "C" fn sqlite3_extension_init(
     unsafe { load(connection, message, routines, false) }
 }
 
-/// The entry point that makes it the process's default VFS.
+/// The entry point that makes the VFS the default of the process.
 ///
 /// # Safety
 /// As for [`sqlite3_forebaysqlite_init`].
@@ -221,8 +222,8 @@ pub unsafe extern "C" fn sqlite3_forebay_default_init(
     unsafe { load(connection, message, routines, true) }
 }
 
-/// Gives a connection the table `forebay_stats`: for `sqlite3_auto_extension`, which calls it for each that is opened. A loaded
-/// extension has done so by itself.
+/// Gives a connection the table `forebay_stats`. Pass it to `sqlite3_auto_extension`, which calls it for each
+/// connection that is opened. A loaded extension has already done so.
 ///
 /// # Safety
 /// As for [`sqlite3_forebaysqlite_init`].
@@ -232,7 +233,7 @@ pub unsafe extern "C" fn forebay_sqlite_stats(
     _message: *mut *mut c_char,
     routines: *const Routines,
 ) -> c_int {
-    // SAFETY: as SQLite promises; a build that loads no extensions hands over none.
+    // SAFETY: as SQLite promises; a build without loadable extensions passes null.
     unsafe {
         if !routines.is_null() {
             table::add(connection, routines);
@@ -241,19 +242,19 @@ pub unsafe extern "C" fn forebay_sqlite_stats(
     abi::OK
 }
 
-/// The oldest SQLite that it is loaded into.
+/// The oldest SQLite that may load the extension.
 const VERSION_MIN: c_int = 3_035_000;
 
 /// # Safety
-/// `routines` are the functions of the SQLite that calls, for `connection`; a message may be left in `message`.
+/// `routines` are the functions of the calling SQLite, for `connection`; `message` may receive a message.
 unsafe fn load(
     connection: *mut c_void,
     message: *mut *mut c_char,
     routines: *const Routines,
     as_default: bool,
 ) -> c_int {
-    // SAFETY: SQLite's table holds more functions than ours, in the same places (contract above), if it is not older than
-    // ours; the version's place is in any.
+    // SAFETY: if SQLite is not older than our table of functions, its table has at least these functions, in the same
+    // places (contract above); the version has the same place in any table.
     let registered = unsafe {
         match ((*routines).version)() {
             version if version < VERSION_MIN => Err(RegisterError::OldSqlite(version)),
@@ -264,20 +265,20 @@ unsafe fn load(
         }
     };
     match registered {
-        // SAFETY: as above; what SQLite is to call for each connection takes what extensions take, whatever it is
-        // declared to.
+        // SAFETY: as above; the function that SQLite must call for each connection has the arguments of an extension's
+        // entry point, whatever its declared type.
         Ok(Registered::Ours) => unsafe {
             table::add(connection, routines);
             let each = std::mem::transmute::<abi::Extension, abi::Anything>(forebay_sqlite_stats);
             ((*routines).auto_extension)(Some(each));
             abi::OK_LOAD_PERMANENTLY
         },
-        // Its table has the counts.
+        // The other copy's table has the counts.
         Ok(Registered::OtherCopy) => abi::OK,
         Err(error) => {
             let line = Line::of(format_args!("forebay: {error}"));
             let (text, size) = (line.as_str().as_ptr(), line.as_str().len() as c_int);
-            // SAFETY: as above; SQLite frees the message, by the function that belongs to this one.
+            // SAFETY: as above; SQLite frees the message with the function that matches this allocation.
             unsafe {
                 if !message.is_null() {
                     *message = ((*routines).print)(c"%.*s".as_ptr(), size, text);

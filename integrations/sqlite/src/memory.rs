@@ -98,7 +98,7 @@ pub(crate) fn refill(all: &mut Vec<u8>, bytes: &[u8]) -> Result<(), NoMemory> {
     Ok(())
 }
 
-/// This value so many times.
+/// A list with this value, `count` times.
 pub(crate) fn filled<T: Copy>(value: T, count: usize) -> Result<Vec<T>, NoMemory> {
     let mut all = Vec::new();
     all.try_reserve_exact(count)?;
@@ -123,7 +123,7 @@ pub(crate) fn add_text(text: &mut String, more: &str) -> Result<(), NoMemory> {
 /// Moves a value to the heap.
 pub(crate) fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     const { assert!(size_of::<T>() > 0, "what has no bytes is not allocated") };
-    // SAFETY: the layout has a size above 0. The memory, if it is given, is written before it is a box, which frees it by
+    // SAFETY: the layout has a size above 0. Allocated memory is written before it becomes a box, which frees it with
     // the same layout.
     unsafe {
         let memory = std::alloc::alloc(Layout::new::<T>()).cast::<T>();
@@ -135,7 +135,7 @@ pub(crate) fn boxed<T>(value: T) -> Result<Box<T>, NoMemory> {
     }
 }
 
-/// A short text in a fixed buffer. What does not fit is cut.
+/// A short text in a fixed buffer. Text that does not fit is cut off.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Line {
     bytes: [u8; Line::MAX],
@@ -147,7 +147,7 @@ impl Line {
 
     pub(crate) fn of(text: impl fmt::Display) -> Line {
         let mut line = Line { bytes: [0; Line::MAX], len: 0 };
-        let _ = fmt::write(&mut line, format_args!("{text}")); // an error is a line that is full
+        let _ = fmt::write(&mut line, format_args!("{text}")); // an error means that the line is full
         line
     }
 

@@ -1,38 +1,38 @@
-//! A page of an SQLite b-tree, as bytes: what kind it is, its cells' children, rowids and records.
+//! Parses a page of an SQLite b-tree: its kind, and its cells' children, rowids and records.
 //!
-//! The bytes are whatever was in the file: damaged, encrypted, not a b-tree's at all. So each place is looked up within
-//! the page, and what does not lie there is `None`. Worked example: an index on a column of text in a table of
-//! five rows is one leaf of five cells, each a record of two columns: the text, and the rowid.
+//! The bytes may be anything that was in the file: damaged, encrypted, or not a b-tree page at all. So each offset is
+//! checked against the page, and a field outside it is `None`. Worked example: an index on a text column of a table
+//! with five rows is one leaf of five cells, each a record of two columns: the text and the rowid.
 //!
-//! Invariants:  [PAG-1] any bytes are answered, without a panic, in a time that their number bounds
-//!              [PAG-2] a page has at most one cell for each 4 of its bytes
+//! Invariants:  [PAG-1] any bytes give an answer, without a panic, in a time bounded by their number [PAG-2] a page has
+//!              at most one cell for each 4 of its bytes
 //! Concurrency: none; functions of their arguments.
-//! Failure:     `None`, whatever is wrong.
+//! Failure:     `None`, for any fault.
 //! Source:      sqlite.org/fileformat2.html.
 
-/// The start of page 1, before its b-tree.
+/// The size of the file header at the start of page 1, before its b-tree.
 pub(crate) const HEADER: usize = 100;
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// Where it is zero, in all formats so far. What encrypts the rest of a file may leave its first bytes as they are, so that
-/// programs know what it is (SQLCipher's `cipher_plaintext_header_size`).
+/// Bytes that are zero in all formats so far. A program that encrypts the rest of a file may leave its first bytes
+/// plain so that other programs recognise it (SQLCipher's `cipher_plaintext_header_size`).
 const RESERVED: std::ops::Range<usize> = 72..92;
-/// What a page has at least for its content.
+/// The minimum of usable bytes in a page.
 const USABLE_MIN: u32 = 480;
-/// Columns of an index's records, at most: all cells of a hostile page may be one record, of columns without end.
+/// Maximum columns of an index record: all cells of a hostile page may share one record with very many columns.
 const INDEX_COLUMNS_MAX: usize = 256;
-/// Bytes of a cell and its pointer, at least.
+/// The minimum size of a cell and its pointer.
 const CELL_MIN: usize = 4;
 
 /// Sizes in a file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) page_size: u32,
-    /// What is left of a page for content, after the bytes reserved at its end.
+    /// The part of a page that is available for content, without the bytes reserved at its end.
     pub(crate) usable: u32,
 }
 
 impl Geometry {
-    /// From the first 100 bytes of a file; `None` if they are not SQLite's.
+    /// Parses the first 100 bytes of a file; `None` if they are not SQLite's.
     pub(crate) fn read(header: &[u8]) -> Option<Geometry> {
         if header.get(..16)? != MAGIC || header.get(RESERVED)?.iter().any(|byte| *byte != 0) {
             return None;
@@ -47,7 +47,7 @@ impl Geometry {
     }
 }
 
-/// What a b-tree's page holds.
+/// What a b-tree page holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     IndexInterior,
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// From a page's first byte (on page 1, the first after the file's header).
+    /// Decodes a page's first byte (on page 1, the first after the file header).
     pub(crate) fn of(first: u8) -> Option<Kind> {
         match first {
             2 => Some(Kind::IndexInterior),
@@ -77,18 +77,18 @@ impl Kind {
     }
 }
 
-/// A page that looks like a b-tree's.
+/// A page that looks like a b-tree page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Page<'a> {
-    /// Without the reserved ones.
+    /// Without the reserved bytes.
     bytes: &'a [u8],
     kind: Kind,
-    /// Where the cells' pointers begin and end.
+    /// Where the cell pointers begin and end.
     pointers: (usize, usize),
 }
 
 impl<'a> Page<'a> {
-    /// The page of this number, counted from 1.
+    /// Parses the page with this number, counted from 1.
     pub(crate) fn read(bytes: &'a [u8], number: u32, geometry: Geometry) -> Option<Page<'a>> {
         let bytes = bytes.get(..geometry.usable as usize)?;
         let start = if number == 1 { HEADER } else { 0 };
@@ -104,12 +104,12 @@ impl<'a> Page<'a> {
         self.kind
     }
 
-    /// How many cells there are; the children of an interior page are one more.
+    /// The number of cells; an interior page has one more child than cells.
     pub(crate) fn cells(&self) -> usize {
         (self.pointers.1 - self.pointers.0) / 2
     }
 
-    /// An interior page's child, in order; the last comes after all cells.
+    /// An interior page's child, in order; the last one follows all cells.
     pub(crate) fn child(&self, at: usize) -> Option<u32> {
         if !self.kind.is_interior() {
             return None;
@@ -122,7 +122,8 @@ impl<'a> Page<'a> {
         child.filter(|child| *child > 0)
     }
 
-    /// The rowid in a table's cell: of a leaf, that of the row; above, the largest in the child of this number.
+    /// The rowid in a table's cell: in a leaf, the row's; in an interior page, the largest one in the child of this
+    /// number.
     pub(crate) fn rowid(&self, at: usize) -> Option<i64> {
         let cell = self.cell(at)?;
         let before = match self.kind {
@@ -133,7 +134,7 @@ impl<'a> Page<'a> {
         Some(varint(cell.get(before..)?)?.0 as i64)
     }
 
-    /// What a leaf's rows are found by: in a table the rowid, in an index the first column, if it is an integer.
+    /// The key of a leaf's row: in a table the rowid, in an index the first column if it is an integer.
     pub(crate) fn key(&self, at: usize) -> Option<i64> {
         match self.kind {
             Kind::TableLeaf => self.rowid(at),
@@ -142,7 +143,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// The places of the rows of this key, in a leaf in order.
+    /// The places of the rows with this key, in a sorted leaf.
     pub(crate) fn places(&self, key: i64) -> impl Iterator<Item = usize> {
         let (mut first, mut end) = (0, self.cells());
         while first < end {
@@ -162,17 +163,17 @@ impl<'a> Page<'a> {
         Some(Record { bytes: payload.get(..here)? })
     }
 
-    /// Where a cell's record goes on, if it does not end in this page.
+    /// The overflow pages of a cell's record, if it does not end in this page.
     pub(crate) fn overflow(&self, at: usize) -> Option<Overflow> {
         let (payload, size, here) = self.payload(at)?;
         let elsewhere = size.checked_sub(here).filter(|bytes| *bytes > 0)?;
         let first = u32_at(payload, here).filter(|first| *first > 0)?;
-        // Each overflow page begins with the number of the next.
+        // Each overflow page begins with the number of the next one.
         let pages = elsewhere.div_ceil(self.bytes.len() - 4).try_into().unwrap_or(u32::MAX);
         Some(Overflow { first, pages })
     }
 
-    /// A cell from its record on, the record's size in bytes, and how much of that lies in this page.
+    /// A cell from its record on, the record's size in bytes, and the number of those that lie in this page.
     fn payload(&self, at: usize) -> Option<(&'a [u8], usize, usize)> {
         let mut cell = self.cell(at)?;
         match self.kind {
@@ -189,7 +190,7 @@ impl<'a> Page<'a> {
         Some((cell, size, self.payload_here(size)))
     }
 
-    /// How much of a payload of `size` bytes lies in the page rather than in overflow pages.
+    /// How many bytes of a payload of `size` bytes lie in the page rather than in overflow pages.
     fn payload_here(&self, size: usize) -> usize {
         let usable = self.bytes.len();
         let most = if self.kind.is_index() { (usable - 12) * 64 / 255 - 23 } else { usable - 35 };
@@ -210,21 +211,21 @@ impl<'a> Page<'a> {
     }
 }
 
-/// The overflow pages of a record, as its cell says.
+/// The overflow pages of a record, as its cell states.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow {
-    /// The first one; each names the next.
+    /// The first page; each page names the next.
     pub(crate) first: u32,
     pub(crate) pages: u32,
 }
 
-/// A record: columns, the last of which may lie elsewhere.
+/// A record: columns, the last of which may lie in overflow pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     bytes: &'a [u8],
 }
 
-/// What of a column's value concerns us.
+/// A column's value, as far as it is used here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Value<'a> {
     Integer(i64),
@@ -250,7 +251,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The last column, if it is an integer: in an index, the rowid of the row.
+    /// The last column, if it is an integer: in an index, the row's rowid.
     pub(crate) fn last_integer(self) -> Option<i64> {
         let mut fields = self.fields();
         let (kind, start, size) = fields.by_ref().take(INDEX_COLUMNS_MAX).last()?;
@@ -263,7 +264,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Each column's type, and where it begins and how many bytes it has; ends where its header does.
+    /// The type, offset and size in bytes of each column, until the record's header ends.
     fn fields(self) -> impl Iterator<Item = (u64, usize, usize)> {
         let (size, used) = varint(self.bytes).unwrap_or((0, 0));
         let size = usize::try_from(size).unwrap_or(usize::MAX).min(self.bytes.len());
@@ -277,7 +278,7 @@ impl<'a> Record<'a> {
                 1..=4 => kind as usize,
                 5 => 6,
                 6 | 7 => 8,
-                10 | 11 => return None, // in no file
+                10 | 11 => return None, // never in a file
                 _ => usize::try_from((kind - 12) / 2).ok()?,
             };
             let at = start;
@@ -299,7 +300,7 @@ fn value(kind: u64, bytes: &[u8]) -> Value<'_> {
     }
 }
 
-/// A number of one to nine bytes, and how many those are.
+/// A varint of one to nine bytes, and its length in bytes.
 fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut number = 0;
     for (at, &byte) in bytes.iter().enumerate().take(9) {
@@ -314,7 +315,7 @@ fn varint(bytes: &[u8]) -> Option<(u64, usize)> {
     None
 }
 
-/// The page that an overflow page, of which these are the first bytes, names as the next; 0 if it is the last.
+/// The number of the next overflow page, from the first bytes of an overflow page; 0 if it is the last one.
 pub(crate) fn link_of(bytes: &[u8]) -> Option<u32> {
     u32_at(bytes, 0)
 }
@@ -333,14 +334,14 @@ mod tests {
 
     use super::*;
 
-    /// Asks a page for everything.
+    /// Reads every field of a page.
     fn exhaust(bytes: &[u8], number: u32, geometry: Geometry) -> usize {
         let Some(page) = Page::read(bytes, number, geometry) else { return 0 };
         assert!(page.cells() * CELL_MIN <= bytes.len(), "[PAG-2]");
         let mut found = 0;
         for at in 0..page.cells() + 2 {
             found += usize::from(page.child(at).is_some()) + usize::from(page.rowid(at).is_some());
-            // Each may be all that there are.
+            // A call may return all of the page's rows.
             let key = page.key(at).filter(|_| at % 251 == 0);
             found += key.map_or(0, |key| page.places(key).count());
             found += usize::from(page.overflow(at).is_some());

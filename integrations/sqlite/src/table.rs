@@ -1,11 +1,11 @@
 //! The table `forebay_stats`: what look-ahead did for each b-tree of this connection's files.
 //!
-//! An eponymous virtual table, there on each connection opened after the extension was loaded. A row for each tree of each
-//! database that was opened through our VFS, and one without a name for the pages whose tree is not known. The
-//! file hands over its counts through xFileControl, which SQLite calls with the file's mutex held.
+//! It is an eponymous virtual table of each connection opened after the extension was loaded. It has a row for each
+//! tree of each database that was opened through our VFS, and one without a name for the pages whose tree is not known.
+//! The file returns its counts through xFileControl, which SQLite calls with the file's mutex held.
 //!
 //! Concurrency: SQLite calls a connection's tables from one thread at a time.
-//! Failure:     SQLite's result codes; a panic of ours is SQLITE_ERROR.
+//! Failure:     SQLite's result codes; a panic in this library is SQLITE_ERROR.
 
 #![expect(unsafe_code, reason = "SQLite calls a virtual table through C pointers")]
 
@@ -22,13 +22,13 @@ const NAME: &CStr = c"forebay_stats";
 const DECLARATION: &CStr =
     c"create table x(\"schema\" text, tree text, reads integer, prefetched integer, \
     useful integer, wasted integer, resident integer, waits integer, wait_ns integer)";
-/// Where the numbers begin.
+/// The first numeric column.
 const FIRST_NUMBER: c_int = 2;
 const MAIN: c_int = 1;
-/// SQLite keeps the pointer it is given for a text until it has copied it.
+/// SQLite copies the text before the call returns.
 const TRANSIENT: isize = -1;
 
-/// A connection's table; SQLite sees its front.
+/// A connection's table; SQLite sees its first fields.
 #[repr(C)]
 struct Stats {
     table: Table,
@@ -36,7 +36,7 @@ struct Stats {
     routines: *const Routines,
 }
 
-/// A reader of it.
+/// A cursor on the table.
 #[repr(C)]
 struct Reading {
     cursor: Cursor,
@@ -46,9 +46,9 @@ struct Reading {
 
 #[derive(Default)]
 struct Rows {
-    /// Their names end in a zero.
+    /// Schema names, terminated by zero.
     schemas: Vec<Vec<u8>>,
-    /// The first is the place of a schema.
+    /// The first field is the index of a schema.
     all: Vec<(usize, Option<String>, Counts)>,
 }
 
@@ -69,10 +69,10 @@ static MODULE: Module = Module {
     unused: [const { None }; 7],
 };
 
-/// Makes the table known to a connection. One that has no virtual tables goes without.
+/// Registers the table with a connection. A connection without virtual tables does not get it.
 ///
 /// # Safety
-/// `connection` is open, and `routines` are its SQLite's, for as long as it is loaded.
+/// `connection` is open, and `routines` are those of its SQLite, while it is loaded.
 pub(crate) unsafe fn add(connection: *mut c_void, routines: *const Routines) {
     // SAFETY: as the caller promises; the module lives as long as the process.
     unsafe {
@@ -91,7 +91,7 @@ unsafe extern "C" fn connect(
     _message: *mut *mut c_char,
 ) -> c_int {
     let routines: *const Routines = routines.cast();
-    // SAFETY: they are what `add` gave.
+    // SAFETY: they are the arguments of `add`.
     unsafe {
         let Some(declare) = (*routines).declare_vtab else { return ERROR };
         let declared = declare(connection, DECLARATION.as_ptr());
@@ -112,7 +112,7 @@ unsafe extern "C" fn disconnect(table: *mut Table) -> c_int {
     OK
 }
 
-/// There is one way to read it: all of it.
+/// There is one way to read the table: all of it.
 unsafe extern "C" fn best_index(_table: *mut Table, _constraints: *mut c_void) -> c_int {
     OK
 }
@@ -120,7 +120,7 @@ unsafe extern "C" fn best_index(_table: *mut Table, _constraints: *mut c_void) -
 unsafe extern "C" fn open(_table: *mut Table, cursor: *mut *mut Cursor) -> c_int {
     let reading = Reading { cursor: Cursor::default(), rows: Rows::default(), at: 0 };
     let Ok(made) = boxed(reading) else { return NOMEM };
-    // SAFETY: SQLite takes it there, and fills in its front.
+    // SAFETY: SQLite receives the cursor there, and fills in its first fields.
     unsafe { *cursor = Box::into_raw(made).cast() };
     OK
 }
@@ -138,12 +138,12 @@ unsafe extern "C" fn filter(
     _values: c_int,
     _value: *mut *mut c_void,
 ) -> c_int {
-    // SAFETY: `open` and `connect` made them, and SQLite has put the table into the cursor.
+    // SAFETY: `open` and `connect` made them, and SQLite has stored the table in the cursor.
     let (reading, stats) = unsafe {
         let reading = &mut *cursor.cast::<Reading>();
         (reading, &*(*cursor).table.cast::<Stats>())
     };
-    // SAFETY: the connection is open, as SQLite calls for it.
+    // SAFETY: the connection is open, as SQLite makes this call for it.
     let read = catch_unwind(AssertUnwindSafe(|| unsafe { rows(stats) }));
     reading.at = 0;
     match read {
@@ -159,7 +159,7 @@ unsafe extern "C" fn filter(
 /// # Safety
 /// The connection is open.
 unsafe fn rows(stats: &Stats) -> Result<Rows, c_int> {
-    // SAFETY: they are its SQLite's functions; the callback is given the list.
+    // SAFETY: they are the functions of its SQLite; the callback receives the list.
     unsafe {
         let routines = &*stats.routines;
         let mut rows = Rows::default();
@@ -167,14 +167,14 @@ unsafe fn rows(stats: &Stats) -> Result<Rows, c_int> {
         let list = c"pragma database_list".as_ptr();
         match (routines.exec)(stats.connection, list, Some(schema_named), into, ptr::null_mut()) {
             OK => {}
-            ABORT => return Err(NOMEM), // by the callback
+            ABORT => return Err(NOMEM), // from the callback
             code => return Err(code),
         }
         for (at, schema) in rows.schemas.iter().enumerate() {
             let mut report = Report::new();
             let argument = (&raw mut report).cast();
             let schema = schema.as_ptr().cast();
-            // A database that is not ours does not know what is asked for.
+            // A database that was not opened through our VFS does not support this operation.
             if (routines.file_control)(stats.connection, schema, FCNTL_COUNTS, argument) == NOMEM {
                 return Err(NOMEM);
             }
@@ -186,14 +186,14 @@ unsafe fn rows(stats: &Stats) -> Result<Rows, c_int> {
     }
 }
 
-/// Takes a row of `pragma database_list`: a number, a schema's name, a path. Ends that where memory is refused.
+/// Receives a row of `pragma database_list`: a number, a schema's name, a path. Stops the query if memory is exhausted.
 unsafe extern "C" fn schema_named(
     into: *mut c_void,
     columns: c_int,
     values: *mut *mut c_char,
     _names: *mut *mut c_char,
 ) -> c_int {
-    // SAFETY: `rows` gave the list; a column's value is a string, or null.
+    // SAFETY: `rows` passed the list; a column's value is a string or null.
     unsafe {
         let name = if columns > MAIN { *values.add(MAIN as usize) } else { ptr::null_mut() };
         if name.is_null() {

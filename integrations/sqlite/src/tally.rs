@@ -1,12 +1,13 @@
-//! What became of the pages of each b-tree, for `forebay_stats`.
+//! Page counts of each b-tree, for `forebay_stats`.
 //!
-//! A read is credited to the tree that its page was foreseen in, or found to belong to. Trees are counted by root while
-//! the schema stays; before it may change, counts move to the trees' names, which is how they are asked for.
+//! A read is credited to the tree for which its page was predicted, or to which the page was found to belong. Trees are
+//! counted by root while the schema stays. Before the schema may change, counts move to the trees' names, by which they
+//! are reported.
 //!
-//! Invariants:  [TAL-1] each page read is counted once, by a tree or by none  [TAL-2] at most `TREES_MAX` names and as
-//!              many roots are counted apart; more are counted as of no known tree
+//! Invariants:  [TAL-1] each page read is counted once, for a tree or for none  [TAL-2] at most `TREES_MAX` names and
+//!              as many roots have their own counts; further ones count as pages of no known tree
 //! Concurrency: one owner.
-//! Failure:     where there is no memory for a name, its counts are those of no tree.
+//! Failure:     without memory for a name, its counts are added to those of no tree.
 
 use std::time::Duration;
 
@@ -17,26 +18,26 @@ use crate::memory::{Grow, Map, NoMemory, filled, insert, text};
 const TREES_MAX: usize = 1024;
 /// Pages whose tree is remembered; more than may be ahead of a cursor.
 const OWNERS: usize = 4096;
-/// In no file.
+/// No file has this page.
 const NO_PAGE: u32 = 0;
 
-/// Of one tree, or of the pages whose tree is not known.
+/// Counts of one tree, or of the pages whose tree is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Pages that SQLite read from the file.
     pub(crate) reads: u64,
-    /// Pages asked for, and those of them that SQLite came to.
+    /// Pages requested, and those of them that SQLite then read.
     pub(crate) prefetched: u64,
     pub(crate) useful: u64,
-    /// Reads of pages that had not been asked for, and did not wait.
+    /// Reads that did not wait, of pages that were not requested.
     pub(crate) resident: u64,
-    /// Reads that waited for a device, and for how long.
+    /// Reads that waited for a device, and their total time.
     pub(crate) waits: u64,
     pub(crate) wait_ns: u64,
 }
 
 impl Counts {
-    /// A read that was timed; `asked` if its page had been asked for.
+    /// A timed read; `asked` if its page was requested.
     pub(crate) fn read(&mut self, read: Duration, asked: bool) {
         self.reads += 1;
         self.useful += u64::from(asked);
@@ -60,17 +61,17 @@ impl Counts {
 
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
-    /// Of no tree.
+    /// Counts of no tree.
     unknown: Counts,
-    /// By name, in order.
+    /// Sorted by name.
     by_name: Vec<(String, Counts)>,
     by_root: Map<u32, Counts>,
-    /// Pages and the roots of their trees, each at its number's remainder. Empty before the first is known.
+    /// Pages and the roots of their trees, each at the page number modulo `OWNERS`. Empty until the first is known.
     owners: Vec<(u32, u32)>,
 }
 
 impl Tally {
-    /// This page belongs to the tree of this root.
+    /// This page belongs to the tree with this root.
     pub(crate) fn belongs(&mut self, page: u32, root: u32) -> Result<(), NoMemory> {
         if self.owners.is_empty() {
             self.owners = filled((NO_PAGE, 0), OWNERS)?;
@@ -94,7 +95,7 @@ impl Tally {
         &mut self.unknown
     }
 
-    /// The root of a page's tree, if that was said recently.
+    /// The root of a page's tree, if it was recorded recently.
     pub(crate) fn root_of(&self, page: u32) -> Option<u32> {
         let (owned, root) = *self.owners.get(page as usize % OWNERS)?;
         (owned == page).then_some(root)
@@ -112,12 +113,12 @@ impl Tally {
         Ok(self.by_root.get_mut(&root).unwrap_or(&mut self.unknown))
     }
 
-    /// Forgets which pages belong to which tree: that may change.
+    /// Discards which pages belong to which tree, as that may change.
     pub(crate) fn forget(&mut self) {
         self.owners = Vec::new();
     }
 
-    /// Moves what was counted by root to the names that `name` knows.
+    /// Moves the counts by root to the names that `name` returns.
     pub(crate) fn settle<'a>(&mut self, name: impl Fn(u32) -> Option<&'a str>) {
         for (root, counts) in self.by_root.drain() {
             let of_name = name(root).and_then(|name| named(&mut self.by_name, name));
@@ -125,14 +126,14 @@ impl Tally {
         }
     }
 
-    /// What was settled, by name; `None` are the pages of no known tree.
+    /// The counts by name, of the last `settle`; `None` is for pages of no known tree.
     pub(crate) fn settled(&self) -> impl Iterator<Item = (Option<&str>, Counts)> {
         let named = self.by_name.iter().map(|(name, counts)| (Some(name.as_str()), *counts));
         std::iter::once((None, self.unknown)).chain(named)
     }
 }
 
-/// The counts of a name, if they may be counted apart and there is memory for that.
+/// The counts of a name, if it may have its own and there is memory for them.
 fn named<'a>(by_name: &'a mut Vec<(String, Counts)>, name: &str) -> Option<&'a mut Counts> {
     let at = match by_name.binary_search_by(|(it, _)| it.as_str().cmp(name)) {
         Ok(at) => at,
@@ -165,7 +166,7 @@ mod tests {
         tally.read(7, FAST, true).unwrap();
         tally.read(8, SLOW, false).unwrap();
         tally.read(9, FAST, false).unwrap();
-        tally.read(7 + OWNERS as u32, FAST, false).unwrap(); // where page 7 is remembered
+        tally.read(7 + OWNERS as u32, FAST, false).unwrap(); // the slot that remembers page 7
         tally.settle(|root| (root == 2).then_some("t"));
         let t = Counts { reads: 1, prefetched: 1, useful: 1, ..Counts::default() };
         let none = Counts { reads: 3, resident: 2, waits: 1, wait_ns: 100_000, ..t };
@@ -180,10 +181,10 @@ mod tests {
             tally.belongs(20, root).unwrap();
             tally.read(20, FAST, false).unwrap();
             tally.settle(|_| Some("t"));
-            tally.read(20, FAST, false).unwrap(); // that somebody asked for counts changes none
+            tally.read(20, FAST, false).unwrap(); // a query for the counts changes none of them
             tally.settle(|_| Some("t"));
             tally.forget();
-            tally.read(20, FAST, false).unwrap(); // its tree is to be found again
+            tally.read(20, FAST, false).unwrap(); // its tree is unknown again
         }
         let reads: Vec<_> =
             all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();

@@ -1,64 +1,65 @@
 //! The b-trees of a database, as far as their interior pages are known.
 //!
-//! Interior pages are few, one for some hundred leaves, and name all of those. They are kept by page number, in
-//! parsed form, whether SQLite has just read them or the kernel has them at hand. What is asked is answered
-//! from them: which leaf holds a rowid, which leaf comes after another, whose leaf a page is.
+//! Interior pages are few, one for some hundred leaves, and they name all of those leaves. They are kept by page
+//! number, in parsed form, whether SQLite has just read them or they were in the kernel's memory. They answer the
+//! questions of look-ahead: which leaf holds a rowid, which leaf follows another, to which tree a leaf belongs.
 //!
-//! Pages change under us. So nothing here is a fact about the file, and a wrong answer costs a request that nobody
-//! wanted; a page that SQLite writes is forgotten, and all is when the file changes otherwise.
+//! Pages may change at any time. So an answer is only an estimate, and a wrong answer costs an unneeded request. When
+//! SQLite writes a page, that page is discarded; when the file changes in another way, everything is.
 //!
-//! Invariants:  [TRE-1] what is kept takes no more than the bound given, by its own count  [TRE-2] a walk
-//!              goes down `DEPTH_MAX` levels at most, whatever pages say
+//! Invariants:  [TRE-1] what is kept takes no more memory than the given bound, as counted here  [TRE-2] a walk goes
+//!              down at most `DEPTH_MAX` levels, whatever the pages contain
 //! Concurrency: one owner.
-//! Failure:     `Lack`: a page that is not at hand, no answer, or no memory.
+//! Failure:     `Lack`: a page that is not cached, no answer, or no memory.
 
 use crate::memory::{Grow, Map, NoMemory, add_text, filled, insert, list, text};
 use crate::page::{Geometry, Kind, Overflow, Page, Record, Value};
 
-/// SQLite goes no deeper itself.
+/// SQLite's own limit.
 const DEPTH_MAX: usize = 20;
-/// Of the schema, so many pages are read at most.
+/// The maximum number of schema pages that are read.
 const SCHEMA_PAGES_MAX: usize = 256;
-/// Of a schema that says more, the rest is left out: so many trees, tables' names of so many bytes.
+/// Limits of what is kept of a schema: the number of trees, and the bytes of a table's name. The rest is ignored.
 const SCHEMA_TREES_MAX: usize = 4096;
 const NAME_MAX: usize = 512;
-/// Where page 1 says how text is written: the last of four bytes.
+/// The offset in page 1 of the text encoding: the last of four bytes.
 const TEXT_ENCODING: usize = 59;
-/// Interior pages of indexes that one search for a leaf looks at: few large ones, which take as long as many small.
+/// Interior index pages that one search for a leaf examines: a few large ones take as long as many small ones.
 const SEARCH_PAGES_MAX: usize = 256;
 const SEARCH_PAGES_MIN: usize = 16;
 const SEARCH_BYTES: usize = 1 << 20;
-/// Such searches until everything is forgotten, or one finds something.
+/// Searches without a result, after which no more are made until everything is discarded.
 const SEARCHES_MAX: u32 = 16;
-/// Pages asked for in trees that no leaf is known of, until everything is forgotten: SQLite may not be there.
+/// Pages that may be requested in trees without a known leaf, until everything is discarded: SQLite may not be reading
+/// them.
 const GUESSED_MAX: u32 = 256;
-/// A table's and an entry's own bytes, about.
+/// Approximate size of one table and of one entry themselves.
 const ENTRY_BYTES: usize = 64;
-/// Of the rows of one key, so many are followed.
+/// The number of rows with the same key that are followed.
 const LED_MAX: usize = 64;
-/// Rows of a leaf that go on in overflow pages: SQLite puts no more into 64 KiB.
+/// Rows of a leaf that continue in overflow pages: SQLite puts no more into 64 KiB.
 const OVERFLOW_MAX: usize = 16;
-/// An index's entry whose rowid is not in the page.
+/// An index entry whose rowid is not in the page.
 pub(crate) const NO_ROW: i64 = i64::MIN;
 
-/// The file, as far as it takes no waiting.
+/// The file, as far as it can be read without waiting.
 pub(crate) trait Pages {
-    /// Fills `into` with a page, counted from 1, or its first bytes, if it is at hand.
+    /// Fills `into` with a page (numbered from 1) or its first bytes, if the page is cached.
     fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
-    /// Asks for `count` pages from `first` on, counted from 1.
+    /// Requests `count` pages from `first` on (numbered from 1).
     fn ask(&mut self, first: u32, count: u32);
-    /// Whether a page will not be read from the file, as a write-ahead log holds it.
+    /// Whether a page will not be read from the file because a write-ahead log holds it.
     fn elsewhere(&self, page: u32) -> bool;
 }
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lack {
-    /// This page is needed for it, and not at hand.
+    /// The answer requires this page, which is not cached.
     Page(u32),
-    /// There is none.
+    /// There is no answer.
     Answer,
-    /// It cannot be kept.
+    /// There is no memory to keep it.
     Memory,
 }
 
@@ -69,7 +70,7 @@ impl From<NoMemory> for Lack {
 }
 
 impl Lack {
-    /// The page that is needed, if one is.
+    /// The required page, if there is one.
     pub(crate) fn page(self) -> Result<Option<u32>, NoMemory> {
         match self {
             Lack::Page(page) => Ok(Some(page)),
@@ -84,7 +85,7 @@ pub(crate) fn available<T>(answer: Result<T, Lack>) -> Result<Option<T>, NoMemor
     answer.map(Some).or_else(|lack| lack.page().map(|_| None))
 }
 
-/// A path down a tree: interior pages from the root on, and which child is taken at each.
+/// A path down a tree: the interior pages from the root on, and the index of the child taken at each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Path {
     steps: [(u32, usize); DEPTH_MAX + 1],
@@ -100,7 +101,7 @@ impl Path {
         self.len
     }
 
-    /// Goes one level down.
+    /// Goes down one level.
     fn push(&mut self, page: u32, slot: usize) {
         assert!(self.len <= DEPTH_MAX, "[TRE-2]");
         self.steps[self.len] = (page, slot);
@@ -121,7 +122,7 @@ impl Path {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tree {
     pub(crate) root: u32,
-    /// Of an index, its table's root.
+    /// For an index, the root of its table.
     pub(crate) table: Option<u32>,
 }
 
@@ -129,12 +130,12 @@ pub(crate) struct Tree {
 struct Interior {
     kind: Kind,
     children: Vec<u32>,
-    /// Between each two children: a table's largest rowid in the first of them, of an index's row at this place the first
-    /// column; `NO_ROW` where that is no integer.
+    /// Between each two children: for a table, the largest rowid in the first of them; for an index, the first column
+    /// of the entry at this place, or `NO_ROW` if that is not an integer.
     keys: Vec<i64>,
     /// Between each two children of an index, the row that the entry at this place leads to.
     between: Vec<i64>,
-    /// By the count that is bounded.
+    /// Its share of the bounded memory.
     bytes: usize,
 }
 
@@ -142,18 +143,18 @@ struct Interior {
 pub(crate) struct Trees {
     geometry: Geometry,
     interiors: Map<u32, Interior>,
-    /// Of the children of an index's interior pages.
+    /// The parents of the children of an index's interior pages.
     parents: Map<u32, u32>,
-    /// How many levels of interior pages a table has, by its root.
+    /// The number of levels of interior pages of a table, by its root.
     heights: Map<u32, usize>,
     schema: Option<Vec<Tree>>,
-    /// What was read of it before a page that was not at hand.
+    /// The part of the schema that was read before a page that was not cached.
     reading: Option<Reading>,
-    /// Of the schema's trees, by root.
+    /// The names of the schema's trees, by root.
     names: Map<u32, String>,
     searches_left: u32,
     guesses_left: u32,
-    /// Pages asked for since that was taken down.
+    /// Pages requested since the last `take_asked`.
     asked: u64,
     bytes: usize,
     bytes_max: usize,
@@ -183,7 +184,7 @@ impl Trees {
         self.geometry
     }
 
-    /// What is kept, by the count that is bounded.
+    /// The bounded memory in use.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -194,7 +195,7 @@ impl Trees {
         self.parents.len()
     }
 
-    /// How many pages were asked for to answer by, since the last call.
+    /// The number of pages requested in order to answer, since the last call.
     pub(crate) fn take_asked(&mut self) -> u64 {
         std::mem::take(&mut self.asked)
     }
@@ -271,7 +272,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Reads an interior page that is at hand.
+    /// Reads an interior page if it is cached.
     pub(crate) fn load(&mut self, number: u32, pages: &mut impl Pages) -> Result<(), Lack> {
         self.interior(number, pages).map(|_| ())
     }
@@ -291,7 +292,7 @@ impl Trees {
         self.interiors.get(&number).ok_or(Lack::Answer)
     }
 
-    /// The rows that a leaf leads to which is at hand.
+    /// The rows that a leaf leads to, if the leaf is cached.
     pub(crate) fn rows_at_hand(
         &mut self,
         number: u32,
@@ -306,7 +307,7 @@ impl Trees {
         if rows_of(&page, link, into)? { Ok(()) } else { Err(Lack::Answer) }
     }
 
-    /// The keys that a leaf's rows of a key lead to, if it is at hand.
+    /// The keys that the rows of a leaf with this key lead to, if the leaf is cached.
     pub(crate) fn led_to(
         &mut self,
         leaf: u32,
@@ -321,7 +322,8 @@ impl Trees {
         Ok(list(page.places(key).filter_map(|at| link.follow(&page, at)).take(LED_MAX))?)
     }
 
-    /// Where rows of a leaf go on, if it is at hand: the rows of a key, or all, with their places.
+    /// The overflow pages of a leaf's rows, if the leaf is cached: of the rows with a key, or of all; with the rows'
+    /// places.
     pub(crate) fn overflow_at_hand(
         &mut self,
         leaf: u32,
@@ -338,8 +340,8 @@ impl Trees {
         })
     }
 
-    /// The leaf of a tree that holds a key, once `path_to` has found one of its leaves: a rowid of a table, the first
-    /// column of an index.
+    /// The leaf of a tree that holds a key, once `path_to` has found one of the tree's leaves. The key is a table's
+    /// rowid or an index's first column.
     pub(crate) fn leaf_of(
         &mut self,
         root: u32,
@@ -349,14 +351,14 @@ impl Trees {
         let height = *self.heights.get(&root).ok_or(Lack::Answer)?;
         let mut page = root;
         for _ in 0..height {
-            // An index, or a table without rowids, may have the row here; SQLite looks for the first of its key, and goes
-            // down for that anyway.
+            // An index, or a table without rowids, may have the row here. SQLite looks for the first row of a key, so
+            // it goes down to a leaf anyway.
             page = self.child_for(page, key, pages)?.1;
         }
         Ok(page)
     }
 
-    /// The path to a leaf that holds a key, if it is of the tree at this root.
+    /// The path to a leaf that holds a key, if the leaf belongs to the tree with this root.
     pub(crate) fn path_to(
         &mut self,
         root: u32,
@@ -376,7 +378,7 @@ impl Trees {
                 Err(lack) => {
                     let needed = lack.page()?;
                     self.ask(lack, self.heights.contains_key(&root), pages);
-                    // A small table is all root: not to be looked into for each leaf of others.
+                    // A small table is only a root: it must not be examined for each leaf of other tables.
                     if needed.is_none() && page == root {
                         insert(&mut self.heights, root, 0)?;
                     }
@@ -404,7 +406,7 @@ impl Trees {
         Ok((slot, interior.children[slot]))
     }
 
-    /// The path to a leaf of an index, and what the schema says of it.
+    /// The path to a leaf of an index, and the index's entry in the schema.
     pub(crate) fn index_path(
         &mut self,
         leaf: u32,
@@ -449,7 +451,8 @@ impl Trees {
         Ok(None)
     }
 
-    /// SQLite has read a missing page long ago, and will not again: it is at hand the next time.
+    /// Requests a missing page. SQLite read it long ago and will not read it again; the request makes it cached the
+    /// next time.
     fn ask(&mut self, lack: Lack, tree_known: bool, pages: &mut impl Pages) {
         if let Lack::Page(page) = lack
             && (tree_known || self.guesses_left > 0)
@@ -460,7 +463,7 @@ impl Trees {
         }
     }
 
-    /// Looks for a leaf below the roots of all indexes, and of tables without rowids, level by level.
+    /// Looks for a leaf below the roots of all indexes and of tables without rowids, level by level.
     fn search(&mut self, leaf: u32, pages: &mut impl Pages) -> Result<bool, NoMemory> {
         let Some(schema) = self.schema(pages)? else { return Ok(false) };
         let roots = |index: bool| {
@@ -498,7 +501,8 @@ impl Trees {
         Ok(false)
     }
 
-    /// Moves a path to the next leaf, or the one before. Returns that, and the row between the two in an index.
+    /// Moves a path to the next or the previous leaf. Returns that leaf and, in an index, the row between the two
+    /// leaves.
     pub(crate) fn step(
         &mut self,
         path: &mut Path,
@@ -529,7 +533,7 @@ impl Trees {
         Ok((child, between))
     }
 
-    /// What the schema names, if it is at hand.
+    /// The trees of the schema, if it is cached.
     pub(crate) fn schema(&mut self, pages: &mut impl Pages) -> Result<Option<&[Tree]>, NoMemory> {
         if self.schema.is_none() {
             self.schema = self.read_schema(pages)?;
@@ -537,7 +541,7 @@ impl Trees {
         Ok(self.schema.as_deref())
     }
 
-    /// The name of a tree of the schema that was read last.
+    /// The name of a tree, from the last schema that was read.
     pub(crate) fn name(&self, root: u32) -> Option<&str> {
         self.names.get(&root).map(String::as_str)
     }
@@ -583,7 +587,7 @@ impl Trees {
                         }
                     }
                 }
-                // It is no schema, and is not read again before the file changes.
+                // This is not a schema page. The schema is not read again before the file changes.
                 Some((_, Kind::IndexInterior | Kind::IndexLeaf)) | None => {
                     left.clear();
                     found.clear();
@@ -610,20 +614,20 @@ impl Trees {
     }
 }
 
-/// A schema that is read in parts.
+/// A schema that is being read in parts.
 #[derive(Debug)]
 struct Reading {
-    /// Pages to be looked into, the next one last, and how many may be.
+    /// Pages that are still to be examined, the next one last, and the maximum number of further pages.
     left: Vec<u32>,
     pages_left: usize,
-    /// How two bytes of its text are read, where they are a unit of it.
+    /// For UTF-16 text: how two bytes form a unit.
     utf16: Option<FromBytes>,
     found: Vec<Named>,
 }
 
 type FromBytes = fn([u8; 2]) -> u16;
 
-/// How page 1 says that all text is written.
+/// The text encoding, from page 1.
 fn utf16(page_1: &[u8]) -> Option<FromBytes> {
     match page_1.get(TEXT_ENCODING)? {
         2 => Some(u16::from_le_bytes),
@@ -686,14 +690,14 @@ fn named(page: &Page<'_>, at: usize, utf16: Option<FromBytes>) -> Result<Option<
     Ok(Some(Named { index, name, table, root }))
 }
 
-/// Where a leaf's rows say which rows of a table they lead to.
+/// Where a leaf's rows state which rows of a table they lead to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// In an index: its last column is the rowid, or the key of a table without rowids.
+    /// In an index: the last column is the rowid, or the key of a table without rowids.
     Index,
-    /// In a table that is joined with another: this column is the other's rowid, or is looked for in its index.
+    /// In a joined table: this column is the rowid of the other table, or is looked up in its index.
     Column(usize),
-    /// The table's rowid is the other's as well.
+    /// The table's rowid is also the rowid of the other table.
     Rowid,
 }
 
@@ -711,7 +715,7 @@ impl Link {
     }
 }
 
-/// Finds the keys that a leaf leads to, in order; false if it is no such leaf.
+/// Lists the keys that a leaf leads to, in order. Returns false if it is not such a leaf.
 pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Result<bool, NoMemory> {
     into.clear();
     match (page.kind(), link) {
@@ -723,7 +727,7 @@ pub(crate) fn rows_of(page: &Page<'_>, link: Link, into: &mut Vec<i64>) -> Resul
     Ok(true)
 }
 
-/// Where the rows at these places of a leaf go on, as far as they do.
+/// The overflow pages of the rows at these places of a leaf, if they have any.
 pub(crate) fn overflow_of(
     page: &Page<'_>,
     places: impl Iterator<Item = usize>,

@@ -1,10 +1,10 @@
-//! The file system that SQLite sees: `forebay`, over the one that was the default when it was registered.
+//! The file system that SQLite sees: `forebay`, over the VFS that was the default when it was registered.
 //!
-//! A main database file is wrapped, see `file`. Journals, WALs and temporary files are opened by the wrapped VFS into
-//! SQLite's own memory: we are never called for them. All else is passed on.
+//! A main database file is wrapped, see `file`. The wrapped VFS opens journals, WALs and temporary files directly in
+//! SQLite's memory, so SQLite never calls this module for them. All other calls are passed on.
 //!
 //! Concurrency: one thread registers at a time [VFS-1]; nothing changes afterwards.
-//! Failure:     the wrapped VFS's results are returned as they are.
+//! Failure:     the wrapped VFS's results are returned unchanged.
 
 #![expect(unsafe_code, reason = "SQLite calls a VFS through C pointers")]
 
@@ -19,10 +19,10 @@ use crate::memory::boxed;
 use crate::reader::Settings;
 
 const NAME: &CStr = c"forebay";
-/// SQLite's own have had it since 3.7.6.
+/// SQLite's own VFSs have had this version since 3.7.6.
 const VERSION: c_int = 3;
 
-/// What our VFS needs to know; it lives as long as the process.
+/// The data of our VFS; it lives as long as the process.
 #[derive(Debug)]
 pub(crate) struct Shim {
     pub(crate) base: *mut Vfs,
@@ -33,7 +33,7 @@ type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut
 
 static REGISTERING: Mutex<()> = Mutex::new(());
 
-/// Whose VFS it is that is registered.
+/// The owner of the registered VFS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Registered {
     Ours,
@@ -41,7 +41,7 @@ pub(crate) enum Registered {
     OtherCopy,
 }
 
-/// Registers the VFS, or makes the one that is registered the default.
+/// Registers the VFS, or makes the registered one the default.
 ///
 /// # Safety
 /// The functions are those of one SQLite, which stays loaded.
@@ -51,20 +51,22 @@ pub(crate) unsafe fn register(
 ) -> Result<Registered, RegisterError> {
     let given =
         |code| if code == OK { Ok(Registered::Ours) } else { Err(RegisterError::Refused(code)) };
-    // [VFS-1] Between look and leap, another thread would register a second one, or one over the first.
+    // [VFS-1] Without the lock, between the search and the registration another thread might register a second VFS, or
+    // one over the first.
     let _one_at_a_time = REGISTERING.lock().unwrap_or_else(PoisonError::into_inner);
-    // SAFETY: the name is a C string, and null asks for the default, which is found first: if it is one of ours by another
-    // copy of this library, that is there by name as well.
+    // SAFETY: the name is a C string, and null requests the default. The default is looked up first: if it belongs to
+    // another copy of this library, the search by name finds that copy too.
     let (base, there) = unsafe { ((functions.find)(ptr::null()), (functions.find)(NAME.as_ptr())) };
     if !there.is_null() {
-        // SAFETY: SQLite has just named it, and ours are never unregistered; only ours has a shim of this library's.
+        // SAFETY: SQLite has just returned it, and our VFSs are never unregistered; only ours has a shim of this
+        // library.
         return unsafe {
             let is_ours = (*there).open.is_some_and(|of| ptr::fn_addr_eq(of, open as Open));
             match (is_ours, as_default && base != there) {
                 (true, false) => Ok(Registered::Ours),
                 (false, false) => Ok(Registered::OtherCopy),
                 (false, true) => Err(RegisterError::OtherCopy),
-                // What is the default now may be there to encrypt: it is not to be passed by.
+                // The current default VFS may encrypt files, so it must not be bypassed.
                 (true, true) if shim(there).base != base => Err(RegisterError::OtherDefault),
                 (true, true) => given((functions.register)(there, 1)),
             }
@@ -73,19 +75,19 @@ pub(crate) unsafe fn register(
     if base.is_null() {
         return Err(RegisterError::NoDefault);
     }
-    // SAFETY: a VFS that is registered begins with its version, which is read alone: older ones are shorter.
+    // SAFETY: a registered VFS begins with its version; only that is read, as older ones are shorter.
     if unsafe { (*base).version } < VERSION {
         return Err(RegisterError::OldDefault);
     }
     let shim: &'static Shim = Box::leak(boxed(Shim { base, functions })?);
-    // SAFETY: of this version, it is a whole `Vfs`, and registered.
+    // SAFETY: a VFS of this version is a whole `Vfs`, and it is registered.
     let wrapped = unsafe { &*base };
     let ours = Box::leak(boxed(over(wrapped, shim))?);
-    // SAFETY: it is a whole VFS that lives as long as the process.
+    // SAFETY: it is a complete VFS that lives as long as the process.
     given(unsafe { (functions.register)(ours, as_default.into()) })
 }
 
-/// Our VFS over another: a method that the other lacks is lacking here too.
+/// Our VFS over another: a method that the other lacks is also missing here.
 fn over(base: &Vfs, shim: &'static Shim) -> Vfs {
     Vfs {
         version: VERSION,
@@ -116,7 +118,7 @@ fn over(base: &Vfs, shim: &'static Shim) -> Vfs {
 /// # Safety
 /// `vfs` is ours.
 unsafe fn shim(vfs: *mut Vfs) -> &'static Shim {
-    // SAFETY: `over` put it there, and it is never freed.
+    // SAFETY: `over` stored it, and it is never freed.
     unsafe { &*(*vfs).app_data.cast::<Shim>() }
 }
 
@@ -127,7 +129,7 @@ unsafe extern "C" fn open(
     flags: c_int,
     out_flags: *mut c_int,
 ) -> c_int {
-    // SAFETY: SQLite calls it with our VFS; the wrapped one is registered for good.
+    // SAFETY: SQLite calls it with our VFS; the wrapped one is registered permanently.
     unsafe {
         let shim = shim(vfs);
         let Some(base_open) = (*shim.base).open else { return ERROR };
@@ -151,7 +153,7 @@ unsafe extern "C" fn open(
 macro_rules! pass_on {
     ($($name:ident($($argument:ident: $kind:ty),*) $(-> $result:ty)?, or $otherwise:expr;)*) => { $(
         unsafe extern "C" fn $name(vfs: *mut Vfs, $($argument: $kind),*) $(-> $result)? {
-            // SAFETY: SQLite calls it with our VFS; the wrapped one is registered for good.
+            // SAFETY: SQLite calls it with our VFS; the wrapped one is registered permanently.
             unsafe {
                 let base = shim(vfs).base;
                 match (*base).$name {
@@ -189,11 +191,11 @@ mod tests {
 
     use super::*;
 
-    /// File systems, the default first, as SQLite keeps them. To look for one takes long.
+    /// File systems, the default first, as SQLite keeps them. A search is deliberately slow.
     static LIST: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
     unsafe extern "C" fn find(name: *const c_char) -> *mut Vfs {
-        // SAFETY: what is in the list was registered, and stays.
+        // SAFETY: each entry of the list was registered, and stays.
         let is_it = |vfs: &&usize| unsafe {
             let vfs = **vfs as *mut Vfs;
             name.is_null() || CStr::from_ptr((*vfs).name) == CStr::from_ptr(name)
@@ -216,17 +218,17 @@ mod tests {
         Functions { find, register, print, uri_parameter, log: ffi::sqlite3_log }
     }
 
-    /// One test, since the list is the process's.
+    /// One test, since the list belongs to the process.
     #[test]
     fn one_is_registered_whoever_tries_at_once_and_none_without_memory() {
-        // SAFETY: SQLite's own, which stays.
+        // SAFETY: it is SQLite's own, which stays.
         let unix = unsafe {
             ffi::sqlite3_initialize();
             ffi::sqlite3_vfs_find(ptr::null()).cast::<Vfs>()
         };
         LIST.lock().unwrap().push(unix as usize);
         for granted in 0..2 {
-            // SAFETY: they belong together.
+            // SAFETY: the functions belong together.
             let register = || unsafe { super::register(functions(), false) };
             let (refused, _) = crate::memory::tests::with_allocations(granted, register);
             assert_eq!(refused, Err(RegisterError::NoMemory));
@@ -234,7 +236,7 @@ mod tests {
         }
         std::thread::scope(|scope| {
             for at in 0..8 {
-                // SAFETY: they belong together.
+                // SAFETY: the functions belong together.
                 let register = move || unsafe { super::register(functions(), at % 2 == 0) };
                 let registered = scope.spawn(register);
                 scope.spawn(move || assert_eq!(registered.join().unwrap(), Ok(Registered::Ours)));

@@ -1,12 +1,13 @@
-//! Which pages a write-ahead log holds: the wal-index, as SQLite has mapped it.
+//! Which pages a write-ahead log holds, from the wal-index that SQLite has mapped.
 //!
-//! SQLite keeps in shared memory which pages the log holds, in regions of 32 KiB, each a list of page numbers and a hash
-//! table of places in it. It asks its VFS, and so us, to map them. We look without a lock: what is seen may be half of
-//! a change, and then a request is wasted, or not made. A log that a checkpoint has carried over as a whole is not read.
+//! SQLite keeps the list of the log's pages in shared memory, in regions of 32 KiB. Each region has a list of page
+//! numbers and a hash table of positions in that list. SQLite maps the regions through its VFS, so through ours. They
+//! are read here without a lock: a half-finished change may be seen, and then a request is wasted or missing. SQLite
+//! does not read a log whose pages a checkpoint has copied completely.
 //!
-//! Concurrency: other processes write while we read, so each word is read by itself, as an atomic one.
-//! Failure:     where nothing is mapped (exclusive locking; a reader that may not write the shared memory, while there
-//!              is no writer), no page is said to be held.
+//! Concurrency: other processes write while this module reads, so each word is read as a separate atomic.
+//! Failure:     if nothing is mapped (exclusive locking; a reader that may not write the shared memory, while there is
+//!              no writer), no page counts as held.
 //! Source:      sqlite.org/walformat.html.
 
 #![expect(unsafe_code, reason = "the wal-index is memory that SQLite has mapped")]
@@ -19,28 +20,29 @@ use crate::memory::{Grow, NoMemory};
 
 /// Bytes of a region.
 pub(crate) const REGION: usize = 32 << 10;
-/// Places of the first region, in bytes: the header's count of frames and its salts; frames that a checkpoint
-/// has carried over; the list of page numbers, which in other regions begins at once.
+/// Offsets in the first region, in bytes: the header's count of frames, and its salts; the number of frames that a
+/// checkpoint has copied; the list of page numbers, which in other regions begins at offset 0.
 const FRAMES: usize = 16;
 const SALTS: usize = 32;
 const CARRIED_OVER: usize = 96;
 const FIRST_LIST: usize = 136;
-/// Where the hash table begins, and its slots.
+/// The offset of the hash table, and its number of slots.
 const TABLE: usize = 16 << 10;
 const SLOTS: usize = 8192;
 const HASH: u32 = 383;
 
-/// More than the frames of any log need: a frame has a number of 32 bits.
+/// More than the frames of any log need: a frame number has 32 bits.
 const REGIONS_MAX: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(crate) struct WalIndex {
-    /// By number; `None` are not mapped yet. SQLite looks for a page from the last region down, and maps them so.
+    /// By number; `None` is not mapped yet. SQLite looks for a page from the last region down, and maps them in that
+    /// order.
     regions: Vec<Option<*const c_void>>,
 }
 
 impl WalIndex {
-    /// SQLite has had a region mapped.
+    /// SQLite has mapped a region.
     ///
     /// # Safety
     /// `at` are `REGION` bytes, aligned to 4 and readable until `unmapped` is called.
@@ -57,22 +59,22 @@ impl WalIndex {
         Ok(())
     }
 
-    /// Has an empty region mapped, for good. Returns what sets its first salt.
+    /// Maps an empty region permanently. Returns a function that sets its first salt.
     #[cfg(test)]
     pub(crate) fn mapped_for_test(&mut self) -> impl Fn(u32) + use<> {
         let region: &'static [AtomicU32] =
             Vec::leak((0..REGION / 4).map(|_| AtomicU32::new(0)).collect());
-        // SAFETY: it has `REGION` bytes, aligned to 4, and stays.
+        // SAFETY: it has `REGION` bytes, aligned to 4, and is never freed.
         unsafe { self.mapped(0, region.as_ptr().cast()) }.unwrap();
         move |salt| region[SALTS / 4].store(salt, Ordering::Relaxed)
     }
 
-    /// The regions go.
+    /// The regions are unmapped.
     pub(crate) fn unmapped(&mut self) {
         self.regions.clear();
     }
 
-    /// What changes when the log begins again.
+    /// Values that change when the log starts again.
     pub(crate) fn salts(&self) -> [u32; 2] {
         match self.regions.first().copied().flatten() {
             None => [0; 2],
@@ -80,7 +82,7 @@ impl WalIndex {
         }
     }
 
-    /// Whether a page is read from the log.
+    /// Whether SQLite reads a page from the log.
     pub(crate) fn holds(&self, page: u32) -> bool {
         let Some(first) = self.regions.first().copied().flatten() else { return false };
         if word(first, CARRIED_OVER) >= word(first, FRAMES) {
@@ -109,7 +111,7 @@ fn listed(region: *const c_void, list: usize, page: u32) -> bool {
 
 fn word(region: *const c_void, at: usize) -> u32 {
     debug_assert!(at + 4 <= REGION && at.is_multiple_of(4), "within a region");
-    // SAFETY: it lies in a region that is mapped (contract of `mapped`), aligned; all who share it write whole words.
+    // SAFETY: it lies in a mapped region (contract of `mapped`), aligned; all processes write whole words.
     unsafe { (*region.byte_add(at).cast::<AtomicU32>()).load(Ordering::Relaxed) }
 }
 
@@ -123,7 +125,7 @@ fn half_word(region: *const c_void, at: usize) -> u16 {
 mod tests {
     use super::*;
 
-    /// Regions in which these pages are listed, as SQLite lists them: 4,062 in the first, 4,096 in each other.
+    /// Regions that list these pages as SQLite does: 4,062 in the first, 4,096 in each other.
     fn regions(pages: &[u32]) -> Vec<Vec<u32>> {
         let mut regions = vec![vec![0_u32; REGION / 4]];
         let mut list = FIRST_LIST;
@@ -152,7 +154,7 @@ mod tests {
     fn index(regions: &[Vec<u32>]) -> WalIndex {
         let mut index = WalIndex::default();
         for (at, region) in regions.iter().enumerate() {
-            // SAFETY: the vectors have `REGION` bytes, and outlive what the tests do.
+            // SAFETY: the vectors have `REGION` bytes, and outlive their use in the tests.
             unsafe { index.mapped(at, region.as_ptr().cast()) }.unwrap();
         }
         index

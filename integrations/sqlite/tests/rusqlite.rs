@@ -1,6 +1,6 @@
-//! A Rust program that links SQLite by rusqlite and registers the VFS, as the crate's first page says.
+//! A Rust program that links SQLite through rusqlite and registers the VFS, as the crate's documentation shows.
 //!
-//! rusqlite brings its own SQLite, a later one than Debian's, with which the clients are tried.
+//! rusqlite includes its own SQLite, which is newer than Debian's, with which the clients are tested.
 
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "to register takes SQLite's C functions")]
@@ -12,7 +12,7 @@ use std::path::Path;
 use rusqlite::{Connection, OpenFlags, ffi};
 
 fn register(as_default: bool) {
-    // SAFETY: they are one SQLite's own functions, and it is linked for good.
+    // SAFETY: they are the functions of one SQLite, which is never unloaded.
     let registered = unsafe {
         forebay_sqlite::register(
             ffi::sqlite3_vfs_find,
@@ -38,14 +38,14 @@ fn text(db: &Connection, sql: &str) -> String {
     db.query_row(sql, [], |row| row.get(0)).unwrap()
 }
 
-/// What was asked for by a connection.
+/// The number of pages that a connection has requested.
 fn asked(db: &Connection) -> u64 {
     let stats = text(db, "pragma forebay_stats");
     let value = |name| stats.split(' ').find_map(|it| it.strip_prefix(name));
     value("asked=").unwrap().parse().unwrap()
 }
 
-/// One test, since a default is the process's.
+/// One test, since a default belongs to the process.
 #[test]
 fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
     println!("SQLite {}", rusqlite::version());
@@ -80,7 +80,7 @@ fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
         for db in [&db, &stock] {
             assert_eq!(text(db, "pragma integrity_check"), "ok");
         }
-        // What one writes, the other reads, and a page that was looked at is not taken for what it was.
+        // Each connection reads what the other has written, and an examined page does not hide a change to it.
         stock.execute("update t set k = k + 1 where a % 3 = 0", []).unwrap();
         assert_eq!(number(&db, sql), number(&stock, sql), "{mode}");
         db.execute("delete from t where k < 2000", []).unwrap();
@@ -99,7 +99,8 @@ fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
     );
 }
 
-/// This SQLite reads overflow pages past its cache, those of a value once for each use of it, and of the last one a part.
+/// This SQLite bypasses its cache for overflow pages. It reads those of a value once for each use, and of the last page
+/// only a part.
 #[test]
 fn overflow_pages_are_asked_for_where_sqlite_reads_them_past_its_cache() {
     let directory = tempfile::tempdir().unwrap();
@@ -134,11 +135,12 @@ fn overflow_pages_are_asked_for_where_sqlite_reads_them_past_its_cache() {
 }
 
 fn ffi_initialize() {
-    // SAFETY: it takes nothing, and may be called at any time.
+    // SAFETY: it has no arguments, and may be called at any time.
     assert_eq!(unsafe { ffi::sqlite3_initialize() }, ffi::SQLITE_OK);
 }
 
-/// Drops a database from the page cache, by a descriptor that is not closed: that would end SQLite's locks.
+/// Drops a database from the page cache, through a descriptor that is not closed: closing it would release SQLite's
+/// locks.
 fn cold(path: &Path) {
     let file = std::mem::ManuallyDrop::new(File::open(path).unwrap());
     file.sync_all().unwrap();

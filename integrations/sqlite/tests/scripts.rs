@@ -1,5 +1,5 @@
-//! Scripts in the manner of SQLite's sqllogictest, with the answers in them: with and without the VFS, with each page
-//! size, journal mode and auto-vacuum mode, each script on a file that is not in the page cache.
+//! Scripts in the style of SQLite's sqllogictest, which contain the answers. They run with and without the VFS, with
+//! each page size, journal mode and auto-vacuum mode; each script runs on a file that is not in the page cache.
 
 #![cfg(target_os = "linux")]
 #![expect(unsafe_code, reason = "to register takes SQLite's C functions")]
@@ -13,7 +13,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ffi};
 use sqllogictest::{DB, DBOutput, DefaultColumnType, Runner};
 
-/// Of the journal and of auto-vacuum.
+/// Pairs of journal mode and auto-vacuum mode.
 const MODES: [(&str, u32); 4] = [("delete", 0), ("wal", 2), ("delete", 1), ("wal", 0)];
 const PAGE_SIZES: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
@@ -56,7 +56,7 @@ fn cold(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
-/// Runs the scripts on a file of its own. Returns how many pages were asked for.
+/// Runs the scripts on a new file. Returns the number of requested pages.
 fn run(vfs: &str, pragmas: &str) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
@@ -82,7 +82,7 @@ fn run(vfs: &str, pragmas: &str) -> u64 {
 fn scripts_have_the_same_answers_with_and_without_the_vfs() {
     // SAFETY: SQLite may be initialized at any time.
     assert_eq!(unsafe { ffi::sqlite3_initialize() }, ffi::SQLITE_OK);
-    // SAFETY: they are one SQLite's own functions, and it is linked for good.
+    // SAFETY: they are the functions of one SQLite, which is never unloaded.
     let registered = unsafe {
         forebay_sqlite::register(
             ffi::sqlite3_vfs_find,
@@ -96,7 +96,7 @@ fn scripts_have_the_same_answers_with_and_without_the_vfs() {
     registered.unwrap();
     let mut asked = 0;
     for (at, page_size) in PAGE_SIZES.into_iter().enumerate() {
-        // Each mode meets every other page size.
+        // Each mode runs with every second page size.
         for (journal, vacuum) in [MODES[at % 4], MODES[(at + 1) % 4]] {
             let pragmas = format!(
                 "pragma page_size={page_size}; pragma auto_vacuum={vacuum}; pragma journal_mode={journal}; create table first(a)"

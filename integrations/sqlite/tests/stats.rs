@@ -1,6 +1,6 @@
-//! What users see of look-ahead: the table `forebay_stats`, asked by Python's sqlite3.
+//! What users see of look-ahead: the table `forebay_stats`, queried by Python's sqlite3.
 //!
-//! Where that is missing, tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+//! Without that, tests print `skipped` and add that to the file named by FOREBAY_SKIPS.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -8,7 +8,7 @@
 #[allow(dead_code, reason = "other tests use the rest")]
 mod client;
 
-/// Makes a database of a table, an index and a joined table in pages of 4 KiB, without the extension.
+/// Makes a database with a table, an index and a joined table in pages of 4 KiB, without the extension.
 const MADE: &str = "
 import os, sqlite3, sys
 library, path = sys.argv[1:3]
@@ -63,7 +63,7 @@ for row in stats(db, 'schema, tree, reads, prefetched, useful, wasted, resident,
         client::skip(test, "reads of this disk do not wait");
         return;
     };
-    // 5,000 rows, a leaf each, of which the first few are read before it wakes; SQLite reads some twice.
+    // 5,000 rows, one leaf each. The first few are read before look-ahead is active; SQLite reads some of them twice.
     assert!((4_800..6_000).contains(&number(&table, 2)), "{says}");
     assert!((10..60).contains(&number(&index, 2)), "{says}");
     for row in [&table, &index] {

@@ -449,7 +449,7 @@ impl Cursor {
         self.chains.iter_mut().try_for_each(|chains| chains.ask(most, asker, pages))
     }
 
-    /// Whether the looked-up rows have so many overflow pages that no further rows must be examined yet.
+    /// Whether the looked-up rows have so many overflow pages that no further rows should be examined yet.
     fn are_chains_enough(&self, most: u32) -> bool {
         let mut read = self.chains.iter().filter(|chains| chains.are_read());
         read.any(|chains| {

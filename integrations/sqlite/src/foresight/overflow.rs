@@ -317,7 +317,7 @@ impl Chains {
         pages.sum::<u64>().min(most.into()) as u32
     }
 
-    /// Whether more rows must be examined.
+    /// Whether more rows should be examined.
     pub(super) fn have_room(&self, most: u32) -> bool {
         let most = self.most(most);
         self.before_it(most) < most // [OVF-1]

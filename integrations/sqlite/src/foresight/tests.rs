@@ -1,6 +1,6 @@
-//! Files that SQLite has made, and what it would read of them.
+//! Database files that SQLite has made, and the pages that it would read from them.
 //!
-//! Where the sqlite3 shell is missing, tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+//! Without the sqlite3 shell, tests print `skipped` and add that to the file named by FOREBAY_SKIPS.
 
 use std::collections::{HashSet, VecDeque};
 use std::fs::OpenOptions;
@@ -16,9 +16,9 @@ mod overflow;
 
 const SLOW: Duration = Duration::from_micros(100);
 const FAST: Duration = Duration::from_micros(3);
-/// Most pages ahead.
+/// Maximum number of pages ahead.
 const DISTANCE: usize = 64;
-/// Pages that SQLite keeps.
+/// Pages in SQLite's cache.
 const OWN_CACHE: usize = 60;
 
 /// A file of which some pages are in the kernel's memory.
@@ -32,7 +32,7 @@ struct File {
 }
 
 impl File {
-    /// What SQL makes; `None`, and counted, if there is no shell.
+    /// The file that this SQL makes. Returns `None`, and counts a skip, if there is no shell.
     fn new(test: &str, sql: &str) -> Option<File> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("data.db");
@@ -61,8 +61,8 @@ impl File {
         &self.bytes[start..start + self.page_size]
     }
 
-    /// Has a consumer with a cache of its own read pages in this order. Returns how many reads waited, and how many
-    /// there were.
+    /// Simulates a consumer with its own cache that reads pages in this order. Returns the number of reads that waited,
+    /// and of all reads.
     fn read(&mut self, foresight: &mut Foresight, order: &[u32]) -> (usize, usize) {
         let mut own = VecDeque::new();
         let (mut waits, mut reads) = (0, 0);
@@ -105,7 +105,7 @@ impl Pages for File {
     }
 }
 
-/// The pages of a tree in the order in which a cursor over all of it comes to them, with the rows of its leaves.
+/// The pages of a tree in the order of a cursor over all of it, with the rows of its leaves.
 fn walk(file: &File, page: u32, into: &mut Vec<(u32, Vec<i64>)>) {
     let geometry = Geometry::read(&file.bytes).unwrap();
     let read = Page::read(file.page(page), page, geometry).unwrap();
@@ -186,7 +186,7 @@ fn schemas_whose_text_is_utf_16_are_understood() {
     }
 }
 
-/// The pages that a range through the index reads.
+/// The pages that a range query through the index reads.
 fn range(file: &File, foresight: &mut Foresight, forward: bool, rows: usize) -> Vec<u32> {
     let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
     let schema = foresight.trees.schema(&mut everything).unwrap().unwrap().to_vec();
@@ -316,7 +316,7 @@ fn what_is_read_at_random_is_left_alone() {
     assert!(foresight.cursors.len() <= CURSORS_MAX, "[FOR-1]");
 }
 
-/// Every page is damaged somewhere: whatever is asked for, it ends, and soon.
+/// Every page is damaged somewhere: each prediction ends, and soon.
 #[test]
 fn damaged_files_are_looked_ahead_of_without_harm() {
     let Some(file) = indexed("damaged_files", 512) else { return };
@@ -327,7 +327,7 @@ fn damaged_files_are_looked_ahead_of_without_harm() {
         let mut damaged = file.copy();
         for page in 1..damaged.bytes.len() / 512 {
             for _ in 0..round / 8 + 1 {
-                // Knuth's multiplier; the header, by which the file is taken for SQLite's, stays.
+                // Knuth's multiplier. The header, which identifies the file as SQLite's, stays.
                 state = state
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
@@ -357,7 +357,7 @@ fn knowledge_stays_within_its_bound() {
     }
 }
 
-/// A cursor over a growing index has its interior pages written and read again and again.
+/// A cursor over a growing index: its interior pages are written and read again repeatedly.
 #[test]
 fn pages_that_are_written_give_back_what_they_took_of_the_bound() {
     let Some(file) = indexed("pages_that_are_written_give_back", 4096) else { return };
@@ -422,7 +422,7 @@ fn a_table_in_file_order_is_left_to_the_kernels_readahead() {
     let mut leaves = Vec::new();
     walk(&file, 2, &mut leaves);
     let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
-    // The kernel's readahead lets a read in 64 wait.
+    // With the kernel's readahead, one read in 64 waits.
     file.there = order.iter().copied().filter(|page| page % 64 > 0).chain([1]).collect();
     let mut foresight = file.foresight();
     file.read(&mut foresight, &order);
@@ -449,8 +449,8 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
     }
 }
 
-/// The path down an index, or a table without rowids, to an entry whose first column is this; with what it leads to.
-/// SQLite looks for the first of such, so it goes down to a leaf though an interior page has one.
+/// The path down an index, or a table without rowids, to the entry whose first column is this, and the key it leads to.
+/// SQLite looks for the first such entry, so it goes down to a leaf even if an interior page has one.
 fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
     let geometry = Geometry::read(&file.bytes).unwrap();
     let (mut path, mut found) = (vec![root], None);
@@ -469,7 +469,8 @@ fn down_index(file: &File, root: u32, key: i64) -> (Vec<u32>, i64) {
     }
 }
 
-/// What waits when SQLite goes through all rows of the table at `outer`, and from each to the pages that `led_to` says.
+/// Counts the waits when SQLite goes through all rows of the table at `outer`, and from each to the pages that `led_to`
+/// returns.
 fn joined(file: &mut File, outer: u32, led_to: impl Fn(&File, i64) -> Vec<u32>) {
     let mut leaves = Vec::new();
     walk(file, outer, &mut leaves);
@@ -542,7 +543,7 @@ fn a_join_with_a_table_without_rowids_is_foreseen() {
     joined(&mut file, 2, |file, row| down_index(file, 3, (row * 7919 % 20_000 + 1) * 3).0);
 }
 
-/// A file that counts the pages looked into.
+/// A file that counts the examined pages.
 struct Counting(File, u32);
 
 impl Pages for Counting {
@@ -578,7 +579,7 @@ fn a_join_in_which_each_row_leads_to_many_known_ones_is_looked_at_in_parts() {
     file.there = (1..100).collect();
     let mut foresight = file.foresight();
     let mut first_path = Path::new();
-    // Of each tree, the leaf of the least key.
+    // For each tree, the leaf with the smallest key.
     for root in [6, 5, 4, 3, 2] {
         let mut pages = Vec::new();
         walk(&file, root, &mut pages);
@@ -646,7 +647,7 @@ fn a_leaf_is_looked_for_and_pages_are_asked_for_in_trees_unknown_within_bounds()
     assert!((50..=256).contains(&asked), "{asked}");
     let page = file.0.page(2).to_vec();
     for _ in 0..2 {
-        foresight.came(2, &page, FAST, &mut file).unwrap(); // which takes them down, once
+        foresight.came(2, &page, FAST, &mut file).unwrap(); // this call counts them, once
     }
     foresight.settle();
     let counted: u64 = foresight.tally.settled().map(|(_, counts)| counts.prefetched).sum();

@@ -1,4 +1,4 @@
-//! Queries in a process in which an allocation fails, each in turn.
+//! Queries in a process in which each allocation fails in turn.
 
 use std::alloc::{GlobalAlloc, System};
 use std::cell::Cell;
@@ -10,14 +10,14 @@ use rusqlite::{Connection, ffi};
 use super::*;
 use crate::{abi, file};
 
-/// SQLite's own memory is not Rust's, and is always given.
+/// SQLite's own memory does not come from Rust's allocator, and never fails.
 #[global_allocator]
 static REFUSING: Refusing = Refusing;
 
 struct Refusing;
 
 thread_local! {
-    /// Allocations of this thread's that are still granted; all are where it is `u64::MAX`.
+    /// The number of this thread's allocations that still succeed; `u64::MAX` means all.
     static GRANTED: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
@@ -29,7 +29,7 @@ fn is_granted() -> bool {
     left > 0
 }
 
-// SAFETY: it is the system's allocator, which may refuse.
+// SAFETY: it is the system's allocator, except that it may refuse.
 unsafe impl GlobalAlloc for Refusing {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promise.
@@ -52,7 +52,8 @@ unsafe impl GlobalAlloc for Refusing {
     }
 }
 
-/// Runs something that may allocate so often. Returns its result, and how often it did or wanted to.
+/// Runs a function that may allocate this many times. Returns its result and the number of allocations that it
+/// attempted.
 pub(crate) fn with_allocations<T>(granted: u64, run: impl FnOnce() -> T) -> (T, u64) {
     GRANTED.set(granted);
     let result = run();
@@ -78,7 +79,7 @@ const STATEMENTS: [&CStr; 7] = [
     c"select count(b) from f",
     c"update t set k = k + 1 where k < 500 returning (select count(b) from f)",
 ];
-/// What is asked about each. What answers may be refused memory.
+/// The questions about each statement. Memory may also be refused while they are answered.
 const QUESTIONS: [&CStr; 3] = [
     c"select sum(reads > 0) + sum(tree is null) > 1 from forebay_stats",
     c"pragma forebay_stats",
@@ -107,11 +108,11 @@ fn make(path: &CStr) {
     .unwrap();
 }
 
-/// What a connection by this name answers: of its opening, of a statement, and of questions about that, a result code
-/// and the last number.
+/// The results of a connection with this VFS: of its opening, of a statement, and of the questions about that; each is
+/// a result code and the last number.
 fn answers(name: &CStr, statement: &CStr) -> [(c_int, i64); 2 + QUESTIONS.len()] {
     let mut answers = [(ffi::SQLITE_OK, 0); 2 + QUESTIONS.len()];
-    // SAFETY: SQLite's functions, used as it says. Nothing here allocates but what SQLite calls.
+    // SAFETY: SQLite's functions, used as documented. Only code that SQLite calls allocates here.
     unsafe {
         let mut db = ptr::null_mut();
         let flags = ffi::SQLITE_OPEN_READWRITE | ffi::SQLITE_OPEN_URI;
@@ -153,7 +154,7 @@ fn whichever_allocation_fails_queries_are_answered_as_without_forebay() {
         CString::new(format!("file:{}?{parameters}", path.to_str().unwrap())).unwrap()
     };
     file::register_for_tests();
-    // SAFETY: an entry point, by other names of what its pointers point to.
+    // SAFETY: an entry point, with other names for the types that its pointers point to.
     unsafe {
         ffi::sqlite3_auto_extension(Some(std::mem::transmute::<abi::Extension, AutoExtension>(
             crate::forebay_sqlite_stats,

@@ -1,4 +1,4 @@
-//! Programs that load the extension, each run to its end.
+//! Programs that load the extension. Each is run to completion.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -19,7 +19,7 @@ def connect(arguments=''):
     return sqlite3.connect(f'file:{path}?vfs=forebay{arguments}', uri=True, timeout=20, isolation_level=None)
 ";
 
-/// A program, and how it is told to run a script.
+/// A program, and the library that it loads.
 pub(crate) struct Client {
     program: &'static str,
     library: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     preloaded: Option<PathBuf>,
 }
 
-/// A Python that loads extensions, which not every build does.
+/// A Python that loads extensions, which not every build supports.
 pub(crate) fn python(test: &str) -> Option<Client> {
     let loads = "import sqlite3; sqlite3.connect(':memory:').enable_load_extension(True)";
     found(
@@ -43,7 +43,7 @@ pub(crate) fn shell(test: &str) -> Option<Client> {
     found(test, "no sqlite3 on PATH", &["sqlite3"], &["-version"])
 }
 
-/// Says and counts that a test did nothing.
+/// Prints and counts that a test did nothing.
 pub(crate) fn skip(test: &str, reason: &str) {
     println!("skipped: {test}: {reason}");
     if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
@@ -52,7 +52,7 @@ pub(crate) fn skip(test: &str, reason: &str) {
     }
 }
 
-/// The first of these programs that takes these arguments.
+/// The first of these programs that accepts these arguments.
 pub(crate) fn found(
     test: &str,
     missing: &str,
@@ -68,14 +68,15 @@ pub(crate) fn found(
         skip(test, missing);
         return None;
     };
-    // Cargo builds the library for tests into the directory of their programs.
+    // Cargo builds the library for tests into the directory of the test programs.
     let library = std::env::current_exe().unwrap().with_file_name("libforebay_sqlite.so");
     assert!(library.exists(), "{} is built with the tests", library.display());
     Some(Client { program, library, preloaded: None })
 }
 
 impl Client {
-    /// Has the program's reads wait as those of a disk; `None`, and counted, where that cannot be had.
+    /// Makes the program's reads wait like those of a disk. Returns `None`, and counts a skip, where that is
+    /// impossible.
     pub(crate) fn with_slow_reads(self, test: &str, directory: &Path) -> Option<Client> {
         // Linux's magic number of tmpfs.
         if rustix::fs::statfs(directory).unwrap().f_type == 0x0102_1994 {
@@ -94,36 +95,36 @@ impl Client {
         Some(Client { preloaded: Some(built), ..self })
     }
 
-    /// What SQLite is told to load.
+    /// The library that SQLite loads.
     pub(crate) fn library(&self) -> &Path {
         &self.library
     }
 
-    /// Runs Python's script with the library and a database as its arguments; returns what it prints.
+    /// Runs a Python script with the library and a database as its arguments; returns its output.
     pub(crate) fn python(&self, script: &str, database: &Path) -> String {
         self.python_with(script, database, &[])
     }
 
-    /// The same with more arguments.
+    /// The same with further arguments.
     pub(crate) fn python_with(&self, script: &str, database: &Path, more: &[&str]) -> String {
         let mut command = self.command(script, &[self.library(), database]);
         command.args(more);
         succeed(command)
     }
 
-    /// Has the shell carry out lines, dot commands or SQL; returns what it prints.
+    /// Runs lines (dot commands or SQL) in the shell; returns its output.
     pub(crate) fn shell(&self, lines: &[&str]) -> String {
         self.shell_of(":memory:", &["-bail"], lines)
     }
 
-    /// The same on a database, with options.
+    /// The same on a database and with options.
     pub(crate) fn shell_of(&self, database: &str, options: &[&str], lines: &[&str]) -> String {
         let mut command = Command::new(self.program);
         command.arg("-batch").args(options).arg(database).args(lines);
         succeed(command)
     }
 
-    /// Runs Python's script with arguments; returns what it prints.
+    /// Runs a Python script with arguments; returns its output.
     pub(crate) fn run(&self, script: &str, arguments: &[&Path]) -> String {
         succeed(self.command(script, arguments))
     }

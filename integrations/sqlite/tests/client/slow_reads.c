@@ -1,14 +1,14 @@
 /*
- * A disk that reads wait for, beneath any SQLite: loaded before its own libraries.
+ * Simulates a disk on which reads wait, under any SQLite. It is loaded before the program's own libraries.
  *
- * Test data is small and was written just now, so the kernel has all of it, and the VFS, which looks ahead where reads
- * wait, would sleep. Here the file that is read is written out and dropped from the page cache at every so many
- * reads, and a read that finds nothing there takes at least SLOW_NS. What was asked for early is there.
+ * Test data is small and was just written, so the kernel has all of it in memory; the VFS, which looks ahead where
+ * reads wait, would stay idle. Here the file is written out and dropped from the page cache once in a fixed number of
+ * reads, and a read that misses the cache takes at least SLOW_NS. Pages that were prefetched early enough are cached.
  *
- * Syncs do nothing: no power is cut here, and tests of many small transactions would wait for little else.
+ * Syncs do nothing: the tests cut no power, and those with many small transactions would mostly wait for syncs.
  *
- * It relies on SQLite reading pages by pread64, and on 64-bit Linux. Failure: where the kernel does not say what it has
- * (tmpfs has all), reads are as quick as ever.
+ * It relies on 64-bit Linux, and on SQLite reading pages with pread64. Failure: if the kernel does not report what is
+ * cached (tmpfs reports everything), reads are as fast as before.
  */
 #define _GNU_SOURCE
 #include <errno.h>

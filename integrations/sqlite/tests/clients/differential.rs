@@ -1,12 +1,13 @@
-//! Generated statements through the VFS and beside it: equal answers, equal content.
+//! Generated statements through the VFS and through SQLite's own: equal answers, equal content.
 //!
-//! For each page size, in each journal mode with each kind of auto-vacuum, some with reserved bytes: tables of both kinds, rows
-//! and index entries that overflow, blobs written in place, vacuums. Reads wait (slow_reads.c), so that what is looked at
-//! and asked for is much; a run in which nothing was asked for proves nothing and fails.
+//! They run for each page size, in each journal mode with each kind of auto-vacuum, some with reserved bytes. They
+//! cover tables of both kinds, rows and index entries that overflow, blobs written in place, and vacuums. Reads wait
+//! (slow_reads.c), so that many pages are examined and requested. A run without any request proves nothing, so it
+//! fails.
 
 use crate::client::{OPEN, python};
 
-/// Of each of the 18 combinations for a page size; FOREBAY_SQLITE_STATEMENTS sets another number.
+/// Statements for each of the 18 combinations of a page size; FOREBAY_SQLITE_STATEMENTS sets another number.
 const STATEMENTS: &str = "35";
 
 fn compare(test: &str, page_size: u32) {
@@ -24,7 +25,7 @@ fn compare(test: &str, page_size: u32) {
     assert!(says.trim().parse::<u64>().unwrap() > 0, "nothing was looked ahead of");
 }
 
-/// A test for each page size, which run beside each other.
+/// One test for each page size, so that they run in parallel.
 macro_rules! generated_statements_have_the_answers_and_the_content_of_stock {
     ($($name:ident = $page_size:literal),*) => { $(
         #[test]

@@ -1,9 +1,9 @@
-//! Loading: what a failure says, several copies, a library that is closed, the shell's start.
+//! Loading: error messages, several copies, a library that is closed, the shell's start.
 
 use crate::client::shell;
 use crate::python_says;
 
-/// SQLite's functions by ctypes, and what a load that fails says.
+/// SQLite's functions by ctypes, and the message of a load that fails.
 const SQLITE: &str = "
 import ctypes, ctypes.util, shutil
 sqlite = ctypes.CDLL(ctypes.util.find_library('sqlite3') or 'libsqlite3.so.0')
@@ -20,7 +20,7 @@ fn sqlite_says(test: &str, script: &str) -> Option<String> {
     python_says(test, &format!("{SQLITE}{script}"))
 }
 
-/// Those that come with SQLite, or such as a program brings.
+/// Both VFSs that come with SQLite and VFSs that a program provides.
 #[test]
 fn over_other_default_file_systems_it_is_as_they_are_or_says_why_not() {
     let says = sqlite_says(
@@ -64,7 +64,7 @@ print(refused('sqlite3_forebay_default_init'), find(None) == find(b'forebay'))
     assert!(says.as_deref().is_none_or(|says| says == expected), "{says:?}");
 }
 
-/// Its table of functions is shorter than today's: only what all versions have is used.
+/// Its table of functions is shorter than today's: only the part that all versions have is used.
 #[test]
 fn an_old_sqlite_is_refused_by_its_version() {
     let says = sqlite_says(
@@ -171,7 +171,7 @@ for bad in 'readahead=never', 'distance_max=0', 'memory=lots', 'distance_max=%ff
     assert!(says.as_deref().is_none_or(|says| says == expected), "{says:?}");
 }
 
-/// The manual's lines for ~/.sqliterc, as they stand there.
+/// The manual's lines for ~/.sqliterc, exactly as printed there.
 #[test]
 fn the_shells_start_leaves_statements_to_the_database_that_they_are_meant_for() {
     let Some(shell) = shell("the_shells_start_leaves_statements") else { return };
@@ -190,7 +190,7 @@ fn the_shells_start_leaves_statements_to_the_database_that_they_are_meant_for() 
     let tables =
         |path: &str| shell.shell_of(path, &[], &["select group_concat(name) from sqlite_schema"]);
     assert_eq!((tables(&data).trim(), tables(&other).trim()), ("t", "t,oops"));
-    // What the manual says of a database that is opened afterwards, and of how to see that it is active.
+    // The manual's statements on a database that is opened afterwards, and on the check that the extension is active.
     let open = format!(".open {data}");
     let says =
         shell.shell_of(":memory:", &["-init", &rc, "-cmd", &open], &["pragma forebay_stats"]);

@@ -1,9 +1,9 @@
-//! Locks of a process live until it lets them go, whatever else it opens, reads and closes.
+//! A process keeps its locks until it releases them, whatever else it opens, reads and closes.
 
 use crate::client::{OPEN, python};
 
-/// A process that closes any descriptor of a file loses its POSIX locks on it, so a VFS that opened and closed one of its own
-/// would let another process in here.
+/// A process that closes any descriptor of a file loses its POSIX locks on it. So a VFS that opened and closed its own
+/// descriptor would let another process in here.
 #[test]
 fn locks_are_kept_whatever_is_asked_for_and_closed() {
     let test = "locks_are_kept";

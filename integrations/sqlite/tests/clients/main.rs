@@ -1,6 +1,6 @@
 //! Real clients with the extension: Python's sqlite3 and the sqlite3 shell.
 //!
-//! Where one is missing, tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
+//! If one is missing, tests print `skipped` and add that to the file named by FOREBAY_SKIPS.
 
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
@@ -123,7 +123,7 @@ print(db.execute('pragma forebay_nothing').fetchall())
     assert!(says.is_none_or(|says| says == expected));
 }
 
-/// Drops the file from the page cache by a descriptor that is never closed: to close one would lose locks.
+/// Drops the file from the page cache through a descriptor that is never closed: closing one would lose locks.
 const COLD: &str = "
 kept = {}
 def cold(path):
@@ -132,7 +132,7 @@ def cold(path):
     os.posix_fadvise(kept[path], 0, 0, os.POSIX_FADV_DONTNEED)
 ";
 
-/// A table whose rows lie elsewhere than its index's: half of it, cold, and again.
+/// A table whose rows are in another order than its index: reads half of it cold, and then again.
 const BY_INDEX: &str = "
 load()
 db = connect()
@@ -161,7 +161,7 @@ fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
     assert!(warm < 100, "{warm}");
 }
 
-/// It does not say what is in memory. That they are asked for is all that is tested: other tests read the same disk.
+/// The overlay does not report what is in memory. Only the requests are tested: other tests read the same disk.
 #[test]
 fn so_they_are_in_the_overlay_of_a_container() {
     let test = "so_they_are_in_the_overlay_of_a_container";
@@ -185,7 +185,8 @@ fn so_they_are_in_the_overlay_of_a_container() {
     assert!(asked > 1_000 && useful > asked / 2, "{asked}, {useful}");
 }
 
-/// Pages asked for, useful ones, and those asked for where all is in memory; none, and counted, where nothing waits.
+/// Pages requested, useful pages, and pages requested when all is in memory. Returns `None`, and counts a skip, if no
+/// read waits.
 fn asked_for(test: &str, directory: &Path) -> Option<[u32; 3]> {
     let python = python(test)?;
     let says = python.python(&format!("{OPEN}{COLD}{BY_INDEX}"), &directory.join("data.db"));

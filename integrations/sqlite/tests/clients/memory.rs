@@ -1,4 +1,4 @@
-//! A process that may have no more memory.
+//! A process that can allocate no more memory.
 
 use crate::client::{OPEN, python};
 

@@ -1,7 +1,7 @@
-//! Python's own tests of sqlite3, with the VFS as the process's default.
+//! Python's own tests of sqlite3, with the VFS as the default of the process.
 //!
-//! Their data is small and mostly in memory, so they run a second time with every database in memory put into a file. They
-//! show that a program sees no other file system than before; look-ahead has little to do in files of a few pages.
+//! Their data is small and mostly in memory, so they run a second time with every in-memory database in a file. They
+//! show that the VFS behaves like SQLite's own for a program; look-ahead has little to do in files of a few pages.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::client::{self, Client};
 
 const SCRIPT: &str = include_str!("own_tests.py");
 
-/// How many tests ran, in how many connections to files, and which of them failed.
+/// The number of tests, the number of connections to files, and the tests that failed.
 fn run(python: &Client, library: &Path, where_to: &str) -> Option<(usize, usize, Vec<String>)> {
     let directory = tempfile::tempdir().unwrap();
     let says = python.run(SCRIPT, &[library, directory.path(), Path::new(where_to)]);
-    // The package says on a line of its own which SQLite it has.
+    // The package prints its SQLite's version on a separate line.
     let mut lines = says.lines().skip_while(|line| line.starts_with("test_sqlite3:"));
     let counts = lines.next()?;
     let (ran, files) = counts.split_once(' ')?;

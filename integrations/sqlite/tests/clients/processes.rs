@@ -1,4 +1,4 @@
-//! Threads and processes, through the VFS and beside it, that write at once, and some that are killed.
+//! Threads and processes that write at once, through the VFS and through SQLite's own; some of them are killed.
 
 use crate::client::{OPEN, python};
 use crate::python_says;

@@ -1,10 +1,10 @@
-//! Damaged and hostile files: whatever their pages say, look-ahead ends, and soon, and takes little memory.
+//! Damaged and hostile files: whatever their pages contain, look-ahead ends soon and takes little memory.
 //!
-//! Files that SQLite has made, with pages of every kind, are damaged where it tells most: counts of cells, where cells
-//! are, children, varints, whole pages in each other's place. They are read in the order that the undamaged file asks for, so that
-//! look-ahead has begun before it meets the damage. Pages that cost most to take apart are built by hand.
+//! Files that SQLite has made, with pages of every kind, are damaged where it matters most: cell counts, cell offsets,
+//! children, varints, whole pages swapped. They are read in the order of the undamaged file, so that look-ahead has
+//! begun before it meets the damage. The pages that are most expensive to parse are built by hand.
 //!
-//! For [FUZZ_SECONDS], and from [FUZZ_SEED] on; a failure names its round's seed.
+//! Runs for [FUZZ_SECONDS], starting with [FUZZ_SEED]; a failure prints the seed of its round.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -13,12 +13,12 @@ use crate::trees::NO_ROW;
 
 const FUZZ_SECONDS: &str = "FOREBAY_SQLITE_FUZZ_SECONDS";
 const FUZZ_SEED: &str = "FOREBAY_SQLITE_SEED";
-/// Pages looked for, and requests, that one page read may cause.
+/// Cache lookups and requests that one page read may cause.
 const CALLS_MAX: u32 = 100_000;
-/// Processor time that it may take, unoptimised.
+/// Processor time that one page read may take in an unoptimised build.
 const CAME_MOST: Duration = Duration::from_millis(700);
 
-/// A file that counts what it is asked.
+/// A file that counts the calls to it.
 struct Counted {
     bytes: Vec<u8>,
     page_size: usize,
@@ -36,7 +36,7 @@ impl Counted {
         assert!(self.calls < CALLS_MAX, "one page leads to no end of others");
     }
 
-    /// Has a page come; holds that to its bounds.
+    /// Reports a page read, and checks its bounds.
     fn came(&mut self, foresight: &mut Foresight, number: u32, seed: u64) {
         let Some(bytes) = self.page(number).map(<[u8]>::to_vec) else { return };
         self.calls = 0;
@@ -65,7 +65,7 @@ impl Pages for Counted {
     }
 }
 
-/// Of this thread: others may keep the machine busy.
+/// This thread's processor time: other threads may keep the machine busy.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
@@ -143,7 +143,7 @@ impl Chance {
     }
 }
 
-/// Damages a page, where it hurts.
+/// Damages a page where the effect is large.
 fn damage(file: &mut Counted, page: usize, chance: &mut Chance) {
     let size = file.page_size;
     let pages = file.bytes.len() / size;
@@ -157,7 +157,7 @@ fn damage(file: &mut Counted, page: usize, chance: &mut Chance) {
             bytes[head + 3..head + 5].copy_from_slice(&(cells as u16).to_be_bytes());
         }
         2 => {
-            // Where cells are: all at one place, or anywhere.
+            // Cell offsets: all the same, or random.
             let place = chance.below(size);
             let end = head + 8 + 2 * chance.below((size - 110) / 2);
             for at in (head + 8 + 4 * chance.below(2)..end).step_by(2) {
@@ -166,7 +166,7 @@ fn damage(file: &mut Counted, page: usize, chance: &mut Chance) {
             }
         }
         3 => {
-            // Children and the like: loops, itself, none, far away.
+            // Page numbers such as children: loops, the page itself, none, far away.
             let child =
                 [page as u32 + 1, 1, 0, u32::MAX, chance.below(pages) as u32 + 1][chance.below(5)];
             let at = if chance.below(2) == 0 { head + 8 } else { start + chance.below(size - 4) };
@@ -226,7 +226,7 @@ fn files_damaged_anywhere_are_looked_ahead_of_within_bounds() {
                     if chance.below(40) == 0 { chance.below(pages) as u32 + 1 } else { page };
                 file.came(&mut foresight, page, seed);
                 pages_read += 1;
-                // It may change while it is read.
+                // The page may change while it is read.
                 if chance.below(30) == 0 {
                     damage(&mut file, page as usize % pages, &mut chance);
                 }
@@ -238,7 +238,7 @@ fn files_damaged_anywhere_are_looked_ahead_of_within_bounds() {
     assert!(rounds > 3, "{rounds}");
 }
 
-/// A leaf of 64 KiB whose cells are as many as can be, and all the same one, `cell`, at `place`.
+/// A leaf of 64 KiB with the maximum number of cells, all of them the same `cell`, at `place`.
 fn repeated(kind: u8, cell: &[u8]) -> Vec<u8> {
     let (size, cells) = (65_536, 16_384_u16);
     let place = 8 + 2 * usize::from(cells);
@@ -293,7 +293,7 @@ fn a_schema_of_tables_with_endless_names_is_read_in_bounds() {
 
 #[test]
 fn what_is_no_schema_is_looked_into_once() {
-    // Leaves of an index, and no page.
+    // Leaves of an index, and bytes that are no page.
     for kind in [10, 77] {
         let mut file = hostile(&[schema_root(), repeated(kind, &[3, 2, 1, 1])]);
         let mut foresight = foresight(&file);
@@ -304,7 +304,7 @@ fn what_is_no_schema_is_looked_into_once() {
     }
 }
 
-/// Page 1, whose schema is page 2 over and over.
+/// Page 1, whose schema consists of page 2 many times.
 fn schema_root() -> Vec<u8> {
     let mut root = vec![0; 65_536];
     root[100] = 5;
@@ -318,7 +318,7 @@ fn schema_root() -> Vec<u8> {
     root
 }
 
-/// What this process has had in memory at most, in bytes.
+/// The peak memory of this process, in bytes.
 fn memory_most() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
@@ -343,7 +343,7 @@ fn many_rows_in_one_leaf_are_told_apart_in_bounds() {
 
 #[test]
 fn a_leaf_that_claims_all_rowids_is_looked_for_in_others_in_bounds() {
-    // Root 2 has interior pages 3 and 9, which is not there; 3 has leaf 4. Page 5 leads to rows below 9.
+    // Root 2 has the interior pages 3 and 9; page 9 does not exist. Page 3 has leaf 4. Page 5 leads to rows below 9.
     let interior = |child: u32, rowid: u8, last: u32| {
         let mut page = vec![0; 65_536];
         page[0] = 5;
@@ -354,7 +354,7 @@ fn a_leaf_that_claims_all_rowids_is_looked_for_in_others_in_bounds() {
         page
     };
     let mut leaf = repeated(13, &[2, 0]);
-    leaf[8..10].copy_from_slice(&60_000_u16.to_be_bytes()); // the first rowid, 0; the last:
+    leaf[8..10].copy_from_slice(&60_000_u16.to_be_bytes()); // the first rowid, 0; the last one:
     let end = 8 + 2 * 16_384;
     leaf[end - 2..end].copy_from_slice(&60_100_u16.to_be_bytes());
     leaf[60_100..60_110]

@@ -1,10 +1,11 @@
-//! Rows of 5 to 200 KiB, in tables that SQLite has made, and queries that read all of them, a part, or none.
+//! Rows of 5 to 200 KiB in tables that SQLite has made, and queries that read all, some or none of their overflow
+//! pages.
 
 use super::*;
 use crate::page::Overflow;
 
-/// A table of `rows` rows, in order or, `mixed`, each deleted and written again among others, so that its pages are
-/// all over the file; with an index that leads to them in another order.
+/// A table of `rows` rows. They are in order or, if `mixed`, deleted and rewritten among each other, so that their
+/// pages are scattered over the file. An index leads to the rows in another order.
 fn long_rows(test: &str, page_size: u32, rows: u32, mixed: bool) -> Option<File> {
     let insert =
         "insert into t select i, i * 7919 % 10007, zeroblob(5120 + i * 104729 % 199680) from n";
@@ -56,7 +57,7 @@ pub(super) fn chains(file: &File, leaf: u32) -> Vec<(i64, Vec<u32>)> {
     (0..page.cells()).map(|at| (page.rowid(at).unwrap(), chain(at))).collect()
 }
 
-/// What a scan of table `t` reads, of each row so many of its overflow pages as `which` says.
+/// The pages that a scan of table `t` reads; `which` returns the number of overflow pages read of each row.
 fn scan(file: &File, forward: bool, which: impl Fn(i64) -> usize) -> Vec<u32> {
     let mut leaves = Vec::new();
     walk(file, 2, &mut leaves);
@@ -81,7 +82,7 @@ fn scan(file: &File, forward: bool, which: impl Fn(i64) -> usize) -> Vec<u32> {
     order
 }
 
-/// The same of look-ups through the index.
+/// The same for look-ups through the index.
 fn look_ups(file: &File, which: impl Fn(i64) -> usize) -> Vec<u32> {
     let mut leaves = Vec::new();
     walk(file, 3, &mut leaves);
@@ -99,7 +100,7 @@ fn look_ups(file: &File, which: impl Fn(i64) -> usize) -> Vec<u32> {
     order
 }
 
-/// Pages that are read, those of them that waited, and those asked for that are not read.
+/// The number of pages that are read, of those that waited, and of requested pages that are not read.
 struct Came {
     wanted: usize,
     waits: usize,
@@ -181,12 +182,12 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
                     let Came { wanted, waits, unwanted, .. } = read(&file, &order);
                     let said =
                         format!("{page_size} {mixed} {name}: {unwanted} of {wanted} unwanted");
-                    // When it is no longer so, what is ahead was asked for.
+                    // When the query stops reading these pages, those ahead are requested already.
                     let ahead = if name == "all, then none" { DISTANCE } else { 2 };
                     assert!(unwanted <= wanted / 50 + ahead, "{said}");
                     assert!(name != "none" || unwanted == 0, "{said}");
                     if name == "the first two pages" {
-                        // Of 64 KiB many rows have no second page.
+                        // With pages of 64 KiB, many rows have no second overflow page.
                         let most = if page_size < 65_536 { wanted / 5 } else { wanted * 2 / 3 };
                         assert!(waits < most, "{said}, {waits} waited");
                     }
@@ -216,7 +217,7 @@ fn a_long_row_that_is_read_twice_is_looked_into_once() {
             order.extend(down(&file.0, 2, row));
             order.extend([&pages_of[&row][..], &pages_of[&row]].concat());
         }
-        // Past SQLite's own cache.
+        // Reads that bypass SQLite's own cache.
         for number in order {
             reads += 1;
             let read = if file.0.there.insert(number) { SLOW } else { FAST };
@@ -231,7 +232,7 @@ fn a_long_row_that_is_read_twice_is_looked_into_once() {
 fn a_long_row_whose_next_page_a_log_holds_is_not_followed_in_the_file() {
     let Some(file) = long_rows("a_long_row_in_a_log", 4096, 250, true) else { return };
     let order = look_ups(&file, ALL);
-    // The log has the fifth page of some rows and those after it, with other links than the file's.
+    // The log holds the fifth and all later pages of some rows, with other links than those in the file.
     let (mut in_log, mut leaves) = (HashSet::new(), Vec::new());
     walk(&file, 2, &mut leaves);
     for (leaf, _) in leaves.iter().filter(|(_, rows)| !rows.is_empty()) {
