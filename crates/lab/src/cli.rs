@@ -40,10 +40,10 @@ pub struct Cli {
 }
 
 impl Cli {
-    /// Takes `words` apart. What an earlier version had as a command is told with what does it now.
+    /// Parses `words`. For a command of an earlier version, the error names its replacement.
     ///
     /// # Errors
-    /// One that tells and ends the process as clap has it.
+    /// An error with a message; or clap prints its own and ends the process.
     pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
         let mut command = with_negative_numbers(Cli::command());
         let matches = command.try_get_matches_from_mut(words);
@@ -162,7 +162,7 @@ impl CommonArgs {
     }
 }
 
-/// The files that one experiment alone writes, if they are asked for.
+/// The files that one experiment alone writes, if the user requests them.
 #[derive(Debug, Clone, Default, Args)]
 pub struct OutputArgs {
     /// Write the records to this file as JSON
@@ -173,8 +173,8 @@ pub struct OutputArgs {
     pub html: Option<PathBuf>,
 }
 
-/// The command that repeats a run from anywhere: what was `typed`, with whole paths, and without files that it would
-/// write over. What was not typed but differs from run to run is told as `dir` and `seed`.
+/// The command that repeats a run from anywhere: the `typed` words, with absolute paths, and without files that it
+/// would overwrite. Values that were not typed but differ from run to run are added as `dir` and `seed`.
 pub(crate) fn repeated(
     typed: impl IntoIterator<Item = String>,
     dir: Option<&Path>,
@@ -210,7 +210,7 @@ pub(crate) fn repeated(
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
 
-/// Takes a directory by its full name. One that is not there is told of by the run.
+/// Makes a directory's path absolute. The run reports a directory that does not exist.
 pub(crate) fn directory_parser() -> impl TypedValueParser<Value = PathBuf> {
     PathBufValueParser::new().map(|path| std::fs::canonicalize(&path).unwrap_or(path))
 }

@@ -93,7 +93,7 @@ struct AdviceChange {
     b: Option<String>,
 }
 
-/// Reads both reports, prints what changed, and writes it if that is asked for.
+/// Reads both reports, prints what changed, and writes it on request.
 ///
 /// # Errors
 /// [`BadInput`] for what is no report, or what went wrong.

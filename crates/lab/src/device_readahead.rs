@@ -34,7 +34,7 @@ pub struct ReadaheadGuard {
 }
 
 impl ReadaheadGuard {
-    /// Takes note of the value and makes sure that it can be changed.
+    /// Records the value and checks that it can be changed.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when it cannot be read, or not be written by this user.
@@ -61,7 +61,7 @@ impl ReadaheadGuard {
             bad_input!("process {process} is varying {}; wait for its end", file.display());
         }
         let found_kib = read_kib(&file)?;
-        // The same value again: a user who may not write is told before anything is measured.
+        // Write the same value again: a user who may not write gets the error before anything is measured.
         fs::write(&file, format!("{found_kib}\n"))
             .with_context(|| format!("cannot write {}", file.display()))?;
         let change = Change::readahead(&file, found_kib);

@@ -1,15 +1,15 @@
-//! Ctrl-C: noticed between two requests, so that everything on the way out is ordinary.
+//! Ctrl-C: noticed between two requests, so that the run unwinds in the ordinary way.
 //!
-//! A first signal asks the run to stop; it ends as by an error, everything that was changed is put
-//! back, and the requests in flight are drained. A second one ends the process at once, except for
-//! what has been registered as a [`Cleanup`]: a device's setting that has to be put back, a
-//! directory that has to go. A kill cannot be caught; the working file of `depth` has no name and
-//! is gone even then.
+//! A first signal asks the run to stop; it ends as after an error, everything that was changed is
+//! restored, and the requests in flight are drained. A second one ends the process at once, except for
+//! what has been registered as a [`Cleanup`]: a device's setting that must be restored, a
+//! directory that must be removed. A kill cannot be caught; the working file of `depth` has no name and
+//! is removed even then.
 //!
-//! Invariants:  [INT-1] a cleanup is done once, whether its guard or a second signal comes first
+//! Invariants:  [INT-1] a cleanup is done once, whether its guard or a second signal is first
 //!              [INT-2] after a second signal nothing new is begun: a thread that asks first waits for the end
-//! Concurrency: signals are handled on a thread of their own; a thread that comes second to a cleanup that
-//!              is being done waits for its end, so the process does not exit in the middle of one.
+//! Concurrency: a separate thread handles signals; a thread that is second to a cleanup in progress
+//!              waits for its end, so the process does not exit in the middle of one.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -96,7 +96,7 @@ pub fn install() -> anyhow::Result<()> {
     })
 }
 
-/// From now on `handle` is called for each SIGINT, SIGTERM and SIGHUP, on a thread of its own. A SIGHUP that was ignored
+/// From now on a separate thread calls `handle` for each SIGINT, SIGTERM and SIGHUP. A SIGHUP that was ignored
 /// when the process started stays ignored: `nohup` means that.
 ///
 /// # Errors
@@ -150,7 +150,7 @@ pub fn wait_if_ending() {
     }
 }
 
-/// Tells that a cleanup could not be done, and what is left.
+/// Reports that a cleanup could not be done, and what is left.
 pub(crate) fn left(what: &str) {
     LEFT.store(true, Ordering::SeqCst);
     tell(what);

@@ -46,7 +46,7 @@ pub mod units;
 pub mod watch;
 pub mod workfile;
 
-/// What the user asked for cannot be done, and it is for the user to change: exit code 2.
+/// The request cannot be done as given, and the user must change it: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BadInput(pub String);

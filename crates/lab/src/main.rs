@@ -1,4 +1,4 @@
-//! The `forebay` command: reads its arguments, runs, and turns what came of it into an exit code.
+//! The `forebay` command: reads its arguments, runs, and turns the result into an exit code.
 //!
 //! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted; of `watch -- COMMAND` that of the command.
 #![forbid(unsafe_code)]
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }
 
-/// An error with its causes, without those that it has told of itself.
+/// An error with its causes, without those that its own message already contains.
 fn chain(error: &anyhow::Error) -> String {
     let mut ended = false;
     let own = |it: &&(dyn std::error::Error + 'static)| {

@@ -44,9 +44,9 @@ impl Coldness {
     }
 }
 
-/// Empties the page cache of `file`, which must be synced, and looks whether that worked.
+/// Empties the page cache of `file`, which must be synced, and checks whether that worked.
 ///
-/// DONTNEED passes over pages that are being written, mapped, or just then held by someone, so it
+/// DONTNEED skips pages that are being written, mapped, or temporarily referenced, so it
 /// is tried a few times. Root is not needed.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ pub(crate) fn wait_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the histogram's bounds are valid")
 }
 
-/// What so many of `waits` do not exceed, in microseconds; `None` if there are too few to tell.
+/// The value that this share of `waits` does not exceed, in microseconds; `None` if there are too few waits.
 pub(crate) fn wait_us(waits: &Histogram<u64>, quantile: f64) -> Option<f64> {
     let fewest = if quantile == 0.99 { WAITS_FOR_P99 } else { 1 };
     (waits.len() >= fewest).then(|| waits.value_at_quantile(quantile) as f64 / 1e3)

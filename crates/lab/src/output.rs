@@ -1,4 +1,4 @@
-//! What a run leaves: the files asked for, and the summary on standard output.
+//! What a run leaves: the requested files, and the summary on standard output.
 
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
@@ -97,7 +97,7 @@ pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     written.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Prints `text` as it is. A reader who has gone, such as `head`, is no error.
+/// Prints `text` as it is. A reader that has exited, such as `head`, is no error.
 ///
 /// # Errors
 /// What the system said about standard output.
@@ -132,13 +132,13 @@ pub(crate) fn printable_line(text: &str) -> String {
     printable(text).replace('\n', "\\n").replace('\t', "\\t")
 }
 
-/// Tells the user something that is no result, on standard error. A reader who has gone misses it, and
-/// that is no reason to panic.
+/// Writes a message that is no result to standard error. If the reader has exited, the message is lost
+/// without a panic.
 pub fn tell(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {}", printable(what));
 }
 
-/// Whether the user answers `question` with yes; without a terminal nobody does.
+/// Whether the user answers `question` with yes; without a terminal the answer is no.
 ///
 /// # Errors
 /// [`Interrupted`](crate::interrupt::Interrupted); or standard input cannot be read.
@@ -147,7 +147,7 @@ pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
         return Ok(false);
     }
     let _ = write!(std::io::stderr(), "forebay: {question} [y/N] ");
-    // On a thread of its own, which ends with the process: Ctrl-C does not end a read.
+    // On a separate thread, which ends with the process: Ctrl-C does not end a read.
     let (answer, answered) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut line = String::new();
@@ -219,7 +219,7 @@ pub(crate) fn check_directory(directory: &Path, target: &Path) -> anyhow::Result
         }
         bad_input!("cannot write {target}: there is no directory {shown}");
     }
-    // Without a name where the system allows that, and gone at once.
+    // Without a name where the system allows that, and removed immediately.
     if let Err(error) = tempfile::tempfile_in(directory) {
         let kind = error.kind();
         bad_input!("cannot write {target}: no file can be made in {shown}: {kind}; choose another");

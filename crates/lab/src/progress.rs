@@ -39,7 +39,7 @@ impl Progress {
         self.bar.set_message(doing.to_owned());
         self.bar.set_position(position);
         if self.bar.is_hidden() && Instant::now() >= self.line_due {
-            // A reader who has gone misses the progress, and nothing else.
+            // If the reader has exited, only the progress is lost.
             let _ = writeln!(std::io::stderr(), "{}", self.line(position, doing));
             self.line_due = Instant::now() + LINE_INTERVAL;
         }

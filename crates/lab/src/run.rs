@@ -60,7 +60,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
     prepare()?;
     let mut choices = one.unwrap_or_else(|| Choice::all(&lab.common));
     let named = choices[0].args().0.clone();
-    // Settings that make no sense are told of before anything is started.
+    // Invalid settings are reported before anything is started.
     let needed = || Ok(experiments(&choices)?.iter().map(|one| one.space_bytes()).sum());
     let on = OnDisk::start(&lab.on, &named.dir, needed)?;
     if let Some(on) = &on {

@@ -1,20 +1,20 @@
-//! Statistics: what rounds that were measured side by side say, and how surely.
+//! Statistics: what rounds that were measured side by side say, and with what confidence.
 //!
 //! A cell is measured in several rounds, and in one round all cells that are compared are measured
 //! shortly after each other, on the same blocks. So they are compared round by round: the ratio in each
 //! round, and of these ratios the geometric mean. A disk that was slow in one round was slow for both.
-//! The interval comes from resampling the rounds. Worked example: 90 against 100, 190 against 200 and
-//! 47 against 50 blocks/s are 0.90, 0.95 and 0.94 of the rival, 0.93 on the whole, 0.90 to 0.95.
+//! The interval is computed by resampling the rounds. Worked example: 90 against 100, 190 against 200 and
+//! 47 against 50 blocks/s are 0.90, 0.95 and 0.94 of the rival, 0.93 on average, 0.90 to 0.95.
 //!
-//! The rival is often "the best of the others". Chosen by the rounds it is then compared in, the best of
-//! five is the luckiest of five, and an entrant that truly ties with them loses to it. So the rival of
+//! The rival is often "the best of the others". If it is chosen by the rounds in which it is then compared, the best
+//! of five is the luckiest of five, and a variant that truly ties with them loses to it. So the rival of
 //! a round is chosen by all the other rounds.
 //!
 //! The experiments of the laboratory make many comparisons, and look at them more than once: theirs are made by a
 //! [`Judge`].
 //!
-//! Rounds of two runs have nothing in common, so that what slowed one of them slowed nothing of the other.
-//! They are compared by their means, each side resampled by itself, and the interval is the wider for it.
+//! Rounds of two runs have nothing in common: what slowed one run did not slow the other.
+//! They are compared by their means, each side is resampled separately, and the interval is wider because of that.
 //!
 //! Invariants:  [STA-1] no verdict but `undecided` from fewer than three rounds
 //!              [STA-2] the rounds by which a rival is chosen are not those it is compared in
@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 use statrs::statistics::{Data, Median};
 
-/// An entrant keeps its bound if it reaches this part of its rival.
+/// A variant keeps its bound if it reaches this part of its rival.
 pub const BOUND: f64 = 0.95;
 
 /// A knee surely reaches this part of the best: what reads in earnest loses something else than what was measured, and
@@ -41,11 +41,11 @@ const NEAR: f64 = 0.975;
 /// Fewest rounds that a verdict or an advice rests on.
 pub const ROUNDS_MIN: usize = 3;
 
-/// How often the rounds are drawn again. Source: Efron and Tibshirani ask for 1,000 to 2,000.
+/// Number of resamples. Source: Efron and Tibshirani recommend 1,000 to 2,000.
 const RESAMPLES: usize = 2000;
 
-/// How surely an interval covers the truth; from fewer than six rounds less surely than this, as an interval
-/// cannot be wider than the rounds are apart (88 % from four rounds, 75 % from three).
+/// The coverage of an interval; with fewer than six rounds the coverage is lower, as an interval
+/// cannot be wider than the spread of the rounds (88 % from four rounds, 75 % from three).
 const COVERAGE: f64 = 0.95;
 
 /// A ratio, and the interval that covers the truth in 95 of 100 cases.
@@ -63,7 +63,7 @@ pub struct Estimate {
     pub rounds: usize,
 }
 
-/// What a comparison comes to.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Judgement {
@@ -71,7 +71,7 @@ pub enum Judgement {
     Keeps,
     /// Surely less.
     Misses,
-    /// The rounds do not tell.
+    /// The rounds do not decide it.
     Undecided,
 }
 
@@ -98,7 +98,7 @@ impl Estimate {
         self.low > 1.0 || self.high < 1.0
     }
 
-    /// Whether an entrant that is so much of its rival keeps its bound.
+    /// Whether a variant with this ratio to its rival keeps its bound.
     pub fn judgement(&self) -> Judgement {
         match self {
             Estimate { rounds, .. } if *rounds < ROUNDS_MIN => Judgement::Undecided, // [STA-1]
@@ -242,7 +242,7 @@ mod tests {
         (0..rounds).map(|_| middle * (noise * normal(random)).exp()).collect()
     }
 
-    /// How many of 100 rows, each of six entrants, come to each judgement on the first of them.
+    /// How many of 100 rows, each of six variants, get each judgement on the first of them.
     fn judged(rounds: usize, first: f64, noise: f64) -> [usize; 3] {
         let mut random = fastrand::Rng::with_seed(7);
         let mut counts = [0; 3];

@@ -1,13 +1,13 @@
-//! The working file: real, incompressible data on the disk to be measured, and gone afterwards.
+//! The working file: real, incompressible data on the disk under test, removed afterwards.
 //!
 //! Where the system allows it (Linux), the file loses its name as soon as it exists and is
 //! reached through this process's descriptor table: nothing is left behind however the process
-//! ends. A pool opens files by name, inside a directory that it locks; for that, and elsewhere, the file
-//! gets a hidden directory of its own and keeps its name, and both are removed on every way out: by this
+//! ends. A pool opens files by name, inside a directory that it locks; for that, and on other systems, the file
+//! gets a hidden directory and keeps its name, and both are removed on every exit: by this
 //! process, or after a kill by the next start.
 //!
-//! Every block carries its own number, so that a measurement can tell that it read what it asked
-//! for.
+//! Every block carries its own number, so that a measurement can verify that it read the requested
+//! block.
 
 use std::fmt::Display;
 use std::io::Write;
@@ -38,7 +38,7 @@ const NAME: &str = "blocks";
 pub enum Naming {
     /// None where the system allows that: safe from a kill.
     Nameless,
-    /// In a directory of its own, for a pool to open.
+    /// In a separate directory, for a pool to open.
     Named,
 }
 
@@ -111,7 +111,7 @@ impl Workfile {
         Ok(Workfile { keep, path, size_bytes, block_bytes, seed, own })
     }
 
-    /// Writes the contents and syncs them. `progress` is told the bytes written so far.
+    /// Writes the contents and syncs them. `progress` receives the bytes written so far.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted); otherwise what the system said.
@@ -148,9 +148,9 @@ impl Workfile {
         &self.path
     }
 
-    /// The directory of its own and the name in there, if it has them, as one made [`Naming::Named`] does.
+    /// Its directory and the name in there, if it has them, as one made [`Naming::Named`] does.
     pub fn named(&self) -> Option<(&Path, &'static str)> {
-        // The caller is about to open a pool there, which makes the directory if it is gone.
+        // The caller is about to open a pool there, which makes the directory if it was removed.
         interrupt::wait_if_ending();
         let _ = self.own.as_ref()?;
         Some((self.path.parent()?, NAME))

@@ -38,7 +38,7 @@ pub struct PostgresArgs {
     /// Where the server is, such as 'host=/run/postgresql dbname=shop' or postgresql://user@host/shop
     #[arg(long, value_name = "DSN")]
     pub dsn: Option<String>,
-    /// The server's data directory, for a role that may not ask for it
+    /// The server's data directory, for a role that may not query it
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
     /// Prove with these queries in place of made ones: each ends in a line that ends in ; and is run as it stands again

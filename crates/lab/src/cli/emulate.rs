@@ -35,14 +35,14 @@ pub struct EmulateArgs {
     /// Let its time run so many times as fast
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
-    /// Where the data is kept: memory, or a file. A file that is there is the disk's contents; it is made as
-    /// long as the disk, and files made beside disk take places in it. One that is made is gone afterwards
+    /// Where the data is kept: memory, or a file. An existing file is the disk's contents; it is extended to the
+    /// size of the disk, and files made next to disk take space in it. A file created here is removed at the end
     #[arg(long, value_name = "memory|FILE", default_value = "memory")]
     pub data: PathBuf,
     /// Most memory that the data may take [default: half of what is available]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
-    /// Where files beside disk are placed: begin, middle or end of the address space
+    /// Where files next to disk are placed: begin, middle or end of the address space
     #[arg(long, value_name = "WHERE", value_parser = parse_place, default_value = "middle")]
     pub place: Place,
     /// Write every request to this file, as lines of JSON

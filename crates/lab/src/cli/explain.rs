@@ -56,7 +56,7 @@ pub struct ExplainArgs {
         default_value = "os,random,max,willneed,adaptive"
     )]
     pub strategy: Vec<Strategy>,
-    /// How many blocks ahead willneed tells the kernel of
+    /// How many blocks ahead willneed advises the kernel
     #[arg(long, value_name = "N", default_value_t = 8,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub distance: u32,

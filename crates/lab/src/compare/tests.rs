@@ -1,4 +1,4 @@
-//! Two reports side by side: what changed, what did not, and what nobody can tell.
+//! Two reports side by side: what changed, what did not, and what is undecided.
 
 use super::*;
 use crate::report::sample;

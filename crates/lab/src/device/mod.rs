@@ -1,16 +1,16 @@
 //! Device: what the disk does with plain requests, measured before any experiment.
 //!
-//! Random reads of 8 KiB, alone and as many at once as help, large reads and writes in sequence, and syncs. Past
-//! the page cache where the filesystem permits, else from an emptied one, and then that is said.
+//! It measures random 8 KiB reads, alone and at the most useful concurrency, large sequential reads and writes, and
+//! syncs. It bypasses the page cache where the filesystem permits; otherwise it empties the cache first and says so.
 //!
-//! A disk may be faster at first, while credits or a cache last. So it is kept busy before anything counts,
-//! and if its rate falls at any time, only what came after the fall is told. Worked example: windows of 3000,
+//! A disk may be faster at first, while credits or a cache last. So the disk is kept busy before any measurement,
+//! and if its rate falls later, only the time after the fall is reported. Worked example: windows of 3000,
 //! 2990, 3010, then 301, 300, 299 reads/s are a burst from 3000 to 300, and the disk does 300. An emulated
-//! disk that has credits spends them at once, in its own time
+//! disk that has credits spends them immediately, in emulated time
 //! ([`OnDisk::spend_credits`](crate::ground::on::OnDisk::spend_credits)).
 //!
-//! Invariants:  [DEV-1] no figure is of a time before the last fall of the rate
-//! Failure:     what cannot be measured is told in a remark; only an interruption ends the run, or a working
+//! Invariants:  [DEV-1] no figure includes time before the last fall of the rate
+//! Failure:     a remark reports what cannot be measured; only an interruption ends the run, or a working
 //!              file that cannot be opened.
 
 mod traffic;
@@ -41,8 +41,8 @@ const SEQUENTIAL_BYTES: u64 = 1 << 20;
 const BUSY_DEPTH: u32 = 64;
 const SEQUENTIAL_DEPTH: u32 = 4;
 
-/// Requests under way in random reads that are told. A disk that does more than so much with the last but one
-/// may do still more with the last.
+/// Concurrent requests of the reported random reads. The last value is measured only on a disk that exceeds
+/// `FAST_PER_S` with the one before it.
 const DEPTHS: [u32; 4] = [1, 16, BUSY_DEPTH, 256];
 const BUSY_AT: usize = 2;
 const FAST_PER_S: f64 = 20_000.0;
@@ -64,7 +64,7 @@ const LOAD_SECONDS: u32 = 3600;
 #[derive(Debug, Clone, Copy, Default, Args)]
 #[command(next_help_heading = "The disk itself")]
 pub struct DeviceArgs {
-    /// Keep the disk busy for so long before it is measured (such as 30min), so that credits of a cloud
+    /// Keep the disk busy for this long before it is measured (such as 30min), so that credits of a cloud
     /// volume are used up [default: two seconds, less for one experiment alone]
     #[arg(long, value_name = "TIME", value_parser = parse_time, global = true)]
     pub sustained: Option<Duration>,
@@ -74,7 +74,7 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The same in less than two seconds, beside about eight on a fast disk.
+    /// The same in less than two seconds, compared with about eight on a fast disk.
     pub(crate) fn short(self) -> DeviceArgs {
         DeviceArgs { window: Duration::from_millis(40), ..self }
     }
@@ -124,7 +124,7 @@ struct Site<'a> {
 }
 
 impl<'a> Site<'a> {
-    /// Tells in `remarks` if reads could be of what is in the page cache.
+    /// Adds to `remarks` if reads may be served from the page cache.
     fn open(
         bench: &'a Bench<'a>,
         args: &'a DeviceArgs,
@@ -304,8 +304,8 @@ fn is_steady(rates: &[f64]) -> bool {
     newest.len() >= 2 * LEVEL_WINDOWS && low >= high * FALL
 }
 
-/// The first window after the rate has fallen for good: every later one is much slower than it was before. Of
-/// several such places the deepest.
+/// The first window after the rate has fallen permanently: every later one is much slower than it was before. If
+/// there are several such windows, the one with the deepest fall.
 fn fall(rates: &[f64]) -> Option<usize> {
     let part = |at: usize| {
         let (before, after) = rates.split_at(at);
@@ -329,7 +329,7 @@ fn figure(windows: &[Window], scale: f64) -> Option<Figure> {
     Some(Figure { per_s, low, high, rounds: rates.len(), wait_us_p50, wait_us_p99 })
 }
 
-/// What a burst comes to, in a sentence.
+/// Describes a burst in a sentence.
 pub(crate) fn told(burst: &Burst) -> String {
     format!(
         "The disk is faster at first: {} random reads/s fell to {} after {} of load; the figures are those \

@@ -40,7 +40,7 @@ pub(super) struct Traffic<'a> {
     ended: Receiver<Ended>,
 }
 
-/// How long a request took, and what came of it.
+/// How long a request took, and its result.
 type Ended = (Duration, Completed);
 
 impl<'a> Traffic<'a> {
@@ -67,8 +67,8 @@ impl<'a> Traffic<'a> {
         Ok(Traffic { make, file, io, spare, under_way: 0, end, ended })
     }
 
-    /// What `depth` requests under way come to, for about `time` but at most `most` requests. They are under
-    /// way before it begins, and none is when it returns.
+    /// The rate of `depth` concurrent requests, for about `time` but at most `most` requests. They are in
+    /// flight before the measurement begins, and none is when it returns.
     pub(super) fn window(
         &mut self,
         depth: u32,
@@ -114,7 +114,7 @@ impl<'a> Traffic<'a> {
             let lease = self.spare.pop().expect("there is memory for as many as are under way");
             let (end, waiter, begun) = (self.end.clone(), thread::current(), Instant::now());
             let then: Then = Box::new(move |completed| {
-                // Nobody is left to be told when this thread has given up.
+                // The receiver no longer exists when this thread has given up.
                 let _ = end.send((begun.elapsed(), completed));
                 waiter.unpark();
             });

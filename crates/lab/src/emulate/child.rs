@@ -1,6 +1,6 @@
-//! An emulated disk for an experiment: `forebay emulate` in a process of its own, on a private mount point.
+//! An emulated disk for an experiment: `forebay emulate` in a separate process, on a private mount point.
 //!
-//! A process of its own, so that what the emulation costs is not counted as the measured program's, and so
+//! The process is separate so that the cost of the emulation is not counted as the measured program's, and so
 //! that a lab that waits for a read never waits for itself.
 //!
 //! Worked example:
@@ -13,10 +13,10 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Invariants:  [EML-1] when an `Emulated` has been dropped, its process, its mount and its directory are gone
+//! Invariants:  [EML-1] when an `Emulated` has been dropped, its process, its mount and its directory no longer exist
 //! Failure:     the child unmounts when its standard input ends, so that nothing is left of it when this
-//!              process is killed; when the child is killed, a guardian of its own unmounts and removes;
-//!              when that is killed as well, the next start of the command does.
+//!              process is killed; when the child is killed, its guardian process unmounts and removes the directory;
+//!              when the guardian is killed as well, the next start of the command does.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -49,14 +49,14 @@ const PREFIX: &str = "forebay-disk-";
 /// The type of the mount.
 const MOUNT_TYPE: &str = "fuse.forebay";
 
-/// What to emulate, beside the profile.
+/// What to emulate, in addition to the profile.
 #[derive(Debug, Clone, Default)]
 pub struct EmulatedOptions {
     /// Size of the disk, if not the profile's.
     pub size_bytes: Option<u64>,
     /// Emulated seconds in a real one, if not one.
     pub speed_up: Option<f64>,
-    /// The file in which the data is kept, if not memory: sparse, and gone afterwards unless it was there
+    /// The file in which the data is kept, if not memory: sparse, and removed afterwards unless it existed
     /// before.
     pub data: Option<PathBuf>,
     /// Seed of what is random in the model.
@@ -150,7 +150,7 @@ impl Emulated {
         serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
     }
 
-    /// What it wrote to standard error, if it has ended by itself; `None` while it answers.
+    /// What it wrote to standard error, if it has ended on its own; `None` while it answers.
     pub fn last_words(&self) -> Option<String> {
         self.counters().err().map(|_| words_in(&self.errors))
     }
@@ -161,10 +161,10 @@ impl Emulated {
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }
 
-    /// Asks for something, in the words that `forebay emulate --help` names.
+    /// Sends a command, in the words that `forebay emulate --help` lists.
     ///
     /// # Errors
-    /// When it cannot be asked for.
+    /// The command cannot be sent.
     pub fn control(&self, words: &str) -> anyhow::Result<()> {
         let path = self.mount_point.join(".forebay/control");
         std::fs::write(&path, words).with_context(|| format!("cannot write to {}", path.display()))

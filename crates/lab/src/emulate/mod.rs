@@ -1,7 +1,7 @@
-//! `forebay emulate`: an emulated disk, mounted until someone has had enough of it.
+//! `forebay emulate`: an emulated disk, mounted until the user ends it.
 //!
-//! One line on standard output says that the mount is there; the process that started this waits for it. At the end
-//! another one says how well the emulation kept its times.
+//! One line on standard output says that the disk is mounted; the process that started this waits for it. At the end
+//! another line says how well the emulation kept its times.
 
 mod child;
 #[cfg(target_os = "linux")]
@@ -50,7 +50,7 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
         profile.about,
         emulation.mount_point().display()
     ))?;
-    // An error means that nobody is left who could say so, which cannot be.
+    // An error means that no sender is left, which cannot happen.
     let _ = end.recv();
     let mount_point = emulation.mount_point().to_owned();
     let mount_point = mount_point.display();
@@ -112,7 +112,7 @@ fn mount(
     })
 }
 
-/// Has `ended` told when a signal comes, the parent ends, or standard input does.
+/// Notifies `ended` when a signal arrives, the parent ends, or standard input ends.
 fn listen(args: &EmulateArgs, ended: &Sender<()>) -> anyhow::Result<()> {
     let signalled = ended.clone();
     interrupt::on_signals(move || {

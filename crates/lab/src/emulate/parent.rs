@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getppid, pidfd_open};
 
-/// Has `ended` told when the parent ends.
+/// Notifies `ended` when the parent ends.
 pub(super) fn watch(ended: Sender<()>) {
     let Some(parent) = getppid() else {
         return; // it lives in another namespace, where it cannot be seen

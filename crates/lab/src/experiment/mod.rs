@@ -1,11 +1,11 @@
 //! The experiments: each measures one thing and returns records in the common shape.
 //!
-//! [`Experiment`] is what a run needs of one: how large a file it wants and where, what it can be
-//! measured with, and the measuring. `strategies` lets ways of reading compete on the same blocks: how that
-//! is done is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` is about
-//! the way out: what becomes of pages that were changed. `readahead` is about the kernel's own readahead: how
-//! much of it sequential readers need, when it begins, and what it costs random readers beside them. `sync`
-//! is about commits.
+//! A run uses [`Experiment`] to learn how large a file an experiment wants and where, and what it can be
+//! measured with, and to measure. `strategies` compares ways of reading on the same blocks: the comparison
+//! itself is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` measures
+//! writes: what happens to pages that were changed. `readahead` measures the kernel's own readahead: how
+//! much of it sequential readers need, when it begins, and what it costs concurrent random readers. `sync`
+//! measures commits.
 
 pub mod checkpoint;
 mod contest;
@@ -56,10 +56,10 @@ pub enum Choice {
     Sync(Box<sync::Settings>),
     /// Every readahead strategy in 21 patterns of reading, from cold and warm caches
     Strategies(Box<strategies::Settings>),
-    /// Dirty pages written out: in which order, one by one or coalesced, at once or spread, beside readers
+    /// Dirty pages written out: in which order, one by one or coalesced, at once or spread, with readers
     Checkpoint(Box<checkpoint::Settings>),
     /// The kernel's readahead: how much of it 1, 2, 8, 32 sequential readers need, when it begins, and what
-    /// it costs random readers beside them
+    /// it costs concurrent random readers
     Readahead(Box<readahead::ReadaheadArgs>),
 }
 
@@ -71,7 +71,7 @@ impl Choice {
             Choice::Sync(typed("--quick")),
             Choice::Strategies(typed("--quick --noise-check")),
             Choice::Checkpoint(typed("--quick --essential")),
-            // The device's own readahead is everybody's, and nobody asked for it to be changed.
+            // All programs share the device's own readahead, and the user did not ask to change it.
             Choice::Readahead(typed("--quick --files own --by descriptor")),
         ];
         for choice in &mut all {
@@ -80,8 +80,8 @@ impl Choice {
         all
     }
 
-    /// What settings of PostgreSQL and its disk rest on, measured in the directory that `common` names; `readers`: with such beside
-    /// checkpoints.
+    /// The experiments that support settings of PostgreSQL and its disk, in the directory that `common` names;
+    /// `readers`: also checkpoints with concurrent readers.
     pub(crate) fn of_postgres(common: &CommonArgs, backends: &str, readers: bool) -> Vec<Choice> {
         let depth = format!("--quick --cache buffered --backends {backends}");
         let readahead = "--quick --parts throughput --files own --by descriptor";
@@ -146,7 +146,7 @@ pub trait Experiment {
     /// Where and on what it measures.
     fn ground(&self) -> Ground;
 
-    /// Bytes of all the files that it makes, with those that it makes by itself.
+    /// Total bytes of its files, including those that it makes on its own.
     fn space_bytes(&self) -> u64 {
         self.ground().size_bytes
     }
@@ -154,11 +154,11 @@ pub trait Experiment {
     /// Measurements in all, for the progress bar.
     fn measurements(&self) -> u64;
 
-    /// Looks whether this can be measured here, on a working file that is still empty. Returns what measures
-    /// once that is filled.
+    /// Checks whether this can be measured here, on a working file that is still empty. Returns the measurement to run
+    /// once the file is filled.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
+    /// [`BadInput`](crate::BadInput) when nothing of the request can be measured.
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>>;
 }
 
@@ -186,7 +186,7 @@ impl fmt::Debug for Measurements<'_> {
 }
 
 impl<'a> Measurements<'a> {
-    /// Without a floor of its own.
+    /// Without a separate floor.
     fn new(conclude: impl FnOnce(&Storage, Floor) -> Outcome + 'a) -> Measurements<'a> {
         Measurements { floor: None, conclude: Box::new(conclude) }
     }
@@ -226,14 +226,14 @@ pub struct Bench<'a> {
     pub on: Option<&'a OnDisk>,
 }
 
-/// What came of an experiment.
+/// The result of an experiment.
 #[derive(Debug, Default)]
 pub struct Outcome {
     /// One record per cell, with nulls and a remark where it could not be measured.
     pub records: Vec<Record>,
     /// Which backends could be opened.
     pub backends: Vec<BackendNote>,
-    /// What comparisons came to.
+    /// Results of comparisons.
     pub verdicts: Vec<Verdict>,
     /// Settings worth changing.
     pub advice: Vec<Advice>,

@@ -38,7 +38,7 @@ impl Modes {
         self.missing(Some(kind), CacheMode::Buffered).is_none()
     }
 
-    /// Why `backend`, if it is one of ours, cannot be measured in mode `cache`, if that is so.
+    /// Why `backend`, if it is one of Forebay's, cannot be measured in mode `cache`, if that is so.
     pub(super) fn missing(&self, backend: Option<Kind>, cache: CacheMode) -> Option<&str> {
         let failed = |note: &&BackendNote| {
             !note.available && backend.is_some_and(|kind| note.backend == kind.name())
@@ -83,7 +83,7 @@ pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
     })
 }
 
-/// Why direct files cannot be measured on `workfile`, if that is so and `caches` ask for them.
+/// Why direct files cannot be measured on `workfile`, if that is so and `caches` include them.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) when blocks are too small for them.

@@ -1,4 +1,4 @@
-//! Rounds: how many are asked for, and what experiments with typed cells have in common when they report them.
+//! Rounds: how many are requested, and what experiments with typed cells share when they report them.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::schedule::Limits;
 use crate::report::numbers;
 use crate::statistics::{median, range};
 
-/// Rounds further apart than this, the highest of the lowest, are told with their median.
+/// If the highest round exceeds the lowest by more than this factor, both are reported with the median.
 const APART: f64 = 1.1;
 
 /// How often each cell is measured, as the command line has it: `5` is five times, `5+` at least so often.
@@ -43,7 +43,7 @@ impl FromStr for Rounds {
     }
 }
 
-/// The median of the rounds with its unit, and where they begin and end if they are far apart.
+/// The median of the rounds with its unit, and their range if they differ much.
 pub(crate) fn told(rounds: &[f64], unit: &str) -> String {
     let Some(middle) = median(rounds) else { return "not measured".to_owned() };
     let (low, high) = range(rounds);

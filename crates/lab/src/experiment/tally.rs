@@ -1,8 +1,8 @@
-//! Tallies: what the rounds of one cell gave, and the metrics that follow.
+//! Tallies: the rounds of one cell, and the metrics that follow from them.
 //!
-//! Every experiment measures its cells in rounds: each once, in a new order, then each once more. A [`Row`] is
-//! a cell with what its rounds gave. Reads of blocks are reported under the same names everywhere: what was
-//! measured is a [`Round`], its metrics are [`Figures`].
+//! Every experiment measures its cells in rounds: each cell once per round, in a new order. A [`Row`] is
+//! a cell with the results of its rounds. Reads of blocks are reported under the same names everywhere: a
+//! measurement is a [`Round`], its metrics are [`Figures`].
 //!
 //! Invariants:  [TAL-1] a metric is the median of all rounds, or null; never of some of them
 //!              [TAL-2] a 99th percentile is of a thousand waits at least
@@ -21,7 +21,7 @@ use crate::report::Record;
 use crate::statistics::median;
 use crate::workfile::Workfile;
 
-/// Looks at a device's counters while it comes to rest, at most.
+/// Maximum number of looks at a device's counters until they are stable.
 const SETTLING_LOOKS: u32 = 20;
 
 /// A cell and what its rounds gave.
@@ -31,8 +31,8 @@ pub(super) struct Row<C, R> {
     pub(super) rounds: Vec<R>,
     /// False if memory answered some of the reads, or may have.
     pub(super) cold: bool,
-    /// Why a round could not be measured. There are no more after that one, so that round n of this cell is
-    /// beside round n of the others.
+    /// Why a round could not be measured. No round follows it, so that round n of this cell is
+    /// comparable with round n of the others.
     pub(super) failure: Option<String>,
     /// What a reader of the figures has to know.
     pub(super) remarks: Vec<String>,
@@ -91,7 +91,7 @@ pub(super) struct Round {
     pub(super) seconds: f64,
     /// Processor time of the whole process.
     pub(super) processor_seconds: f64,
-    /// How long the reader waited for each block, in nanoseconds; `None` where nobody looked.
+    /// How long the reader waited for each block, in nanoseconds; `None` where it was not measured.
     pub(super) wait_ns: Option<Histogram<u64>>,
     /// What the device did meanwhile.
     pub(super) device: Option<DeviceCounters>,
@@ -106,7 +106,7 @@ pub(super) struct Figures {
     pub(super) bytes_per_s: f64,
     pub(super) device_requests: Option<u64>,
     pub(super) device_bytes: Option<u64>,
-    /// Bytes nobody asked for, as a part of those that were asked for.
+    /// Bytes read without a request, as a part of the requested bytes.
     pub(super) over_read: Option<f64>,
     pub(super) wait_us_p50: Option<f64>,
     /// `None` of fewer than 1,000 waits.
@@ -168,7 +168,7 @@ impl Round {
     }
 }
 
-/// What `work` gives, and what the device did meanwhile and until it came to rest, where that can be told.
+/// Returns the result of `work`, and what the device did from then until it was idle, where its counters are known.
 /// `settle`: how long it may take to finish what the kernel has begun to read ahead.
 ///
 /// # Errors

@@ -15,7 +15,7 @@ pub(super) struct Window {
     pub(super) io: Io,
     file: File,
     depth: usize,
-    /// Where what is to be read ends: the last request may be shorter than the others.
+    /// The end of the bytes to read: the last request may be shorter than the others.
     end: u64,
     spare: Vec<Vec<Lease>>,
     ahead: VecDeque<(u64, Ticket)>,
@@ -83,8 +83,8 @@ impl Window {
         Ok(())
     }
 
-    /// Asks for one more. One by one, never as a batch: a backend may sort and merge what
-    /// comes together, and the window would start with other requests than it goes on with.
+    /// Submits one more request. One by one, never as a batch: a backend may sort and merge requests of a
+    /// batch, and the window would start with other requests than it goes on with.
     fn ask(&mut self, offset: u64) {
         let mut leases = self.spare.pop().expect("there is memory for the window and one more");
         let most = leases[0].len() as u64;

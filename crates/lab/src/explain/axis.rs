@@ -1,11 +1,11 @@
 //! The axis of blocks: what is drawn of a file, with its empty parts left out, and in which columns.
 //!
-//! Patterns leave most of a file alone, and a picture to scale would be blank paper. So a gap that
-//! nobody asked for and nobody read is cut out where it is large beside the rest; what is left are
+//! Patterns leave most of a file alone, and a picture to scale would be blank paper. So a gap without
+//! requested or read blocks is cut out if it is large compared with the rest; the remaining parts are
 //! segments, drawn to one scale. Worked example: blocks 1-20 and 1001-1020 are two segments, and a
-//! hundred random blocks of 100,000 are one, since no gap stands out there.
+//! hundred random blocks of 100,000 are one, since no gap is large there.
 //!
-//! Invariants:  [EXP-4] every block that was wanted or read is in one segment, and a request is in one
+//! Invariants:  [EXP-4] every requested or read block is in one segment, and a request is in one
 //!              [EXP-5] later blocks are never drawn before earlier ones
 
 use std::cmp::Reverse;
@@ -110,7 +110,7 @@ impl Columns {
         tallies
     }
 
-    /// The same of the blocks that were asked for.
+    /// The same for the requested blocks.
     pub(super) fn asked(&self, pattern: &Pattern) -> Vec<[u64; 3]> {
         let mut tallies = vec![[0; 3]; self.width];
         for &block in &pattern.wanted {

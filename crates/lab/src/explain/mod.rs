@@ -1,15 +1,15 @@
-//! `forebay explain`: the very requests that the running kernel issues for a list of blocks.
+//! `forebay explain`: the requests that the running kernel really issues for a list of blocks.
 //!
-//! A reader names blocks; what reaches the disk is something else, and which depends on who reads.
+//! A reader names blocks; the requests that reach the disk are different, and depend on the strategy.
 //! Here each strategy reads the same blocks from a new and therefore cold file on an emulated disk,
-//! and the requests are those that arrived there. Nothing is computed from what kernels are thought
-//! to do. Worked example: `1,3,2,6,4,9` with WILLNEED for each block makes six requests; a stream that
+//! and the disk logs the requests that arrive. Nothing is computed from a model of the
+//! kernel. Worked example: `1,3,2,6,4,9` with WILLNEED for each block makes six requests; a stream that
 //! sorts and merges makes one or two.
 //!
 //! | part | its one idea |
 //! |---|---|
 //! | `pattern` | the blocks, from the command line |
-//! | `site` | a file on an emulated disk of its own, and its log |
+//! | `site` | a file on a separate emulated disk, and its log |
 //! | `read` | the blocks read as each strategy does it |
 //! | `request` | the log in blocks: wanted, besides, again |
 //! | `axis` | which blocks are drawn, with gaps left out, and in which columns |
@@ -17,7 +17,7 @@
 //! | `svg`, `json` | files |
 //!
 //! Concurrency: one thread reads; the pool and the emulated disk have their own.
-//! Failure:     whatever goes wrong ends the run; the disk is unmounted on every way out.
+//! Failure:     any error ends the run; the disk is unmounted on every exit.
 //! Source:      document 004 of the sources: 1, 3, 2, 6, 4, 9 is its example.
 
 mod axis;
@@ -65,7 +65,7 @@ pub enum Strategy {
     Max,
     /// The same, with FADV_WILLNEED for each block some blocks before it is read.
     WillNeed,
-    /// A read stream of a Forebay pool, which knows the list and chooses by itself.
+    /// A read stream of a Forebay pool, which knows the list and chooses on its own.
     Adaptive,
 }
 
@@ -77,7 +77,7 @@ struct Explained {
     args: ExplainArgs,
     pattern: Pattern,
     disk: Disk,
-    /// In the order asked for.
+    /// In request order.
     told: Vec<Told>,
 }
 
@@ -88,13 +88,13 @@ struct Disk {
     profile: String,
     /// The profile's sentence about itself.
     about: String,
-    /// How far the kernel may read ahead there; `None` where that cannot be told.
+    /// How far the kernel may read ahead there; `None` where that is unknown.
     readahead_bytes: Option<u64>,
     /// Name and release of the kernel.
     kernel: String,
 }
 
-/// What came of one strategy.
+/// The result of one strategy.
 #[derive(Debug)]
 struct Told {
     strategy: Strategy,
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Has every strategy read, each on a disk of its own.
+/// Runs every strategy, each on a separate disk.
 fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     let strategies = unique(&args.strategy);
     let blocks = pattern.blocks.len();
@@ -227,7 +227,7 @@ impl Explained {
         told.account.bytes as f64 / needed as f64 - 1.0
     }
 
-    /// What is drawn: everything that was asked for or read.
+    /// What is drawn: all requested or read blocks.
     fn segments(&self) -> Vec<Range<u64>> {
         let asked = self.pattern.wanted.iter().map(|&block| u64::from(block)..u64::from(block) + 1);
         let read = self.told.iter().flat_map(|told| &told.account.requests);

@@ -63,7 +63,7 @@ impl Pattern {
 struct Made {
     blocks: Vec<u32>,
     random: fastrand::Rng,
-    /// Whether anything came from `random`.
+    /// Whether any block is from `random`.
     drawn: bool,
 }
 

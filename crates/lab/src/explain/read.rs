@@ -39,7 +39,7 @@ const WARM_BLOCKS: u32 = 64;
 /// A reader that is ready.
 #[derive(Debug)]
 pub(super) enum Reader {
-    /// Through the page cache, by calls of its own.
+    /// Through the page cache, with its own system calls.
     Plain { file: File, distance: usize, block_bytes: u64 },
     /// Through a stream of a pool. The pool goes last.
     Pool { file: PagedFile, pool: BufferPool },
@@ -84,10 +84,10 @@ impl Reader {
         Ok(Reader::Pool { file, pool })
     }
 
-    /// Reads all `blocks`. `progress` is told how many are read.
+    /// Reads all `blocks`. `progress` receives the number of blocks read.
     ///
-    /// Gives how many reads found all of their block in the page cache, there already or on its way; `None`
-    /// for a pool, whose reads do not wait for the block in hand.
+    /// Returns how many reads found all of their block in the page cache, already there or in flight; `None`
+    /// for a pool, whose reads do not wait for the current block.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
@@ -158,7 +158,7 @@ fn plain(
             file.advise(bytes(blocks[advised]), Advice::WillNeed)?;
             advised += 1;
         }
-        // Looking costs a microsecond; where the system cannot tell, it is not asked again.
+        // A look costs a microsecond; a system without residency information is asked only once.
         if let Some(count) = &mut cached {
             match file.residency(bytes(block)) {
                 Ok(here) => *count += u64::from(here.pages_resident == here.pages),

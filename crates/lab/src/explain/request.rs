@@ -1,9 +1,9 @@
-//! Requests: what the disk was asked for, in blocks and against what was wanted.
+//! Requests: what the disk received, in blocks and compared with the wanted blocks.
 //!
 //! A request is bytes; people think in blocks. One that begins or ends within a block counts as all of
 //! that block here, while figures are taken from the bytes themselves. Each request is cut into runs:
-//! blocks that were wanted and come for the first time, blocks that nobody asked for, and blocks that
-//! an earlier request had brought already. Worked example: wanted 1, 3, 2; requests [1..=2], [3..=6],
+//! wanted blocks that are read for the first time, blocks that were not requested, and blocks that
+//! an earlier request has read already. Worked example: wanted 1, 3, 2; requests [1..=2], [3..=6],
 //! [6..=6] are wanted 1-2; wanted 3 and besides 4-6; again 6.
 //!
 //! Invariants:  [EXP-2] the runs of a request are its blocks, in order, without a gap

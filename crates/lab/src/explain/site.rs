@@ -1,20 +1,20 @@
-//! A site: a new file on an emulated disk of its own, and what that disk was asked for.
+//! A site: a new file on a separate emulated disk, and the requests that the disk received.
 //!
-//! Each strategy gets a disk of its own, because disks remember: the place of a head, a track in a
-//! buffer, the credit of a volume. The file has its place on the disk and was never written, so
-//! nothing of it can be in the page cache. What was asked for is what the disk's own log says, and
-//! nothing else; a pool's lock file is another file there and left out, and the log begins when the
+//! Each strategy gets a separate disk, because disks have state: the position of a head, a track in a
+//! buffer, the credit of a volume. The file has its position on the disk and was never written, so
+//! nothing of it can be in the page cache. The disk's own log is the only source for the requests;
+//! a pool's lock file is another file there and left out, and the log begins when the
 //! reader is ready. The order of issue is that of the kernel's numbers: two requests that are issued
-//! at once may be taken in by two threads of the disk and arrive the other way round.
+//! at the same time may be received by two threads of the disk and arrive in the opposite order.
 //!
-//! The log is read when nothing is under way any more. The kernel keeps a page locked while it is
-//! being read, and to punch a hole into a file waits for the locks of all its pages there: so the whole
-//! file is made a hole first. Rejected: to wait for the log to stand still, which on a busy machine it does
-//! anyway; to cut the file off at 0, since a read that the disk takes in after that is beyond the file's
+//! The log is read when no request is in flight. The kernel keeps a page locked while it
+//! reads the page, and punching a hole into a file waits for the locks of all its pages there: so the whole
+//! file is made a hole first. Rejected: to wait until the log does not change, since on a busy machine it may
+//! pause anyway; to truncate the file to 0, since a read that the disk receives after that is beyond the file's
 //! end and never logged.
 //!
 //! Invariants:  [EXP-7] the requests of a strategy cover all blocks of the pattern
-//! Failure:     the disk is unmounted on every way out, whatever happened.
+//! Failure:     the disk is unmounted on every exit.
 
 use std::fs;
 use std::ops::Range;
@@ -46,11 +46,11 @@ pub(super) const FILE: &str = "blocks";
 /// the end of the file has no part in what is shown.
 const TAIL_BYTES: u64 = 64 << 20;
 
-/// Has `strategy` read the pattern on a disk of its own, and tells what that disk is. `progress` is told the
+/// Runs `strategy` over the pattern on a separate disk, and returns its requests and the disk. `progress` receives the
 /// blocks read.
 ///
 /// # Errors
-/// What there is not here (FUSE), a file that does not fit on the disk,
+/// This system lacks FUSE, the file does not fit on the disk,
 /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub(super) fn explain(
     args: &ExplainArgs,
@@ -151,7 +151,7 @@ fn reads(mut log: Vec<LoggedRequest>) -> impl Iterator<Item = Range<u64>> {
     log.into_iter().map(|request| request.offset..request.offset + request.len)
 }
 
-/// Whether every block of the `wanted` ones came from the disk [EXP-7].
+/// Whether every block of the `wanted` ones was read from the disk [EXP-7].
 fn check(account: &Account, wanted: usize, block_bytes: u64) -> anyhow::Result<()> {
     ensure!(
         account.wanted_bytes == wanted as u64 * block_bytes,

@@ -1,8 +1,8 @@
 //! The strip: blocks from left to right, requests from top to bottom, for the terminal.
 //!
-//! One scale of blocks for all strategies, so that they stand under each other. A row is one request
-//! where there is room for that; else it is several, and a column several blocks, and the signs tell how
-//! much of them was read. A table of what each strategy came to follows.
+//! All strategies use one scale of blocks, so that they align vertically. A row is one request
+//! if there is room; otherwise it is several, a column is several blocks, and the signs show how
+//! much of them was read. A table with the results of each strategy follows.
 //!
 //! ```text
 //! block 0   2   4   6   8   10
@@ -39,12 +39,12 @@ const ORDER: &[u8] = b"123456789abcdefghijklmnopqrstuvwxyz";
 /// Columns between the numbers of requests and the strip.
 const GUTTER: usize = 3;
 
-/// What the table does not say by itself.
+/// What the table does not say on its own.
 const MEANING: &str = "over-read: bytes that were read for nothing, against those that had to be read; \
     S: requests that go on where the one before ended, R elsewhere; cached: reads that found their \
     block in the page cache, or on its way there; time: in that of the disk emulated.";
 
-/// All strategies, one after the other, and what they came to.
+/// All strategies, one after the other, and their results.
 pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
     let counts = explained.told.iter().map(|told| told.account.requests.len());

@@ -108,7 +108,7 @@ impl Sheet<'_> {
         labels.map(|(column, text)| context! { x => self.x(column), text }).collect()
     }
 
-    /// When each block is asked for, of patterns short enough for that.
+    /// When each block is requested, for patterns short enough for that.
     fn order(&self) -> Vec<Value> {
         let blocks = &self.explained.pattern.blocks;
         if self.column < ORDER_COLUMN_MIN || blocks.len() > ORDER_MAX {

@@ -1,13 +1,13 @@
 //! Counters: how many requests and bytes a device has really seen.
 //!
 //! The kernel counts what it sends to a device after merging, so two snapshots around a
-//! measurement tell requests and bytes apart from what the program asked for. A stacked device is
-//! the sum of its leaves. Everyone's requests are counted, not only this process's, and a request
+//! measurement give the device's requests and bytes, as opposed to the program's. A stacked device is
+//! the sum of its leaves. Requests of all processes are counted, not only this one's, and a request
 //! counts when it completes (its number may trail its bytes by microseconds). An emulated disk that is
-//! read without a block device between counts for itself.
+//! read without a block device in between has its own counters.
 //!
 //! Concurrency: a source may be shared between threads; a read holds no lock.
-//! Failure:     a device that went away is an error at the next read.
+//! Failure:     a device that was removed is an error at the next read.
 //! Source:      the kernel's `Documentation/block/stat.rst`.
 
 use std::fs::File;
@@ -116,10 +116,10 @@ impl Leaf {
 }
 
 impl CounterSource {
-    /// Opens the counters of whatever lies below a directory; `None` when nothing there counts.
+    /// Opens the counters of the devices below a directory; `None` when none of them counts.
     ///
     /// # Errors
-    /// A leaf has gone, or does not count its requests (`queue/iostats` is 0). The message says which; show it
+    /// A leaf was removed, or does not count its requests (`queue/iostats` is 0). The message says which; show it
     /// and leave the device's metrics out.
     pub fn of(sysfs: &Sysfs, storage: &Storage) -> anyhow::Result<Option<CounterSource>> {
         if let Some(device) = &storage.device {

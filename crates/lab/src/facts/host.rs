@@ -3,7 +3,7 @@
 //! Evidence is weighed from strong to weak: a name that only one hypervisor writes into the firmware
 //! tables, then the paravirtual clock the kernel found, then names that several share, then the bare
 //! processor flag. An x86 processor without that flag ends the search, since cloud vendors write the same
-//! firmware names into their metal machines. `/.dockerenv` counts only in a namespace of its own: virtual
+//! firmware names into their metal machines. `/.dockerenv` counts only in a separate namespace: virtual
 //! machines made from container images carry the file too.
 //!
 //! Failure:     what cannot be read is `None`; without `/proc` and `/sys` (macOS) most of it is.

@@ -37,7 +37,7 @@ pub struct Host {
     pub cpus: usize,
     /// Main memory, in bytes.
     pub memory_bytes: Option<u64>,
-    /// Hypervisor, such as `kvm` or `firecracker`; `None` on bare metal or when it cannot be told.
+    /// Hypervisor, such as `kvm` or `firecracker`; `None` on bare metal or when it is unknown.
     pub virtualisation: Option<String>,
     /// Container runtime, when inside one.
     pub container: Option<String>,
@@ -58,10 +58,10 @@ pub struct Storage {
     pub mount_options: Option<String>,
     /// Its mount source, such as `/dev/vda`.
     pub source: Option<String>,
-    /// The block device below, where it can be told for certain.
+    /// The block device below, where it is certain.
     pub device: Option<Device>,
     /// Why there is no device, why its counters cannot be used or what they leave out; empty when
-    /// there is nothing to say. Whether they can be used is for [`CounterSource::of`] to tell.
+    /// there is nothing to say. [`CounterSource::of`] reports whether they can be used.
     pub device_remark: String,
     /// The modelled device, where there is no real one below.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -80,7 +80,7 @@ pub(super) fn parse(mountinfo: &str) -> Vec<Mount> {
     mountinfo.lines().filter_map(Mount::parse).collect()
 }
 
-/// The mount that `directory` lies on, or `None` where the kernel does not tell.
+/// The mount that contains `directory`, or `None` where the kernel does not report it.
 pub(super) fn find<'a>(mounts: &'a [Mount], directory: &Path) -> Option<&'a Mount> {
     let open = File::open(directory).ok()?;
     let fdinfo = fs::read_to_string(format!("/proc/self/fdinfo/{}", open.as_raw_fd())).ok()?;

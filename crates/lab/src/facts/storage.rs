@@ -1,7 +1,7 @@
 //! Storage: what lies under a directory.
 //!
-//! The kernel tells the directory's mount (mountinfo), and its device number leads to its block device
-//! (sysfs). An anonymous number (major 0) means that a filesystem stands between the two; guessing the
+//! The kernel reports the directory's mount (mountinfo), and its device number leads to its block device
+//! (sysfs). An anonymous number (major 0) means that a filesystem is between the two; guessing the
 //! device from the mount source is rejected there, since btrfs and zfs spread over several.
 //!
 //! Invariants:  [STO-1] without a device there is a remark that says why

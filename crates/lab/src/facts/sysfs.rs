@@ -4,11 +4,11 @@
 //! Worked example: `dm-0` on `md0` on `sda1` and `sdb1` has the leaves `sda1` and `sdb1`; their
 //! own `stat` files are what is counted, and the queues are those of `sda` and `sdb`.
 //!
-//! Every mount has a `bdi`, the kernel's record of what lies behind it, and the readahead is a number in
-//! there. A block device's is `queue/read_ahead_kb`. A filesystem without a device (FUSE, NFS) has one of
-//! its own, named by the number that `stat` gives for its files: `/sys/class/bdi/0:47`. Btrfs has one of
-//! its own too but names it otherwise; its directory in `/sys/fs/btrfs` leads there, and which
-//! directory that is can be told by the device that it was mounted from.
+//! Every mount has a `bdi`, the kernel's record of its backing device, and the readahead is a number in
+//! there. A block device's is `queue/read_ahead_kb`. A filesystem without a device (FUSE, NFS) has its own,
+//! named by the number that `stat` gives for its files: `/sys/class/bdi/0:47`. Btrfs has its own
+//! too but names it otherwise; its directory in `/sys/fs/btrfs` leads there, and the device that
+//! it was mounted from identifies that directory.
 //!
 //! Invariants:  [SYS-1] a device has at least one leaf, and no leaf has devices below it
 //! Failure:     an attribute that is absent or unreadable is `None`; a device that cannot be
@@ -55,7 +55,7 @@ impl Sysfs {
     /// a stacked device has its own.
     ///
     /// # Errors
-    /// The device has gone.
+    /// The device was removed.
     pub fn readahead_file(&self, device: &Device) -> anyhow::Result<PathBuf> {
         Ok(self.by_name(&device.name)?.disk().path("queue/read_ahead_kb"))
     }

@@ -1,16 +1,16 @@
-//! A filesystem of the run's own: made on a file, mounted to be measured, and gone afterwards.
+//! A filesystem for one run: made on a file, mounted to be measured, and removed afterwards.
 //!
-//! The file, mostly the disk of an emulation, is shown as a block device by a loop device that reads
-//! and writes it past the page cache; on that goes a filesystem without anything that works in the
-//! background (no lazy initialisation, no discards), and it is mounted in a private directory. Worked
-//! example: `/tmp/forebay-a/disk` becomes `/dev/loop0`, ext4 on it, seen in `/tmp/forebay-mount-b`.
+//! A loop device, which reads and writes past the page cache, presents the file (usually the disk of an
+//! emulation) as a block device. The filesystem on it does no background work (no lazy initialisation, no
+//! discards) and is mounted in a private directory. Worked
+//! example: `/tmp/forebay-a/disk` becomes `/dev/loop0`, with ext4 on it, mounted at `/tmp/forebay-mount-b`.
 //!
-//! Invariants:  [FSY-1] a file that is shown as a device already is not formatted
-//!              [FSY-2] the loop device passes the page cache of the file: what is read ahead is read
-//!              ahead once, and the device below sees it
-//! Concurrency: one owner; gone in the opposite order, which the order of the fields says.
-//! Failure:     what this machine or user lacks is bad input and names what to install; whatever was
-//!              done until then is undone.
+//! Invariants:  [FSY-1] a file that is already attached to a device is not formatted
+//!              [FSY-2] the loop device bypasses the page cache of the file: readahead happens
+//!              once, and the device below sees it
+//! Concurrency: one owner; removed in the opposite order, which is the order of the fields.
+//! Failure:     what this machine or user lacks is bad input and names what to install; the steps
+//!              done until then are undone.
 
 use std::ffi::{CStr, OsStr};
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ impl Mounted {
         let (directory, point) = ledger::make_mount_point(PREFIX)?;
         let (attached, device) = attach(&file)?;
         check_direct(&file, &device)?;
-        // Not in the ledger: the kernel sets its own again when the device is detached.
+        // Not in the undo log: the kernel restores its own value when the device is detached.
         let readahead = format!("/sys/block/{device}/queue/read_ahead_kb");
         std::fs::write(&readahead, format!("{READAHEAD_KIB}\n"))
             .with_context(|| format!("cannot write {readahead}"))?;
@@ -143,7 +143,7 @@ impl Mounted {
         &self.device
     }
 
-    /// Unmounts it, and detaches the device. Nobody may use it any more.
+    /// Unmounts the filesystem and detaches the device. No process may still use it.
     ///
     /// # Errors
     /// The first thing that could not be undone; the rest is undone anyway.

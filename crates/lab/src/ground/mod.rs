@@ -1,9 +1,9 @@
-//! The ground on which experiments measure: what is put under them, and what is put back.
+//! The environment in which experiments measure: what a run sets up, and what it restores.
 //!
-//! A run may change things outside itself: a device's readahead, a directory on the disk to be
-//! measured, a filesystem that is made and mounted for the occasion. Guards in the process undo all
-//! of it on every way out that a process has a say in; a [`ledger`] on disk knows of it also when
-//! the process had none.
+//! A run may change things outside itself: a device's readahead, a directory on the disk under
+//! test, a filesystem that is made and mounted for the run. Guards in the process undo all
+//! of it on every exit that the process controls; a [`ledger`] on disk (an undo log) covers the other
+//! exits, such as a kill.
 
 pub mod filesystem;
 pub mod ledger;

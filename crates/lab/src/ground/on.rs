@@ -1,9 +1,9 @@
 //! An emulated disk as the place to measure: `--on PROFILE`, perhaps with a filesystem over it.
 //!
-//! The emulation runs in a process of its own and is mounted in a private directory; with `--fs` its file
-//! `disk` is shown as a block device, formatted and mounted. Experiments are given the directory and need
-//! not know. Working files are written, and everything is unmounted, with the emulated time switched off;
-//! only what is measured takes the time of the device.
+//! The emulation runs in a separate process and is mounted in a private directory; with `--fs` its file
+//! `disk` is attached to a block device, formatted and mounted. Experiments receive the directory and need
+//! not know the difference. Emulated time is switched off while working files are written and while everything
+//! is unmounted; only measurements take the time of the device.
 //!
 //! Worked example: `forebay lab depth --on 7200rpm --fs ext4` mounts `/run/forebay/forebay-disk-a`, makes ext4
 //! on `/dev/loop0` over its `disk`, and measures in `/run/forebay/forebay-mount-b`.
@@ -44,8 +44,8 @@ pub struct OnDisk {
 }
 
 impl OnDisk {
-    /// Starts what `args` say, for experiments that write `needed_bytes` in all; `None` when they are to
-    /// measure a real disk, and then nobody asks for that number. `dir`: where the data goes if it does not fit into the memory.
+    /// Starts what `args` say, for experiments that write `needed_bytes` in all; `None` when they measure a
+    /// real disk, and then `needed_bytes` is not called. `dir`: where the data goes if it does not fit into the memory.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): there is no such profile, or this machine or user lacks what it

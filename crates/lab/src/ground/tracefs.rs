@@ -1,9 +1,9 @@
-//! The kernel's tracing directory, and instances in it: event buffers of one's own.
+//! The kernel's tracing directory, and instances in it: private event buffers.
 //!
-//! Where no tracefs is mounted one is, without a place in the tree: it goes with the descriptor, and so
-//! however the process ends. An instance does not, so that the ledger knows of it.
+//! Where no tracefs is mounted, one is mounted without a place in the tree: it ends with its descriptor, and so
+//! however the process ends. An instance does not, so it is recorded in the undo log.
 //!
-//! Failure: a user who may not trace is told so; what keeps an instance busy is told, and it stays noted.
+//! Failure: a user who may not trace gets an error; what keeps an instance busy is reported, and it stays logged.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) struct Tracefs {
 }
 
 impl Tracefs {
-    /// Finds it, or mounts one that nobody else sees.
+    /// Finds it, or mounts one that is invisible to other processes.
     ///
     /// # Errors
     /// [`BadInput`]: this user may not, or this kernel has none.

@@ -22,7 +22,7 @@ pub(super) const OBJECT_BYTES: u64 = 8 << 20;
 /// Objects that it reads from.
 const OBJECTS: u64 = 16;
 
-/// The client, with objects of its own.
+/// The client, with its own objects.
 pub(super) struct Bare {
     store: Arc<dyn ObjectStore>,
     pub(super) runtime: Arc<Runtime>,
@@ -31,7 +31,7 @@ pub(super) struct Bare {
     repeats: Arc<AtomicU64>,
 }
 
-/// What a cell came to.
+/// The result of a cell.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Rates {
     pub(super) requests_per_s: f64,
@@ -79,7 +79,7 @@ impl Bare {
         Ok(rates(waits, OBJECT_BYTES, begun.elapsed()))
     }
 
-    /// GETs of `size` bytes at random places for so long, `in_flight` at a time.
+    /// GETs of `size` bytes at random offsets for this long, `in_flight` at a time.
     pub(super) fn get(
         &self,
         size: u64,

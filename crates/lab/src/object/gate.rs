@@ -1,7 +1,7 @@
 //! The gate before the store: PUTs pass until it is shut, and those that have passed are finished.
 //!
-//! A PUT that is given up may take effect after what was put has been removed. So each runs in a task of its own, which goes
-//! on when its caller does not, and whoever removes objects shuts the gate first.
+//! A PUT that is given up may take effect after its object has been removed. So each runs in its own task, which
+//! continues when its caller does not, and code that removes objects shuts the gate first.
 //!
 //! Invariants:  [GAT-1] once the gate is shut no PUT reaches the store but those that `shut` returns
 

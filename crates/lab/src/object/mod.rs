@@ -1,7 +1,8 @@
-//! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it comes to.
+//! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it gains.
 //!
-//! `bare` measures a client without anything of ours, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
-//! store slower on request; `gate` and `removing` end a run without leaving objects; `told` shows what came of it. There is no working file and no disk, so it is no
+//! `bare` measures a client without our code, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
+//! store slower on request; `gate` and `removing` end a run without leaving objects; `told` shows the results. There is
+//! no working file and no disk, so it is no
 //! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
 
 mod bare;
@@ -44,11 +45,11 @@ const SCHEMA: &str = "forebay-object/1";
 const ATTEMPTS: u32 = 6;
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
-/// How long it is looked for what others have left; without an answer that is not told.
+/// How long to look for objects that others have left; without an answer in this time they are not reported.
 const LOOK: Duration = Duration::from_secs(2);
 /// Least time of a bare client that something is compared with.
 const COMPARED: Duration = Duration::from_secs(2);
-/// As a tablespace has by itself.
+/// The default of a tablespace.
 const THREADS: usize = 2;
 
 /// What a run found.
@@ -86,7 +87,7 @@ struct RequestCell {
     rounds: Vec<Rates>,
 }
 
-/// The settings of a part on the tablespace, and its rounds with those of the bare client beside it.
+/// The settings of a part on the tablespace, and its rounds next to those of the bare client.
 #[derive(Debug, Serialize)]
 struct PartCell {
     part: &'static str,

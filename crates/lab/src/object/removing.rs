@@ -48,7 +48,7 @@ fn named(paths: &[Path]) -> String {
     }
 }
 
-/// Ends a run's PUTs and removes all that it has put below `prefix`; tells what may remain.
+/// Ends a run's PUTs and removes all that it has put below `prefix`; reports what may remain.
 pub(super) fn end(gate: &Gate, url: &str, prefix: &Path) {
     let later = format!("later: forebay lab object --url {url} --clean");
     let mut unsure = gate.shut(SILENCE);
@@ -103,7 +103,7 @@ pub(super) fn remove_left(url: &str, left: &[Path]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes all below `prefix`, by a client of its own: it may be another thread's turn to wait for the first one.
+/// Removes all below `prefix`, with a separate client: the first one may be in use by another thread.
 fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
     let (store, _) = store_at(url)?;
     Builder::new_current_thread().enable_all().build()?.block_on(empty(&store, prefix))?;
@@ -126,7 +126,7 @@ async fn empty(store: &Arc<dyn ObjectStore>, prefix: &Path) -> Result<(), Left> 
             let deletes = stream::iter(&left.paths).map(|path| in_time(store.delete(path)));
             let deletes: Vec<_> = deletes.buffer_unordered(DELETES_IN_FLIGHT).collect().await;
             let failed = deletes.into_iter().filter_map(Result::err);
-            // One that is gone was deleted by a request whose answer was lost.
+            // An object that is missing was deleted by a request whose response was lost.
             failed.filter(|it| !matches!(it, StoreError::NotFound { .. })).try_for_each(Err)
         };
         match deleted.await {
@@ -150,7 +150,8 @@ async fn in_time<T>(request: impl Future<Output = Result<T, StoreError>>) -> Res
     })
 }
 
-/// Removes `directory` and those below, with files that the store had begun and nobody can list; any other file keeps it.
+/// Removes `directory` and those below, with files that the store had begun and that no listing shows; any other file
+/// keeps it.
 fn remove_emptied(directory: &std::path::Path) -> std::io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;

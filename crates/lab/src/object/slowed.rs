@@ -1,11 +1,11 @@
 //! A store made slower: each request waits, and the bytes of all of them go through one link.
 //!
-//! Real stores answer most requests in about the same time and few much later. So 98 in 100 requests take the median, give or
-//! take a fifth (log-normal, sigma 0.2), and two in 100 take about what one in 100 exceeds (sigma 0.25). One log-normal through both
-//! figures would have its 95th percentile at half of the 99th.
+//! Real stores answer most requests in about the same time and few much later. So 98 in 100 requests take the median
+//! plus or minus a fifth (log-normal, sigma 0.2), and two in 100 take about the 99th percentile (sigma 0.25).
+//! One log-normal through both figures would have its 95th percentile at half of the 99th.
 //!
-//! A transfer takes its place on the link when it is asked for, and ends when those before it and its own bytes have gone
-//! through.
+//! A transfer is queued on the link when it is requested, and ends when the transfers before it and its own bytes have
+//! been sent.
 
 use std::fmt;
 use std::str::FromStr;
@@ -81,7 +81,7 @@ pub(super) struct Slowed {
 #[derive(Debug)]
 struct Link {
     bandwidth: Option<u64>,
-    /// When the last transfer's bytes have gone through.
+    /// When the last transfer's bytes have been sent.
     free: Mutex<Option<Instant>>,
 }
 
@@ -144,7 +144,7 @@ impl ObjectStore for Slowed {
     async fn get_opts(&self, path: &Path, how: GetOptions) -> Result<GetResult> {
         self.wait().await;
         let mut answer = self.inner.get_opts(path, how).await?;
-        // What nobody reads of it does not go over the link.
+        // The part that is never read does not use the link.
         let (link, bytes) = (Arc::clone(&self.link), answer.range.end - answer.range.start);
         let (meta, range, attributes) =
             (answer.meta.clone(), answer.range.clone(), answer.attributes.clone());

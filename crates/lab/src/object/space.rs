@@ -37,7 +37,7 @@ pub(super) struct Space {
     _directory: TempDir,
 }
 
-/// What a part came to.
+/// The result of a part.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 pub(super) struct Done {
     pub(super) seconds: f64,
@@ -46,7 +46,7 @@ pub(super) struct Done {
     pub(super) pages_per_s: f64,
     /// GETs of reads, PUTs of writes.
     pub(super) requests: u64,
-    /// Pages fetched that nobody wanted, of 100 wanted.
+    /// Unneeded pages fetched, per 100 needed.
     pub(super) over_read_percent: f64,
     pub(super) hedges: u64,
     pub(super) wait_us_p50: Option<f64>,
@@ -177,7 +177,7 @@ impl Space {
         Ok(pages)
     }
 
-    /// Reads single pages anywhere, past the pool; a client of its own says whether late ones are asked for twice.
+    /// Reads single pages at random, past the pool; a separate client says whether late requests are sent twice.
     pub(super) fn single(
         &self,
         store: Arc<dyn ObjectStore>,

@@ -21,7 +21,7 @@ fn per_round(rounds: &[Rates]) -> Vec<f64> {
     rounds.iter().map(|it| it.bytes_per_s).collect()
 }
 
-/// The rounds of a part, each with what the bare client beside it did.
+/// The rounds of a part, each next to the bare client's round.
 pub(super) fn rounds(cell: &PartCell) -> Vec<Map<String, Value>> {
     let with_bare = |(at, round)| {
         let mut round = fields(round);

@@ -24,7 +24,7 @@ pub struct Advice {
     pub setting: String,
     /// What it is a setting of.
     pub applies_to: AppliesTo,
-    /// What it is now, or would be if nobody set it; `None` where that is not known.
+    /// The current value, or the default if it is not set; `None` where that is not known.
     pub current: Option<String>,
     /// What it should be.
     pub advised: String,

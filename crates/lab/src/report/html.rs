@@ -60,7 +60,7 @@ const PLOT_SIZE: (f64, f64) = (1000.0, 320.0);
 /// experiments show; one without a name shows nothing, its records are in a plain table anyway.
 ///
 /// # Errors
-/// The template does not render or the report does not serialise. Both are bugs of ours; the
+/// The template does not render or the report does not serialise. Both are bugs in this crate; the
 /// JSON file of the run is worth keeping anyway.
 pub fn render(kind: &Kind, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
     let headline = sections.iter().filter(|section| HEADLINES.contains(&section.name));

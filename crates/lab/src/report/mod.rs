@@ -58,7 +58,7 @@ pub struct Report {
     pub device: Option<DeviceSummary>,
     /// One record per cell measured.
     pub records: Vec<Record>,
-    /// What comparisons came to.
+    /// Results of comparisons.
     pub verdicts: Vec<Verdict>,
     /// Settings worth changing.
     pub advice: Vec<Advice>,
@@ -101,7 +101,7 @@ pub struct Record {
     pub remarks: Vec<String>,
 }
 
-/// What the disk does, with nothing of ours in between.
+/// What the disk does, without the engine in between.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DeviceSummary {
     /// Random reads of 8 KiB, one at a time, in requests a second.
@@ -116,14 +116,14 @@ pub struct DeviceSummary {
     pub sequential_write: Option<Figure>,
     /// 8 KiB appended and synced by fdatasync, one after the other, a second.
     pub sync: Option<Figure>,
-    /// Seconds under sustained load before the figures were taken (of an emulated disk: of its own time), and the
+    /// Seconds under sustained load before the figures were taken (emulated time for an emulated disk), and the
     /// rate at its start and end, if that fell: credits or a cache were used up.
     pub burst: Option<Burst>,
     /// What could not be measured, and why; and what is worth knowing of the figures.
     pub remarks: Vec<String>,
 }
 
-/// A rate, how far its rounds were apart, and what one request waited.
+/// A rate, the spread of its rounds, and the latency of one request.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Figure {
     /// The median of the rounds.
@@ -151,21 +151,21 @@ pub struct Burst {
     pub end_per_s: f64,
 }
 
-/// What came of comparing an entrant with its rival in one row.
+/// The result of comparing a variant with its rival in one row.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Verdict {
     /// The experiment.
     pub experiment: String,
     /// What they were compared on, such as `bitmap-10 cold buffered`.
     pub row: String,
-    /// Who is judged.
+    /// The variant that is judged.
     pub entrant: String,
-    /// Whom it is compared with.
+    /// The variant that it is compared with.
     pub rival: String,
-    /// What the entrant's rate is of the rival's, with its interval.
+    /// The variant's rate divided by the rival's, with its interval.
     #[serde(flatten)]
     pub ratio: Estimate,
-    /// What it comes to.
+    /// The result.
     pub verdict: Judgement,
 }
 
@@ -182,7 +182,7 @@ pub struct Conclusion {
 }
 
 impl Verdict {
-    /// What it comes to that in `row` the first of two is so much of the second.
+    /// The result when, in `row`, the first variant's rate is this multiple of the second's.
     pub fn new(experiment: &str, row: String, of: [String; 2], ratio: Estimate) -> Verdict {
         let [entrant, rival] = of;
         let verdict = ratio.judgement();

@@ -1,7 +1,7 @@
 //! Numbers, as the tables and the page write them.
 //!
 //! Three or four digits are enough to compare and few enough to read; thousands are grouped, so
-//! that 41,230 and 412,300 are told apart at a glance. What could not be measured is a dash.
+//! that 41,230 and 412,300 are easy to distinguish. What could not be measured is a dash.
 
 use serde_json::Value;
 

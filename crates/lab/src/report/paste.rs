@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::{Advice, AppliesTo, numbers};
 use crate::facts::Storage;
 
-/// Every file there may be. No name that somebody's own file has: they are written beside a report, wherever
-/// that is, and those of an earlier run are removed.
+/// All file names that can be written. No user's own file is likely to have one: they are written next to a report,
+/// in any directory, and those of an earlier run are removed.
 pub(crate) const FILES: [&str; 3] =
     ["postgresql.conf.forebay", "60-forebay.rules", "forebay.advised.toml"];
 
@@ -21,7 +21,7 @@ const COMMENT_COLUMNS: usize = 98;
 /// One file to paste or to copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Snippet {
-    /// The name it has beside the report.
+    /// The name it has next to the report.
     pub file: &'static str,
     /// What to do with it.
     pub about: String,
@@ -107,7 +107,7 @@ fn postgres(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     (!advice.is_empty()).then(|| Snippet { file: FILES[0], about: about.to_owned(), text })
 }
 
-/// The readahead of the disk, as long as it is a real one whose name is known.
+/// The readahead of the disk, if it is a real one whose name is known.
 fn block_device(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     let advice = advice
         .iter()

@@ -1,8 +1,8 @@
-//! Plots: where every stroke and every word of a [`Plot`] stands, for the template that writes the SVG.
+//! Plots: the position of every stroke and every word of a [`Plot`], for the template that writes the SVG.
 //!
-//! It is drawn here and not by a script, so that it is in print as well; the figures are titles of the
-//! points, which browsers show under the pointer. Worked example: ticks 0, 1, 4, 16 stand equally far
-//! apart, 41,230 blocks/s on an axis that ends at 50,000 stand at 82 % of its height.
+//! It is drawn here and not by a script, so that it appears in print as well; the figures are titles of the
+//! points, which browsers show under the pointer. Worked example: ticks 0, 1, 4, 16 are equally
+//! spaced; 41,230 blocks/s on an axis that ends at 50,000 are at 82 % of its height.
 //!
 //! Invariants:  [PLO-1] every point, band and label lies within the drawing, and is a number
 
@@ -35,7 +35,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// Ticks are equally far apart.
+    /// Ticks are equally spaced.
     fn x(&self, tick: usize) -> f64 {
         let last = self.ticks.max(2) - 1;
         let share = tick.min(last) as f64 / last as f64; // [PLO-1]
@@ -108,7 +108,7 @@ fn curve(line: &Line, ink: usize, frame: &Frame, plot: &Plot) -> Value {
     })
 }
 
-/// A colour for each line: the same one for two lines that share their first word, if dashes tell them apart.
+/// A colour for each line: the same one for two lines that share their first word, if dashes distinguish them.
 fn inks(lines: &[Line]) -> Vec<usize> {
     let first_word = |line: &Line| line.name.split(' ').next().map(str::to_owned);
     let looks = lines.iter().map(|line| (first_word(line), line.dashed)).collect::<Vec<_>>();

@@ -1,6 +1,6 @@
 //! A report and its sections for tests: what a run on a cloud machine leaves behind, with everything that
 //! can go wrong in it: a backend that is missing, a cell that was not cold, one never measured, facts that
-//! nobody could find.
+//! could not be found.
 //!
 //! Shared by the unit tests, and by the tests that open the page in a browser.
 #![allow(dead_code, clippy::unwrap_used)] // each of the two uses its part of it
@@ -61,7 +61,7 @@ fn rate(line: usize, depth: u32) -> f64 {
     most / (1.0 + (most / ahead).powi(3)).cbrt() * noise
 }
 
-/// All of them, and one of an experiment that nobody has heard of.
+/// All of them, and one of an unknown experiment.
 pub(crate) fn records() -> Vec<Record> {
     let mut records = Vec::new();
     for (line, (backend, cache, ..)) in LINES.into_iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Sections: what an experiment shows, the same in the terminal and on the page.
 //!
 //! An experiment makes its section from its typed cells; how a table or a plot is drawn, as text or as
-//! HTML and SVG, is decided in one place for all of them. A table is told by its columns, each a name and a
-//! function that makes a cell of what the row is about.
+//! HTML and SVG, is decided in one place for all of them. A table is defined by its columns, each a name and a
+//! function that makes a cell from the row's item.
 //!
 //! Invariants:  [TAB-1] every row has as many cells as the table has columns
 
@@ -94,7 +94,7 @@ pub struct Plot {
     pub x_name: String,
     /// Name of the vertical axis, with its unit.
     pub y_name: String,
-    /// Labels of the horizontal axis. They are as far apart as they count, not by value: settings are doubled
+    /// Labels of the horizontal axis. They are spaced by index, not by value: settings double
     /// from one to the next.
     pub ticks: Vec<String>,
     /// The curves.
@@ -114,7 +114,7 @@ pub struct Line {
     pub dashed: bool,
 }
 
-/// A point of a curve, and how far the rounds were apart there.
+/// A point of a curve, and the spread of the rounds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
     /// The number of its tick.

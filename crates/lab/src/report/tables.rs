@@ -38,7 +38,7 @@ pub(crate) fn settings(advice: &[Advice]) -> Table {
     )
 }
 
-/// The same for narrow places: whose setting it is heads a group, and what was measured is not told.
+/// The same for narrow places: the name of the setting's owner heads a group, and what was measured is omitted.
 pub(crate) fn settings_in_groups(advice: &[Advice]) -> Table {
     let mut made = settings(advice);
     made.columns.remove(4);
@@ -83,7 +83,7 @@ pub(crate) fn device(device: &DeviceSummary) -> Table {
     table
 }
 
-/// What all comparisons came to, in a group for each experiment.
+/// The results of all comparisons, in a group for each experiment.
 pub(crate) fn verdicts(verdicts: &[Verdict]) -> Table {
     let interval = |Estimate { low, high, .. }: Estimate| format!("{low:.3} to {high:.3}");
     let bound = |it: &Verdict| {
@@ -109,7 +109,7 @@ pub(crate) fn verdicts(verdicts: &[Verdict]) -> Table {
     )
 }
 
-/// How many comparisons came to what, one sentence for each experiment.
+/// How many comparisons had which result, one sentence for each experiment.
 pub(crate) fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
     let told = |of_one: &[Verdict]| {
         let [keeps, misses, open] = [Judgement::Keeps, Judgement::Misses, Judgement::Undecided]

@@ -16,7 +16,7 @@ use crate::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};
 struct Comparison<'t> {
     entrant: &'t Tally,
     rival: &'t Tally,
-    /// How many times as well the entrant does.
+    /// By what factor the variant is better.
     ratio: Estimate,
 }
 
@@ -65,14 +65,14 @@ impl Comparison<'_> {
     }
 }
 
-/// Cells of which the rounds so far do not tell what is asked of them.
+/// Cells whose rounds so far do not decide their comparison.
 pub(super) fn undecided(settings: &Settings, tallies: &[Tally]) -> Vec<Cell> {
     let all = comparisons(settings, tallies, Floor::default());
     let open = all.into_iter().filter(Comparison::is_undecided);
     open.flat_map(|compared| [compared.entrant.cell, compared.rival.cell]).collect()
 }
 
-/// The numbers of the tallies that are compared, each entrant with its rival.
+/// The indexes of the tallies that are compared, each variant with its rival.
 fn pairs(settings: &Settings, tallies: &[Tally]) -> Vec<[usize; 2]> {
     let rival = |entrant: &Tally| {
         let cell = entrant.cell;
@@ -193,8 +193,8 @@ mod tests {
         assert!((verdicts[0].ratio.value - 5.0).abs() < 1e-9);
     }
 
-    /// Once said of such rounds: "Spread checkpoints: 2.2 times ... at once 0.5 times", and
-    /// checkpoint_completion_target 0.9 advised. Each cell was compared with a baseline of its own, 2,269
+    /// A run once said of such rounds: "Spread checkpoints: 2.2 times ... at once 0.5 times", and
+    /// advised checkpoint_completion_target 0.9. Each cell was compared with a separate baseline, 2,269
     /// and 242 us, by the 99th percentile of 214 reads.
     #[test]
     fn readers_beside_a_spread_checkpoint_are_compared_with_those_beside_one_at_once() {

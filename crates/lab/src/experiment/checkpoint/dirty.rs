@@ -1,13 +1,13 @@
 //! Which pages are changed: four patterns, each different pages in the order in which they are changed.
 //!
-//! Frames are given out in the order of changes, so that order is what `arrival` writes in. Neighbours of
-//! a run are changed one after the other, as one operation of an engine would: that is kinder to `arrival`
-//! than any order in which others come between.
+//! Frames are assigned in the order of changes, so that order is what `arrival` writes in. Neighbours of
+//! a run are changed one after the other, as one operation of an engine would: that is better for `arrival`
+//! than any order with other pages in between.
 //!
 //! Worked example: 16 pages of 64, clustered, may be 40..48 and then 8..16.
 //!
-//! Invariants:  [DIR-1] a set has as many pages as asked for, all different and all in the file
-//!              [DIR-2] it follows from the random numbers alone
+//! Invariants:  [DIR-1] a set has the requested number of pages, all different and all in the file
+//!              [DIR-2] it depends only on the random numbers
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::experiment::pattern::Zipf;
 /// Pages in a run of `clustered`.
 const RUN_PAGES: u32 = 8;
 
-/// Pages that are equally popular in `zipfian`, since they lie beside each other: 512 KiB.
+/// Pages that are equally popular in `zipfian`, since they are adjacent: 512 KiB.
 const EXTENT_PAGES: u32 = 64;
 
 /// Draws for each page wanted, after which `zipfian` takes whatever pages are left.

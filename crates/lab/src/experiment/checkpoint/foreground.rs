@@ -1,18 +1,18 @@
-//! Foreground: threads that read at a steady rate, whatever the disk does, and how long that takes.
+//! Foreground: threads that read at a steady rate, whatever the disk does, and how long the reads take.
 //!
-//! A reader that waits for one read before it wants the next hides what it suffers: during a stall of a
-//! second it wants one page instead of hundreds. So reads are due at even times; one that comes late
-//! because the one before took long is counted from when it was due, one that merely woke up late from when
-//! it began. Worked example: 4 threads at 1000 reads/s are due each 4 ms; a read of 10 ms makes the next
-//! two late, which count 6 and 2 ms more than they take.
+//! A reader that waits for one read before it starts the next hides its delays: during a stall of a
+//! second it requests one page instead of hundreds. So reads are due at even times. A read that is late
+//! because the previous one took long is counted from its due time; one that is late only because the thread
+//! woke up late, from its start. Worked example: 4 threads at 1000 reads/s are due each 4 ms; a read of 10 ms
+//! makes the next two late, which count 6 and 2 ms more than they take.
 //!
-//! Nothing is read ahead for them. Beside runs of changed pages random reads look like sequences now and
-//! then; what was read ahead would stand in a reader's ring, perhaps be changed there, and leave with it
+//! Nothing is read ahead for them. Next to runs of changed pages random reads sometimes look like
+//! sequences; a page that was read ahead would be in a reader's ring, perhaps be changed there, and leave with it
 //! before the checkpoint.
 //!
-//! Invariants:  [FGR-1] no page is read twice, as long as there are others; all are clean and cold
-//!              [FGR-2] no page but those wanted comes into the pool
-//! Concurrency: each thread keeps its own samples; they are put together when all have ended.
+//! Invariants:  [FGR-1] no page is read twice while there are unread ones; all are clean and cold
+//!              [FGR-2] only the wanted pages enter the pool
+//! Concurrency: each thread keeps its own samples; they are merged when all threads have ended.
 //! Source:      Gil Tene's "coordinated omission" for counting from the due time.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,15 +1,15 @@
-//! Rounds: what each checkpoint of a cell came to, and what readers took beside it.
+//! Rounds: the results of each checkpoint of a cell, and the latency of concurrent reads.
 //!
-//! Cells are compared round by round: those of one number were measured one shortly after the other, from the
-//! same pages, and a cell that leaves does not come back. Worked example: one write after another took 2.9, 3.3 and 3.0 s in rounds 0, 1 and 2, the
-//! best way 0.37, 0.40 and 0.38: it is 7.8, 8.3 and 7.9 times as fast.
+//! Cells are compared round by round: those with the same number were measured shortly after each other, from the
+//! same pages, and a cell that leaves does not return. Worked example: one write after another took 2.9, 3.3 and
+//! 3.0 s in rounds 0, 1 and 2, the best way 0.37, 0.40 and 0.38: it is 7.8, 8.3 and 7.9 times as fast.
 //!
-//! What spreading a checkpoint is worth to readers is told by all reads of an interval, while it writes and
-//! after it: those of the short time in which a checkpoint at once writes are few, and the rest of its
-//! interval is its merit.
+//! The benefit of a spread checkpoint for readers is measured over all reads of an interval, while it writes and
+//! after it: a checkpoint at once writes for a short time with few reads, and the rest of its
+//! interval counts in its favour.
 //!
 //! Invariants:  [CKR-1] a 99th percentile is of 1,000 reads at least, or null
-//!              [CKR-2] round n of a cell is beside round n of what it is compared with
+//!              [CKR-2] round n of a cell is compared with round n of its rival
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ pub(super) struct Round {
     device_bytes: Option<u64>,
     pub(super) bytes_per_request: Option<f64>,
     pub(super) sync_seconds: f64,
-    /// To the last write of each tablespace: that is where one starves beside another. Syncs come after all
+    /// Until the last write of each tablespace: it shows whether one tablespace starves another. Syncs follow all
     /// writes.
     pub(super) tablespace_seconds: Vec<f64>,
     /// Of a paced checkpoint: by how much of its interval it ended too late.
@@ -105,7 +105,7 @@ impl Readers {
 }
 
 impl Round {
-    /// That `written` came of a checkpoint of `cell`.
+    /// The round of a checkpoint of `cell` whose result is `written`.
     pub(super) fn new(
         settings: &Settings,
         cell: Cell,
@@ -248,7 +248,7 @@ pub(super) mod tests {
             sample(10, 100),
             sample(450, 100_000), // into the checkpoint
             sample(550, 300),
-            sample(1500, 200), // in the calm after it
+            sample(1500, 200), // in the idle time after it
         ];
         let readers = Readers::new(Duration::from_secs(2), (at(500), at(1000)), &samples);
         assert!((readers.foreground_us_max.unwrap() - 100_000.0).abs() < 200.0);

@@ -18,14 +18,14 @@ pub(super) struct Resources {
     pub(super) second: Option<Workfile>,
     /// Why direct files cannot be had there, if that is so.
     second_direct: Option<String>,
-    /// Where to count what is written there besides the first device, which may be its own as well; `None`: nobody
-    /// counts it.
+    /// Where to count what is written there besides the first device, which may be its own as well; `None`: it is
+    /// not counted.
     second_counters: Option<Vec<CounterSource>>,
 }
 
 impl Resources {
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when nothing of what was asked for can be measured.
+    /// [`BadInput`](crate::BadInput) when nothing of the request can be measured.
     pub(super) fn probe(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Resources> {
         let backends = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
         let (ground, backends) = (settings.ground(), backends.collect());

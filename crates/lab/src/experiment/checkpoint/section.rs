@@ -1,4 +1,4 @@
-//! What `checkpoint` shows: what each way of writing takes, and what readers wait beside it.
+//! What `checkpoint` shows: the time of each way of writing, and the waits of concurrent readers.
 
 use super::record::{Readers, Round, Tally, baseline};
 use super::{NAME, Settings};

@@ -1,4 +1,4 @@
-//! The settings of a run: what the user asked for, and the cells that follow from it.
+//! The settings of a run: what the user requested, and the cells that follow from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -102,7 +102,7 @@ pub struct Settings {
     /// Cross everything with everything, however long that takes
     #[arg(long)]
     all_cells: bool,
-    /// Only the slowest and the best way of writing, and readers beside the best
+    /// Only the slowest and the best way of writing, and readers alongside the best
     #[arg(long, conflicts_with = "all_cells")]
     essential: bool,
     /// A sixteenth of the pages and of the file, shorter intervals: about a minute
@@ -138,7 +138,7 @@ impl Settings {
             bad_input!("--interval {interval:?}: it should be from 100ms to 1h");
         }
         if self.backends.is_empty() {
-            // What a pool takes that is not told which.
+            // What a pool chooses by default.
             let best = Io::open(&IoOptions { prefer: Prefer::Auto, ..IoOptions::default() })?;
             self.backends = vec![Kind::Sync, best.kind()];
         }
@@ -167,7 +167,7 @@ impl Settings {
         Some(Ground { directory, size_bytes, ..self.ground() })
     }
 
-    /// Everything that is to be measured, in the order of the report.
+    /// All cells to measure, in the order of the report.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         let (paced, foreground) = (false, false);
@@ -190,7 +190,7 @@ impl Settings {
         }
         cells.retain(|cell| !cell.foreground || self.readers > 0);
         cells.retain(|cell| match cell.is_timed() {
-            // Some intervals are long: with readers, and of everything else the best that was asked for.
+            // Timed cells last long, so only the best requested mode is measured, with readers.
             true if !self.all_cells => {
                 let is_first = self.patterns.first() == Some(&cell.dirty);
                 cell.foreground && is_first && self.is_best(cell)
@@ -201,7 +201,7 @@ impl Settings {
         unique(&cells)
     }
 
-    /// Whether it writes in the best mode that was asked for.
+    /// Whether it writes in the best requested mode.
     pub(super) fn is_best(&self, cell: &Cell) -> bool {
         let serving = self.backends.iter().rev().find(|kind| kind.serves(cell.cache));
         self.elevators.iter().max() == Some(&cell.elevator)
@@ -209,7 +209,7 @@ impl Settings {
             && serving == Some(&cell.backend)
     }
 
-    /// Whether it is to be measured before others, if time is short: the slowest mode, which others
+    /// Whether it is measured before others if time is short: the slowest mode, which others
     /// are compared with, and the best.
     pub(super) fn is_essential(&self, cell: &Cell) -> bool {
         cell.is_baseline() || self.is_best(cell)

@@ -1,18 +1,18 @@
 //! Site: a pool with the files of one cell, its pages changed and written out.
 //!
-//! Every measurement has a pool of its own, as large as what is dirty in it and somewhat larger, so that
-//! nothing leaves before the checkpoint; nobody cleans. Pages are made rather than read, since what
-//! was in them does not matter: all of a page is random, except for the start, which says which page it is
-//! and from when.
+//! Every measurement has its own pool, slightly larger than the set of dirty pages, so that
+//! no page is evicted before the checkpoint; no background cleaner runs. Pages are made rather than read, since their
+//! old contents do not matter: all of a page is random, except for the start, which holds the page's number
+//! and the tick of the change.
 //!
-//! A cell with readers or pacing lasts an interval: first, with readers, a calm time, in which they show what
-//! they take without a checkpoint; then pages are changed and written out, at once at the beginning of the
-//! interval or spread over it. Worked example: 10 s, unpaced: 5 s of calm, pages changed, 2 s of writing,
-//! 8 s of calm.
+//! A cell with readers or pacing lasts an interval: first, with readers, an idle time, in which they show their
+//! latency without a checkpoint; then pages are changed and written out, at once at the beginning of the
+//! interval or spread over it. Worked example: 10 s, unpaced: 5 s idle, pages changed, 2 s of writing,
+//! 8 s idle.
 //!
 //! Invariants:  [SIT-1] when a checkpoint begins, exactly the pages of the set are dirty, and resident
-//!              [SIT-2] a site that ends early writes nothing more: its files go with what is in them
-//! Concurrency: the checkpoint runs on a thread of the pool's; the one that waits for it looks for Ctrl-C.
+//!              [SIT-2] a site that ends early writes nothing more: its files are dropped with their contents
+//! Concurrency: the checkpoint runs on one of the pool's threads; the thread that waits for it checks for Ctrl-C.
 
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ pub(super) struct Site<'a> {
     closed: bool,
 }
 
-/// What one checkpoint came to.
+/// The result of one checkpoint.
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) report: CheckpointReport,
@@ -119,7 +119,7 @@ impl<'a> Site<'a> {
         })
     }
 
-    /// Changes `set` and writes it out, with readers beside it if the cell has any.
+    /// Changes `set` and writes it out, with concurrent readers if the cell has any.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
@@ -236,7 +236,7 @@ impl<'a> Site<'a> {
     /// Gives up what is dirty, together with the files.
     fn scrap(&self) {
         for file in &self.files {
-            // Dropped already, or it cannot be: there is nobody to tell in the middle of an error.
+            // Dropped already, or it cannot be dropped: an error path has no way to report a second error.
             let _ = file.drop_file();
         }
     }

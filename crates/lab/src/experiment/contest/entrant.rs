@@ -19,7 +19,7 @@ const DISTANCE_MAX: u32 = 100_000;
 pub enum Entrant {
     /// A stream, or several, of a pool.
     Stream(ReadaheadStrategy),
-    /// `os` once more: what two that are equal come apart by is noise.
+    /// `os` again: a difference between two equal variants is noise.
     OsAgain,
     /// Reads of one block each and nothing else.
     Plain,

@@ -1,24 +1,24 @@
-//! A contest: several ways of reading, on the same blocks, from the same state of the caches.
+//! A comparison: several ways of reading, on the same blocks, from the same state of the caches.
 //!
-//! A row is what they compete on: a pattern, a state of the caches, a cache mode, the device's
-//! readahead. In each round a row gets new plans, and all its entrants read these one after the other,
-//! in shuffled order; the rows are shuffled too. So a disk that gets slower meanwhile favours nobody,
-//! and a row is compared within seconds. An entrant reads until its time is up: plan after plan, each
+//! A row is the condition under which variants are compared: a pattern, a state of the caches, a cache mode, the
+//! device's readahead. In each round a row gets new plans, and all its variants read these one after the other,
+//! in shuffled order; the rows are shuffled too. So a disk that gets slower meanwhile favours no variant,
+//! and a row is compared within seconds. A variant reads until its time is up: plan after plan, each
 //! from a fresh state of the caches. Worked example: `bitmap-10 cold direct` has 819 ascending blocks
 //! in a plan; in a cell of 250 ms `async` reads twenty plans of round 2, `os` the first three of them.
 //!
-//! Every row is a series: all are read in the first rounds; then only those go on whose outcome is still open
+//! Every row is a series: all are read in the first rounds; after that only rows whose outcome is still open continue
 //! ([`schedule`](super::schedule)).
 //!
-//! Nothing but reading is measured: pools, threads and memory are there before the watch is started,
-//! and what the kernel still reads ahead afterwards is waited for before the device's counters are
-//! read.
+//! Only the reads are measured: pools, threads and memory exist before the watch is started,
+//! and the measurement waits for the rest of the kernel's readahead before it reads the device's
+//! counters.
 //!
-//! Invariants:  [CON-1] in a round all entrants of a row read the same plans
+//! Invariants:  [CON-1] in a round all variants of a row read the same plans
 //!              [CON-2] the page cache is filled for all rows that want it full together, once in a
 //!              round
 //!              [CON-3] a measurement lasts its time, unless the plans are so small that it takes too many
-//! Failure:     a block that is not the one asked for ends the run; a row that this system does not
+//! Failure:     a block other than the requested one ends the run; a row that this system does not
 //!              support is unmeasured and says why.
 
 mod cache_state;
@@ -56,7 +56,7 @@ const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 /// not all beginning.
 const LAST_PLAN_PART: u32 = 4;
 
-/// An entrant and what its rounds gave.
+/// A variant and the results of its rounds.
 type Tally = tally::Row<Entrant, Round>;
 
 /// What entrants compete on.
@@ -70,7 +70,7 @@ pub(super) struct Row {
     pub(super) entrants: Vec<Entrant>,
 }
 
-/// How a contest is held.
+/// The rules of a comparison.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     pub(super) shape: Shape,
@@ -87,7 +87,7 @@ pub(super) struct Rules {
     pub(super) seed: u64,
 }
 
-/// The right to change the device's readahead, if any of `asked` is to be set.
+/// The guard that changes the device's readahead, if `asked` names any values.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) when it cannot be changed here.
@@ -106,8 +106,8 @@ pub(super) fn readahead_guard(
     }
 }
 
-/// Holds a contest, except for entrants who cannot be measured. `progress` is told each measurement before it
-/// begins.
+/// Runs a comparison, except for variants that cannot be measured. `progress` receives the name of each measurement
+/// before it begins.
 ///
 /// # Errors
 /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
@@ -120,7 +120,7 @@ pub(super) fn hold(
 ) -> anyhow::Result<()> {
     pooled::make_blank(bench.workfile, &rules.shape)?;
     let held = rounds(bench, rules, standings, guard.as_ref(), progress);
-    // Put back whatever happened; and if both failed, what went wrong first is told.
+    // Restore it on success and on error; if both failed, report the first error.
     let restored = guard.map_or(Ok(()), ReadaheadGuard::restore);
     held.and(restored)
 }
@@ -152,7 +152,7 @@ fn rounds(
     })
 }
 
-/// The rows of a contest, each with its entrants.
+/// The rows of a comparison, each with its variants.
 pub(super) struct Rows<'s> {
     pub(super) standings: &'s mut [Standing],
     /// Comparisons of a row.
@@ -160,7 +160,7 @@ pub(super) struct Rows<'s> {
 }
 
 impl Rows<'_> {
-    /// The standing and the entrant in it that have this number.
+    /// The row and the variant in it that have this number.
     fn place(&self, mut index: usize) -> (usize, usize) {
         for (number, standing) in self.standings.iter().enumerate() {
             match index.checked_sub(standing.tallies.len()) {

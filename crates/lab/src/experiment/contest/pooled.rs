@@ -1,13 +1,13 @@
 //! Through a pool: the state made, the memory touched, and then the plan's streams read in turn.
 //!
-//! Every measurement has a pool of its own, so that nothing is learnt or kept from the one before. What a
-//! long-lived pool would not pay again is paid before the watch is started: queues, threads, and the
+//! Every measurement has its own pool, so that nothing is learnt or kept from the previous one. One-time costs
+//! of a long-lived pool are paid before the watch is started: queues, threads, and the
 //! first use of each frame's memory (by reading a file of holes, which is then closed again).
 //!
 //! Worked example: `quarter` for 8192 different blocks makes a pool of 2048 frames, reads the plan once,
 //! empties the page cache, starts the watch and reads the plan again.
 //!
-//! Invariants:  [PLD-1] a block is counted when it came in the order of its leg and carries its number
+//! Invariants:  [PLD-1] a block is counted when it arrives in the order of its stream and carries its number
 //! Concurrency: one thread reads; the pool's own threads are counted in the processor time.
 
 use std::collections::VecDeque;
@@ -108,9 +108,9 @@ fn open_file(pool: &BufferPool, workfile: &Workfile) -> anyhow::Result<PagedFile
     Ok(pool.open_file(name, &FileOptions::new().read_only(true))?)
 }
 
-/// Makes the state that `row` asks for, the same for all strategies, so that they start from the same
+/// Makes the cache state of `row`, the same for all strategies, so that they start from the same
 /// frames; then reads `plan` once, or for all of `time_max` where it is resident. `kept`: the pool of the
-/// plan before in the same measurement, and then of this one.
+/// previous plan in the same measurement, and then of this one.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or a state that could not be made.
@@ -217,7 +217,7 @@ pub(super) struct Pass<'a> {
     watch: Stopwatch,
     waits: Option<Histogram<u64>>,
     blocks: u64,
-    /// Those of the first pass over a plan, in the order in which they came.
+    /// Those of the first pass over a plan, in the order in which they were read.
     delivered: Vec<u32>,
 }
 
@@ -280,7 +280,7 @@ impl<'a> Pass<'a> {
             first.map(|leg| open_leg(file, leg, &options)).collect::<Result<_, _>>()?;
         while let Some((mut pages, rest)) = open.pop_front() {
             let Some((&block, rest)) = rest.split_first() else {
-                // First out, then in: a stream that nobody reads on has no right to frames.
+                // Drop the old stream before opening the next: an exhausted stream must not hold frames.
                 drop(pages);
                 if let Some(leg) = legs.next() {
                     open.push_front(open_leg(file, leg, &options)?);
@@ -299,7 +299,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// What came of it. `resident`: blocks that were in the pool before, ascending.
+    /// The result. `resident`: blocks that were in the pool before, ascending.
     pub(super) fn round(self, resident: &[u32]) -> Round {
         let ended = Round::ended(&self.watch, self.blocks, 0, self.waits);
         let mut needed = sorted(&self.delivered);

@@ -1,7 +1,7 @@
-//! Standings: what came of a row, and whether an entrant is as fast as the best of the others.
+//! Results of a row, and whether a variant is as fast as the best of the others.
 //!
-//! Rates are compared round by round, and only of entrants that were measured in every round of the row
-//! from the state that it asks for: what was not cold has no rates.
+//! Rates are compared round by round, and only of variants that were measured in every round of the row
+//! from the row's cache state: a variant that was not cold has no rates.
 
 use std::fmt;
 
@@ -12,17 +12,17 @@ use crate::experiment::tally::Round;
 use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
 use crate::units::typed_size;
 
-/// What came of a row.
+/// The result of a row.
 #[derive(Debug)]
 pub(in crate::experiment) struct Standing {
     pub(in crate::experiment) row: Row,
-    /// While it was measured, in bytes; `None` where it cannot be told.
+    /// While it was measured, in bytes; `None` where it is unknown.
     pub(in crate::experiment) device_readahead_bytes: Option<u64>,
-    /// One for each entrant, in their order.
+    /// One for each variant, in their order.
     pub(in crate::experiment) tallies: Vec<Tally>,
 }
 
-/// An entrant beside a rival.
+/// A variant compared with a rival.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::experiment) struct Comparison {
     pub(in crate::experiment) entrant: Entrant,
@@ -66,7 +66,7 @@ impl Standing {
         (is_whole && tally.cold).then(|| tally.rounds.iter().map(Round::rate).collect())
     }
 
-    /// The median rate of each entrant as a part of the highest of them, in their order.
+    /// The median rate of each variant as a part of the highest of them, in their order.
     pub(in crate::experiment) fn ratios_to_best(&self) -> Vec<Option<f64>> {
         let rates = |&entrant: &Entrant| self.rates(entrant).and_then(|rates| median(&rates));
         let rates: Vec<Option<f64>> = self.row.entrants.iter().map(rates).collect();
@@ -74,7 +74,7 @@ impl Standing {
         rates.into_iter().map(|rate| rate.map(|rate| rate / best)).collect()
     }
 
-    /// `entrant` beside the best of those `rivals` whose rates are known.
+    /// Compares `entrant` with the best of those `rivals` whose rates are known.
     pub(in crate::experiment) fn compare(
         &self,
         judge: &Judge,
@@ -88,7 +88,7 @@ impl Standing {
         let others: Vec<(Entrant, Vec<f64>)> =
             others.filter_map(|it| Some((it, self.rates(it)?))).collect();
         let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
-        // One round cannot choose a rival for another one; what it tells is never a verdict.
+        // One round cannot choose a rival for another one; its result is never a verdict.
         let (best, ratio) = judge.ratio_to_best(&own, &rates).or_else(|| {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
             Some((best, judge.ratio(&own, rates[best])?))
@@ -96,7 +96,7 @@ impl Standing {
         Some(Comparison { entrant, rival: others[best].0, ratio })
     }
 
-    /// `adaptive` beside the best other stream.
+    /// Compares `adaptive` with the best other stream.
     pub(in crate::experiment) fn adaptive(&self, judge: &Judge) -> Option<Comparison> {
         let is_stream = |entrant| matches!(entrant, Entrant::Stream(_));
         self.compare(judge, Entrant::Stream(ReadaheadStrategy::Adaptive), is_stream)

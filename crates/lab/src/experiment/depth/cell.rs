@@ -111,7 +111,7 @@ impl Row {
         self.cold && self.failure.is_none() && !self.rounds.is_empty()
     }
 
-    /// The rate in words, with its rounds if they are far apart.
+    /// The rate in words, with its rounds if they differ much.
     pub(super) fn told(&self) -> String {
         rounds::told(&self.rates(), "blocks/s")
     }
@@ -177,7 +177,7 @@ impl<'a> Line<'a> {
         let rates: Vec<Vec<f64>> = self.rows.iter().map(|row| row.rates()).collect();
         match self.judge.knee(&rates) {
             Some(knee) => Some(self.rows[knee]),
-            // Of a single round: there is no telling what is chance.
+            // Of a single round: chance cannot be excluded.
             None => self.fastest().filter(|_| self.rounds() < 2),
         }
     }
@@ -216,7 +216,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether more rounds could tell where the knee is: it, or the depth before it, is undecided.
+    /// Whether more rounds could show where the knee is: it, or the depth before it, is undecided.
     pub(super) fn is_undecided(&self) -> bool {
         let is_open = |ratio: Estimate| ratio.judgement() == Judgement::Undecided;
         let mut rows = self.about_the_knee().iter();

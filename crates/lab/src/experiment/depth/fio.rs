@@ -1,4 +1,4 @@
-//! fio beside us: the tool everyone trusts, on the same file, in the same shuffle.
+//! Comparison with fio, the standard tool, on the same file, in the same shuffle.
 
 use std::process::{Command, Stdio};
 

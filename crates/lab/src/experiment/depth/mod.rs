@@ -4,9 +4,9 @@
 //! the next ones were prefetched, and went from 12.5 s to 2.2 s. The same here, over every
 //! backend, through the page cache and past it.
 //!
-//! What is measured: blocks come to the reader in the order of its list. While one is in hand,
+//! Measurement: blocks arrive at the reader in the order of its list. While it processes one,
 //! `depth` of the next ones are in flight; depth 0 requests a block only when it is needed. In each
-//! round every cell reads the same blocks, from an emptied page cache, and in an order of cells that is
+//! round every cell reads the same blocks, from an emptied page cache, and the order of cells is
 //! reshuffled, so that a disk that gets slower or faster meanwhile does not favour one of them. Lines
 //! that are undecided after the first rounds get more while there is time.
 //!
@@ -221,7 +221,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// Of a file of so many blocks: all of them in random order, less a few, or as many as were asked for.
+    /// For a file of this many blocks: all of them in random order, less a few, or the requested number.
     fn new(settings: &Settings, of: u64, random: &mut fastrand::Rng) -> Plan {
         let mut blocks: Vec<u64> = (0..of).collect();
         random.shuffle(&mut blocks);
@@ -324,7 +324,7 @@ mod tests {
         }
     }
 
-    /// Which of `blocks` are in the page cache, where that can be told.
+    /// Which of `blocks` are in the page cache, where the system can report it.
     fn resident_blocks(file: &File, blocks: &[u64]) -> Option<Vec<bool>> {
         let resident = |&block: &u64| {
             let range = block * 8192..(block + 1) * 8192;

@@ -14,7 +14,7 @@ use crate::workfile::Workfile;
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Until {
-    /// Not before so long.
+    /// Not before this time.
     pub(super) time_min: Duration,
     /// And not before so many blocks were requested,
     pub(super) blocks_min: u64,

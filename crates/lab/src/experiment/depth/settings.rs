@@ -1,4 +1,4 @@
-//! The settings of a run: what the user asked for, and the cells that follow from it.
+//! The settings of a run: what the user requested, and the cells that follow from it.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::experiment::schedule::Limits;
 use crate::experiment::{Rounds, sorted, unique};
 use crate::units::{parse_size, shown_size};
 
-/// A cell lasts so long at least, or the whole file. Quickly it is shorter, as more rounds decide more than long ones.
+/// Minimum time of a cell, unless it reads the whole file. With `--quick` it is shorter, as more rounds decide more
+/// than long ones.
 const CELL_TIME: Duration = Duration::from_millis(250);
 const CELL_TIME_QUICK: Duration = Duration::from_millis(120);
 
@@ -67,7 +68,7 @@ pub struct Settings {
     /// Fewer depths and rounds, and a smaller file: less than a minute
     #[arg(long)]
     pub(super) quick: bool,
-    /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in a shuffle of its own
+    /// Also measure `fio --ioengine=io_uring --direct=1` on the same file, in a separate shuffle
     #[arg(long)]
     pub(super) fio: bool,
     /// Leave out lines that decide no setting here, as `forebay lab` does
@@ -128,7 +129,7 @@ impl Settings {
         self.rounds.limits(if self.quick { 32 } else { 240 })
     }
 
-    /// Every cell that was asked for.
+    /// Every requested cell.
     pub(super) fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
         for &cache in &self.caches {

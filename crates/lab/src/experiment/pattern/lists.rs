@@ -20,7 +20,7 @@ const ZIPF_STEP: u64 = 2_654_435_761;
 const NEIGHBOURS: [u32; 6] = [1, 3, 2, 6, 4, 9];
 const NEIGHBOURS_STEP: u32 = 9;
 
-/// How far apart the two sequences of document 004 are.
+/// The distance between the two sequences of document 004.
 const TWO_STREAMS_APART: u32 = 1000;
 
 /// Ranks of which the k-th comes in proportion to 1 / k^0.99.

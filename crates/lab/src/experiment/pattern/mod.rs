@@ -221,7 +221,7 @@ impl Leg {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) legs: Vec<Leg>,
-    /// Streams open at once, advanced in turn; when one ends, the next leg takes its place.
+    /// Streams open at once, advanced in turn; when one ends, the next one replaces it.
     pub(super) at_once: usize,
 }
 
@@ -243,7 +243,7 @@ impl Plan {
         blocks
     }
 
-    /// The highest block of any leg, read or not.
+    /// The highest block of any stream, read or not.
     fn last(&self) -> Option<u32> {
         self.legs.iter().flat_map(|leg| &leg.blocks).max().copied()
     }

@@ -2,16 +2,17 @@
 //!
 //! Document 002 of the sources left it open: "Readahead does not activate for pure random requests. The
 //! question is, when does it?" Here a fresh descriptor reads one block after the other, from the beginning
+//! question is, when does it?" Here a fresh descriptor reads one block after the other, from the beginning
 //! of a file and from its middle, in steps of one and of several blocks, under each kind of advice; after
-//! each read the page cache says what the kernel has read beyond it. Two streams that take turns show what
-//! it can tell apart through one descriptor, and through two.
+//! each read the page cache shows what the kernel has read beyond it. Two streams that take turns show whether
+//! the kernel can distinguish them through one descriptor, and through two.
 //!
 //! Each cell is repeated, every time from an emptied page cache and (except for the beginning, of which there is
 //! one) in another part of the file. `reads_until_ahead` is null where most repetitions saw nothing read
-//! ahead; `windows_bytes` has what came with each read that brought anything, from the one on at which it
-//! began. Its figures are those of the most common repetition, and it is told how many agree.
+//! ahead; `windows_bytes` has the bytes added by each read that added any, from the first one that read
+//! ahead. Its figures are those of the most common repetition, and the report says how many agree.
 //!
-//! Failure:     where residency cannot be seen nothing is measured, and that is said.
+//! Failure:     where residency cannot be seen nothing is measured, and the report says so.
 //! Source:      document 002; the kernel's `mm/readahead.c` is what is observed.
 
 use std::collections::BTreeMap;
@@ -120,7 +121,7 @@ impl Activation {
     }
 }
 
-/// Everything that is to be looked at, in the order of the report.
+/// All cells to measure, in the order of the report.
 pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
     let args = &settings.args;
     let mut cells = Vec::new();

@@ -1,12 +1,12 @@
 //! What part `throughput` says: the knee of the curve, and what to set.
 //!
-//! The curve is that of the most readers, since it is them that a small readahead costs most; with files of
-//! their own and the smallest read if there are several. Its knee is the smallest readahead that is as good
-//! as the best. What is advised is at the knee or above it, and costs one reader less than 5 % of its own
+//! The curve is that of the highest number of readers, since a small readahead costs them most; with own files
+//! and the smallest read if there are several. Its knee is the smallest readahead that is as good
+//! as the best. The advised value is at the knee or above it, and costs one reader less than 5 % of its own
 //! best. Worked example: eight readers get 464 MB/s with 6 MiB, 485 with 8 MiB and 61 with the 128 KiB that
 //! are set, all in the same rounds; 6 MiB is advised, which is 7.6 times as much.
 //!
-//! A cell that could not be measured decides nothing, and keeps no other from deciding.
+//! A cell that could not be measured decides nothing, and does not prevent others from deciding.
 //!
 //! Invariants:  [RCN-1] what is advised reaches the bound of the best, for the most readers and for the fewest
 //!              [RCN-2] nothing is advised unless what is set now surely misses it, by three rounds at least
@@ -42,7 +42,7 @@ pub(super) struct Curve<'a> {
     judge: Judge,
 }
 
-/// Which readahead a group comes to.
+/// The readahead chosen for a group.
 #[derive(Debug)]
 pub(super) struct Choice<'a> {
     /// Of the most readers.
@@ -109,7 +109,7 @@ impl<'a> Group<'a> {
         Group { judge: Judge::new(&rates, comparisons, floor), ..self }
     }
 
-    /// The readahead that this comes to, if anything can be compared.
+    /// The chosen readahead, if anything can be compared.
     pub(super) fn choice(&self, settings: &Settings) -> Option<Choice<'a>> {
         let readers = self.readers();
         let (many, few) = (self.curve(*readers.last()?), self.curve(*readers.first()?));

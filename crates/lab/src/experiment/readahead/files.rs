@@ -1,12 +1,12 @@
 //! The files that sequential readers read: one for all of them, or one for each.
 //!
-//! Own files are written one after the other, each whole, as a user's would be that were loaded one by one;
-//! so a filesystem may lay them out beside each other or apart, and that is part of what is measured.
+//! Own files are written one after the other, each whole, like a user's files that are loaded one by one;
+//! so a filesystem may place them next to each other or far from each other, and that is part of the measurement.
 //! Reader `n` of `r` in the one file has its share from byte `n * size / r` to the next one's, so that fewer
-//! readers are further apart and each has more to read.
+//! readers have larger distances and each has more to read.
 //!
 //! Invariants:  [RDF-1] no two readers have a byte in common
-//! Failure:     the files have no names where the system allows that, and are gone with the process.
+//! Failure:     the files have no names where the system allows that, and end with the process.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ pub(super) struct Share<'a> {
 }
 
 impl<'a> Library<'a> {
-    /// Makes the files that readers have of their own, beside the `one`. `progress` is told each of them.
+    /// Makes the readers' own files, in addition to the `one`. `progress` receives the name of each.
     ///
     /// # Errors
     /// [`Interrupted`](interrupt::Interrupted), or what the system said.

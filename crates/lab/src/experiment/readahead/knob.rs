@@ -1,16 +1,16 @@
-//! The knob: how a readahead is set, and what the settings are.
+//! The readahead control: how a readahead is set, and what the settings are.
 //!
-//! Root sets it where everybody's is set, at the device. Others can still choose between
-//! three by advice on a descriptor: none (RANDOM), the device's (NORMAL) and twice that (SEQUENTIAL). A
+//! Root sets the device's readahead, which all programs share. Other users can still choose between
+//! three values by advice on a descriptor: none (RANDOM), the device's (NORMAL) and twice that (SEQUENTIAL). A
 //! file takes its readahead when it is opened, so a setting is made before files are opened, and advice
 //! is given to each descriptor.
 //!
 //! Worked example: on a device at 128 KiB an ordinary user has `random` = 0, `normal` = 128 KiB and
-//! `sequential` = 256 KiB, and root whatever is asked for.
+//! `sequential` = 256 KiB, and root any requested value.
 //!
-//! Invariants:  [KNB-1] a knob that is not turned by the device never writes to its file
-//! Failure:     asked for by the device where that is not permitted, it says so before anything is
-//!              measured; nobody falls back unasked.
+//! Invariants:  [KNB-1] a control that does not set the device never writes to the device's file
+//! Failure:     if the device was requested and that is not permitted, an error says so before anything is
+//!              measured; there is no silent fallback.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -33,12 +33,12 @@ pub enum By {
     /// device, such as FUSE, what /sys/class/bdi says), and the value found is put back at the end, also
     /// after Ctrl-C
     Device,
-    /// By advice for one descriptor, which everybody may give: FADV_RANDOM is no readahead, NORMAL the
+    /// By advice for one descriptor, which any user may give: FADV_RANDOM is no readahead, NORMAL the
     /// device's, SEQUENTIAL twice that
     Descriptor,
 }
 
-/// What the kernel is told of one descriptor.
+/// The advice for one descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Told {
@@ -63,12 +63,12 @@ pub(super) struct Readahead {
 }
 
 impl Readahead {
-    /// So much for everybody who uses the device.
+    /// This readahead for all users of the device.
     pub(super) fn device(bytes: u64) -> Readahead {
         Readahead { bytes: Some(bytes), by: Some(By::Device), told: None }
     }
 
-    /// That of a descriptor that is told so, where the device's own is `found`.
+    /// The readahead of a descriptor with this advice, where the device's own is `found`.
     pub(super) fn descriptor(told: Told, found: Option<u64>) -> Readahead {
         let bytes = match told {
             Told::Random => Some(0),
@@ -115,18 +115,18 @@ pub(super) struct Knob {
     pub(super) file: Option<PathBuf>,
     /// What the device's is, in bytes.
     pub(super) found_bytes: Option<u64>,
-    /// Why it is not varied by the device although nobody asked for another.
+    /// Why the device is not used although the user did not choose otherwise.
     pub(super) why_not_device: Option<String>,
 }
 
 impl Knob {
-    /// Looks at `directory`, without changing anything. `asked`: what the user wants; `values`: whether
-    /// the user named values, which takes the device.
+    /// Examines `directory`, without changing anything. `asked`: what the user wants; `values`: whether
+    /// the user named values, which requires the device.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when the device is asked for and cannot be had.
+    /// [`BadInput`](crate::BadInput) when the device is requested and cannot be used.
     pub(super) fn look(directory: &Path, asked: Option<By>, values: bool) -> anyhow::Result<Knob> {
-        // A directory that is not there is told of by the run, in the same words as elsewhere.
+        // The run reports a directory that does not exist, in the same words as elsewhere.
         let found = Storage::read(directory)
             .map_err(anyhow::Error::from)
             .and_then(|storage| Sysfs::system().readahead_file_of(&storage));

@@ -1,18 +1,18 @@
-//! Part `mixture`: streaming readers with random readers beside them, and who loses what.
+//! Part `mixture`: streaming readers together with random readers, and what each loses.
 //!
 //! The last question of document 002: "I will also measure its affect when mixed random access and streaming
-//! reads occur." A large readahead lets a stream have the disk for longer at a time, and a random reader
-//! wait for as long; a small one is the other way round. Under each readahead each kind is measured alone,
-//! then both together, and told is what part of what it had alone each of them keeps.
+//! reads occur." A large readahead lets a stream keep the disk for longer at a time, and a random reader
+//! waits that long; a small one does the opposite. Under each readahead each kind is measured alone,
+//! then both together, and the report says what part of its rate alone each of them keeps.
 //!
-//! The first half of the file belongs to the streams, each a range of its own, the second to the random
-//! readers, each with blocks of its own. At the end of its part each drops the pages from the cache and
-//! begins again, so that the time is as long as was asked for on a fast disk too.
+//! The streams read the first half of the file, each its own range; the random
+//! readers read the second half, each its own blocks. At the end of its part each drops the pages from the cache and
+//! begins again, so that the measurement lasts the requested time on a fast disk too.
 //!
 //! Invariants:  [MIX-1] what a kind keeps is compared with what it had alone in the same round, under the same
 //!              readahead
 //!              [MIX-2] no two random readers have a block in common
-//! Failure:     a block that is not the one asked for ends the run.
+//! Failure:     a block other than the requested one ends the run.
 //! Source:      document 002.
 
 use std::ops::Range;
@@ -106,7 +106,7 @@ impl Round {
     }
 }
 
-/// Everything that is to be measured, in the order of the report.
+/// All cells to measure, in the order of the report.
 pub(super) fn cells(settings: &Settings) -> Vec<Mixture> {
     let wanted = settings.readaheads.iter().filter(|_| settings.has(Part::Mixture));
     let cells = |&readahead: &Readahead| {

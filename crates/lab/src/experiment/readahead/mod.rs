@@ -9,10 +9,10 @@
 //!   start together from an emptied page cache, and bytes are counted until the first has read its share or
 //!   time is up. Large direct reads with many in flight say what the disk could give.
 //! - *activation*: after how many reads the kernel begins to read ahead, seen in the page cache.
-//! - *mixture*: streams with random readers beside them, and who loses what.
+//! - *mixture*: streams together with random readers, and what each loses.
 //!
-//! Failure:     a cell that this system does not support is unmeasured and says why; a block that is
-//!              not the one asked for ends the run.
+//! Failure:     a cell that this system does not support is unmeasured and says why; a block other
+//!              than the requested one ends the run.
 //! Source:      document 002.
 
 mod activation;
@@ -99,7 +99,7 @@ impl Settings {
             })
         };
         let found = measure();
-        // Put back whatever happened; and if both failed, what went wrong first is told.
+        // Restore it on success and on error; if both failed, report the first error.
         let restored = turned.map_or(Ok(()), ReadaheadGuard::restore);
         let found = found?;
         restored?;

@@ -1,14 +1,14 @@
-//! A race: readers that start together, and what they have read when it is over.
+//! A race: readers that start together, and what they have read when it ends.
 //!
 //! All wait at a gate, then read. The race ends when time is up or when the first of them has read its
-//! share, because from then on there are fewer readers than are to be measured. What counts is what
-//! each had read at that moment, not what it still finishes afterwards. Worked example: of two readers
+//! share, because from then on fewer readers run than the measurement needs. Only the bytes that
+//! each had read at that moment count, not what it still finishes afterwards. Worked example: of two readers
 //! one has its 32 MiB after 0.5 s, when the other has 20 MiB; 52 MiB in 0.5 s is the result.
 //!
 //! A race may have a time to settle, which is not counted.
 //!
 //! Invariants:  [RCE-1] nothing that is read after the end of a race is counted
-//! Concurrency: a thread for each reader; counters of their own; the end is taken once.
+//! Concurrency: a thread and a counter for each reader; the end is taken once.
 //! Failure:     the first reader that fails ends the race with its error; Ctrl-C does the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,11 +26,11 @@ pub(super) trait Runner: Send {
     /// Reads until its share is read or [`ReadCounter::moved`] says that the race is over.
     ///
     /// # Errors
-    /// A read that failed, or gave something else than what was asked for.
+    /// A read that failed, or returned a block other than the requested one.
     fn run(&mut self, counter: &ReadCounter<'_>) -> anyhow::Result<()>;
 }
 
-/// What came of a race.
+/// The result of a race.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finish {
     pub(super) seconds: f64,
@@ -203,7 +203,7 @@ mod tests {
         let time_max = Duration::from_millis(100);
         // One step takes three times as long as there is.
         let finish = hold(&mut [walker(10, 300), walker(10, 300)], AT_ONCE, time_max).unwrap();
-        // On a machine that stands still the umpire may come late, but nothing counts after it came.
+        // On a stalled machine the umpire may be late, but nothing counts after it has run.
         assert!(finish.seconds >= 0.100, "{finish:?}");
         assert_eq!(
             finish.total(),

@@ -1,11 +1,11 @@
 //! Sequential readers: plain reads through the page cache, and many large ones past it.
 //!
-//! The first is what programs do that leave reading ahead to the kernel. The second is the ceiling: it
-//! always has some megabytes asked for, so that neither the kernel's readahead nor the time from one
-//! request to the next has a say.
+//! Programs that leave readahead to the kernel use plain reads. The large reads are the upper bound: they
+//! always keep some megabytes in flight, so that neither the kernel's readahead nor the time from one
+//! request to the next has an effect.
 //!
-//! Invariants:  [RDR-1] every read is looked at: its first block carries the number it should
-//!              [RDR-2] who begins again reads no block that is in memory because it was read before
+//! Invariants:  [RDR-1] every read is checked: its first block carries the number it should
+//!              [RDR-2] a reader that begins again reads no block that is in memory because it was read before
 
 use std::time::Instant;
 

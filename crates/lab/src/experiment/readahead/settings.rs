@@ -1,4 +1,4 @@
-//! The settings of a run: what the user asked for, with every default filled in and checked.
+//! The settings of a run: what the user requested, with every default filled in and checked.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ pub enum Part {
     Throughput,
     /// When the kernel begins to read ahead.
     Activation,
-    /// Streams beside random readers.
+    /// Streams together with random readers.
     Mixture,
 }
 
@@ -74,7 +74,7 @@ pub struct ReadaheadArgs {
     #[command(flatten)]
     pub common: CommonArgs,
     /// What is measured: throughput of sequential readers, activation (when the kernel begins to read
-    /// ahead), mixture (streams beside random readers)
+    /// ahead), mixture (streams together with random readers)
     #[arg(
         long,
         value_name = "LIST",
@@ -104,8 +104,8 @@ pub struct ReadaheadArgs {
     /// largest readahead, quick: 32MiB; less where memory is small]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub share: Option<u64>,
-    /// throughput: reserve so much for each of the own files (such as 8GiB) and use its first share: they lie
-    /// as far apart as large files do, which matters to a disk that moves its heads [default: the share]
+    /// throughput: reserve this much for each of the own files (such as 8GiB) and use its first share: the distances
+    /// are then those of large files, which matters to a disk that moves its heads [default: the share]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub apart: Option<u64>,
     /// throughput: readers at once, each from 1 to 256 [quick: 1,8]
@@ -133,7 +133,7 @@ pub struct ReadaheadArgs {
           value_parser = clap::value_parser!(u32).range(1..=4096),
           default_value = "1,2,4,16", default_value_if("quick", "true", "1,2"))]
     pub strides: Vec<u32>,
-    /// activation: what the kernel is told
+    /// activation: the advice that the kernel gets
     #[arg(
         long,
         value_name = "LIST",
@@ -164,7 +164,7 @@ pub struct ReadaheadArgs {
 /// Settings, and what follows from them and from the disk.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What was asked for; in lists each item once, and numbers ascend.
+    /// The user's options; in lists each item once, and numbers ascend.
     pub(super) args: ReadaheadArgs,
     pub(super) knob: Knob,
     /// What is measured, ascending.
@@ -230,7 +230,7 @@ impl Settings {
         Ok(share)
     }
 
-    /// As large as the part needs it that needs most; hardly anything where nobody reads it.
+    /// The size of the part that needs most; almost nothing if no part reads the file.
     fn checked_size(&self, memory_bytes: u64) -> anyhow::Result<u64> {
         let (args, mut size_bytes) = (&self.args, BLOCK_BYTES);
         let scale = if args.quick { 1 } else { 4 };
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(share_for(128 * MIB, 24 * MIB, 256, GIB / 32), MIB);
     }
 
-    /// What `options` say beside those of `forebay lab` alone.
+    /// The settings with `options` in addition to those of `forebay lab` alone.
     fn settings(options: &str) -> anyhow::Result<Settings> {
         Settings::new(typed(&format!("--quick --by descriptor {options}")))
     }

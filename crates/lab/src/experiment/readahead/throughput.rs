@@ -109,7 +109,7 @@ impl Cell {
     }
 }
 
-/// Everything that is to be measured, in the order of the report.
+/// All cells to measure, in the order of the report.
 pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
     let args = &settings.args;
     let mut cells = Vec::new();

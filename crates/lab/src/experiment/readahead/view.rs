@@ -91,7 +91,7 @@ fn throughput(group: &Group<'_>) -> Table {
     table
 }
 
-/// What a cell gave, beside the `highest` rate of its table.
+/// A cell's rate, compared with the `highest` rate of its table.
 fn rate(group: &Group<'_>, cell: &throughput::Cell, highest: f64) -> TableCell {
     let compared = group.curve(cell.cell.readers).cells;
     let best = compared.iter().filter_map(|cell| cell.rate()).reduce(f64::max);
@@ -140,7 +140,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
     )
 }
 
-/// A row for each readahead: each kind alone, beside the other, and what it keeps.
+/// A row for each readahead: each kind alone, together with the other, and the part that it keeps.
 pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let of = cells.first().map(|cell| (cell.cell.streams, cell.cell.random_readers));
     let (streams, random) = of.unwrap_or_default();

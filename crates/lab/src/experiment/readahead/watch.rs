@@ -1,17 +1,17 @@
 //! Reading and looking: after each read, how much of a stream's part of the file is in the page cache.
 //!
-//! A stream begins in an empty page cache and has a part of the file for itself. What is resident of that and
-//! was not asked for was read ahead; what is resident and was not at the look before came with this read: that
-//! is a window. Worked example, reads of 8 KiB from the middle of a file: after the first only itself is
-//! resident; after the second 40 KiB are, of which 16 KiB were asked for; so the kernel began with the
+//! A stream begins in an empty page cache and has its own part of the file. Bytes of it that are resident but
+//! were not requested were read ahead; bytes that are resident and were not at the previous look were added by this
+//! read: they are a window. Worked example, reads of 8 KiB from the middle of a file: after the first only itself is
+//! resident; after the second 40 KiB are, of which 16 KiB were requested; so the kernel began with the
 //! second read, with a window of 32 KiB.
 //!
-//! Where `cachestat` is there (Linux 6.5), a page counts as soon as its
-//! read has been asked for, which is the very thing to be seen; `mincore` counts it when it is there, and
-//! then it is waited until nothing changes any more.
+//! `cachestat` (Linux 6.5) counts a page as soon as its read has been submitted, which is exactly
+//! what this part looks for; `mincore` counts it when the read has completed, and
+//! then the look is repeated until nothing changes any more.
 //!
-//! Invariants:  [WCH-1] a look is taken when two in a row are the same
-//!              [WCH-2] bytes that were asked for are never counted as read ahead
+//! Invariants:  [WCH-1] a look is valid when two in a row are the same
+//!              [WCH-2] requested bytes are never counted as read ahead
 //!              [WCH-3] a stream that never saw anything ahead has no windows
 
 use std::ops::Range;
@@ -36,9 +36,9 @@ const READS_WITHOUT_MAX: u32 = 64;
 /// What a stream shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Finding {
-    /// The number of the read, counted from 1, at which more was read than was asked for.
+    /// The number of the read, counted from 1, at which more was read than was requested.
     pub(super) reads_until_ahead: Option<u32>,
-    /// Bytes that came with each read that brought anything, from that read on.
+    /// Bytes added by each read that added any, from that read on.
     pub(super) windows_bytes: Vec<u64>,
 }
 
@@ -75,8 +75,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether the kernel will not begin any more, or the window has come to its full size: three times the
-    /// same in a row, after another. On the way there it may be the same twice, since what is left of one
+    /// Whether the kernel will not begin any more, or the window has reached its full size: the same size three times
+    /// in a row, after another size. Before that it may be the same twice, since the rest of one
     /// window makes the next one smaller.
     fn is_done(&self) -> bool {
         let Finding { reads_until_ahead, windows_bytes } = &self.finding;
@@ -175,7 +175,7 @@ mod tests {
             (&[8, 40, 104, 104, 232], finding(2, &[32, 64, 128])),
             // Only the last one looked at.
             (&[8, 16, 24, 56], finding(4, &[32])),
-            // Half of it brings what was asked for.
+            // Half of the window holds requested bytes.
             (&[8, 16, 28, 32, 40], finding(3, &[12, 4, 8])),
             // Nothing ahead at all.
             (&[8, 16, 24, 32], Finding::default()),

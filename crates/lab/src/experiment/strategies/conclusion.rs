@@ -1,5 +1,5 @@
-//! What the rows of `strategies` say: in how many `adaptive` keeps its bound, how far two equals come
-//! apart, what advice for each block does, and which strategy to set instead, if any.
+//! Conclusions from the rows of `strategies`: in how many `adaptive` keeps its bound, how much two equal
+//! variants differ, what advice for each block does, and which strategy to set instead, if any.
 //!
 //! Invariants:  [SCO-1] of `adaptive` only decided rows are counted as kept or missed
 //!              [SCO-2] another strategy is advised on decided rows alone
@@ -18,7 +18,7 @@ const ROWS_MIN: usize = 5;
 /// The part of the rows of `os` against `os` that the noise floor covers.
 const NOISE_PART: f64 = 0.9;
 
-/// `adaptive` beside the best other stream in each row, and `os` beside itself.
+/// Compares `adaptive` with the best other stream in each row, and `os` with itself.
 pub(super) fn verdicts(standings: &[Standing], judge: &Judge) -> Vec<Verdict> {
     let verdict = |standing: &Standing, Comparison { entrant, rival, ratio, .. }| {
         let of = [entrant, rival].map(|it: Entrant| it.to_string());

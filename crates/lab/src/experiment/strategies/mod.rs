@@ -1,15 +1,15 @@
 //! Experiment `strategies`: which readahead strategy suits which order of reading.
 //!
-//! Document 000 of the sources proposed to tell the kernel RANDOM or NORMAL by access strategy, and was
-//! asked for figures beside other patterns and with cold caches. Here every strategy that a stream can
-//! have reads the same blocks: in 21 patterns, from four states of the caches, through the page cache and
-//! past it, and for each value of the device's own readahead that is asked for. In each of these rows
-//! the best strategy has ratio 1; `adaptive`, which is told nothing, should be near it everywhere.
+//! Document 000 of the sources proposed to advise the kernel RANDOM or NORMAL by access strategy, and its
+//! readers wanted figures for other patterns and with cold caches. Here every strategy of a stream
+//! reads the same blocks: in 21 patterns, from four states of the caches, through the page cache and
+//! past it, and for each requested value of the device's own readahead. In each of these rows
+//! the best strategy has ratio 1; `adaptive`, which gets no hints, should be near it everywhere.
 //!
 //! Document 004 found that advising every block (WILLNEED) made clustered random reads slower: the kernel
-//! carries out each piece of advice by itself, and no longer sees the pattern for which it would have read
+//! executes each piece of advice separately, and no longer sees the pattern for which it would have read
 //! ahead. Its orders are patterns here (`shuffled`: ranges in turn, each locally random; `neighbours`: 1, 3,
-//! 2, 6, 4, 9; `two-streams`: 1, 1001, 2, 1002), and its ways of reading are entrants that need no pool.
+//! 2, 6, 4, 9; `two-streams`: 1, 1001, 2, 1002), and its ways of reading are variants that need no pool.
 //!
 //! Source:      documents 000 and 004.
 
@@ -37,7 +37,7 @@ use crate::workfile::Naming;
 /// The name of this experiment in records.
 pub const NAME: &str = "strategies";
 
-/// One entrant in one row.
+/// One variant in one row.
 #[derive(Debug, Serialize)]
 struct Cell {
     pattern: String,
@@ -99,7 +99,7 @@ impl Settings {
         }
     }
 
-    /// The records of a row: the metrics, each entrant's rank in it, and what a reader has to know.
+    /// The records of a row: the metrics, each variant's rank in it, and remarks for the reader.
     fn records(&self, standing: &Standing) -> Vec<Record> {
         let row = &standing.row;
         let ratios = standing.ratios_to_best();

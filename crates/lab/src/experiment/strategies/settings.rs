@@ -1,4 +1,4 @@
-//! The settings of a run: what the user asked for, and the rows that follow from it.
+//! The settings of a run: what the user requested, and the rows that follow from it.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ const BLOCKS_MIN: u32 = 64;
 /// Most plans of a measurement; of patterns that read few blocks of a file it takes many.
 const PLANS_MAX: usize = 32;
 
-/// Those that tell most in little time: one scan, and several; a bitmap and an index; clustered and
+/// The most informative patterns for a short run: one scan, and several; a bitmap and an index; clustered and
 /// random reads.
 const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.9,bitmap-10";
 
@@ -102,7 +102,7 @@ pub struct Settings {
     /// How long each cell is measured
     #[arg(long, value_name = "TIME", value_parser = parse_time, default_value = "250ms")]
     pub(super) cell_time: Duration,
-    /// Also measure os a second time, as os-again: what the two come apart by is noise
+    /// Also measure os a second time, as os-again: the difference between the two is noise
     #[arg(long)]
     pub(super) noise_check: bool,
     /// Six patterns from cold caches through the page cache: about a minute
@@ -180,7 +180,7 @@ impl Settings {
         1 + usize::from(self.noise_check) + if plain { 2 } else { 0 }
     }
 
-    /// Everything that is to be measured, in the order of the report.
+    /// All rows to measure, in the order of the report.
     pub(super) fn rows(&self) -> Vec<Row> {
         let as_it_is = self.device_readahead.is_empty().then_some(None);
         let readaheads = self.device_readahead.iter().copied().map(Some).chain(as_it_is);

@@ -51,7 +51,7 @@ fn matrix(standings: &[Standing], judge: &Judge) -> Table {
     table
 }
 
-/// The cell of an entrant that has such a share of the best.
+/// The table cell of a variant with this share of the best.
 fn share(standing: &Standing, judge: &Judge, index: usize, share: Option<f64>) -> TableCell {
     let entrant = standing.row.entrants[index];
     let judgement =

@@ -107,7 +107,7 @@ impl Row {
         self.rounds.iter().map(|round| round.syncs_per_s).collect()
     }
 
-    /// The latency in words: the median, and its lowest and highest round if they are far apart.
+    /// The latency in words: the median, and its lowest and highest round if they differ much.
     pub(super) fn told(&self) -> String {
         let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
         rounds::told(&latencies, "µs")

@@ -49,7 +49,7 @@ fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
     rows.iter().find(|row| row.cell == cell && !row.rounds.is_empty())
 }
 
-/// What a commit costs, alone and beside others, in a sentence.
+/// What a commit costs, alone and with concurrent ones, in a sentence.
 fn commit(rows: &[Row]) -> Option<String> {
     let one = find(rows, Cell::COMMIT)?;
     let per_s = |row: &Row| row.median(|round| Some(round.syncs_per_s)).map(numbers::number);
@@ -95,7 +95,7 @@ fn best_choice<'r>(rows: &'r [Row], judge: &Judge) -> Option<(&'r Row, &'r Row, 
     Some((default, others[best], ratio.inverse()))
 }
 
-/// Whether more rounds could tell if another method than the default is better.
+/// Whether more rounds could decide if another method than the default is better.
 pub(super) fn is_undecided(rows: &[Row]) -> bool {
     best_choice(rows, &judge(rows, Floor::default()))
         .is_some_and(|(_, _, gain)| gain.inverse().judgement() == Judgement::Undecided)

@@ -1,4 +1,4 @@
-//! The settings of a run: what the user asked for, and the cells that follow from it.
+//! The settings of a run: what the user requested, and the cells that follow from it.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SIZE_MIN: u64 = 32 << 20;
 /// Sizes of a write.
 const SIZES: [u64; 3] = [Cell::COMMIT.bytes, 64 << 10, 1 << 20];
 
-/// Writers beside each other.
+/// Concurrent writers.
 const WRITERS: [u32; 2] = [4, 16];
 
 /// `forebay lab sync`.

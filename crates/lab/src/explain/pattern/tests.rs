@@ -1,4 +1,4 @@
-//! Patterns as people type them, and what they are told when they mistype them.
+//! Patterns as users type them, and the errors when they mistype them.
 
 use super::*;
 

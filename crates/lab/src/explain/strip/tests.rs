@@ -6,7 +6,7 @@ use super::*;
 
 const PLAIN: Look = Look { width: 80, colour: false, ascii: false };
 
-/// Two windows of readahead far apart, more than a line is wide.
+/// Two windows of readahead with a gap larger than a line is wide.
 fn apart() -> Explained {
     explained("1-4,4000-4003", vec![(Strategy::Max, reads(&[(0, 32), (4000, 32)]))])
 }

@@ -1,20 +1,20 @@
-//! The ledger: what a run changes outside itself, on disk before it is changed.
+//! The undo log: what a run changes outside itself, on disk before it is changed.
 //!
-//! Guards and cleanups put things back on every way out that a process has a say in. A kill is none
-//! of them. So each such change is noted in a file first and struck out after it was undone; the next
-//! start of the command finds the notes of processes that are gone, and carries them out backwards.
-//! Worked example: a run notes "readahead of vda, found at 8192 KiB, now 0", sets it, and is killed.
-//! The next one sees 0, which the dead run set, writes 8192, says so, and measures what it was asked to.
+//! Guards and cleanups restore the state on every exit that the process controls. A kill is not one
+//! of them. So each such change is written to a file first and removed from it after it was undone; the next
+//! start of the command finds the entries of processes that no longer run, and undoes them in reverse order.
+//! Worked example: a run writes "readahead of vda, found at 8192 KiB, now 0", sets it, and is killed.
+//! The next run sees 0, which the dead run set, writes 8192, reports it, and starts its own measurements.
 //!
-//! A change is made in three steps, which [`Undo::doing`] takes: registered as a cleanup, noted, done.
-//! Undoing is one piece of code, for the run itself and for the one that comes after a kill.
+//! [`Undo::doing`] makes a change in three steps: it registers the cleanup, writes the entry, makes the change.
+//! The run itself and the run after a kill use the same code to undo.
 //!
-//! Invariants:  [LED-1] nothing is changed before the note of it is on disk
-//!              [LED-2] what could not be undone stays noted
+//! Invariants:  [LED-1] nothing is changed before its entry is on disk
+//!              [LED-2] what could not be undone stays in the log
 //!              [LED-3] a change is undone once, and nothing is changed after that
-//! Concurrency: one ledger a process, locked by it as long as anything is outstanding; a second
-//!              Ctrl-C that undoes a change waits until it is made. Lock order: the cleanups, the ledger.
-//! Failure:     what cannot be noted is not changed.
+//! Concurrency: one undo log per process, which locks it while anything is outstanding; a second
+//!              Ctrl-C that undoes a change waits until it is made. Lock order: the cleanups, the undo log.
+//! Failure:     a change whose entry cannot be written is not made.
 //! Source:      the log that is written before the data, as in a database.
 
 mod notes;
@@ -38,7 +38,7 @@ use undo::{OWN_PREFIXES, Verdict};
 use crate::interrupt::{self, Cleanup, Interrupted};
 use notes::{Ledger, Noted};
 
-/// This process's ledger, as long as anything is outstanding.
+/// This process's undo log, while anything is outstanding.
 static OWN: Mutex<Option<Ledger>> = Mutex::new(None);
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -73,7 +73,7 @@ impl Undo {
         match write(ledger).and_then(|()| act()) {
             Ok(given) => Ok((undo, given)),
             Err(error) => {
-                // Nothing was changed, and what is there may be somebody else's.
+                // Nothing was changed, and what is there may belong to another process.
                 strike(&mut own, number);
                 Err(error)
             }
@@ -105,7 +105,7 @@ impl Undo {
     /// Undoes the change now.
     ///
     /// # Errors
-    /// That could not be done: what to do by hand. Or somebody else has changed the same.
+    /// The change could not be undone (the error says what to do by hand), or another process has changed the same.
     pub fn undo(self) -> anyhow::Result<()> {
         match undo_noted(self.number) {
             Verdict::Failed(why) => anyhow::bail!(why),
@@ -115,7 +115,7 @@ impl Undo {
     }
 }
 
-/// Undoes what is noted under `number`; the second to come finds nothing to do ([LED-3]).
+/// Undoes the change logged under `number`; a second call finds nothing to do ([LED-3]).
 fn undo_noted(number: u64) -> Verdict {
     let mut own = own();
     let noted = own.as_mut().and_then(|ledger| ledger.noted(number));
@@ -145,7 +145,7 @@ fn own_before_the_end() -> MutexGuard<'static, Option<Ledger>> {
     }
 }
 
-/// [LED-1]: what is to be put back is on disk when this returns.
+/// [LED-1]: when this returns, the entry is on disk.
 fn write(ledger: &mut Ledger) -> anyhow::Result<()> {
     ledger.write().with_context(|| {
         let path = ledger.path();
@@ -176,7 +176,7 @@ pub fn make_directory(path: &Path, contents: bool) -> anyhow::Result<Undo> {
     Ok(undo)
 }
 
-/// Makes a mount point beside the ledger: others may be allowed to use the mount, only this user gets to it.
+/// Makes a mount point next to the undo log: others may be allowed to use the mount, only this user can reach it.
 ///
 /// # Errors
 /// It cannot be made.
@@ -199,7 +199,7 @@ fn random_name(prefix: &str) -> String {
     format!("{}-{random}", prefix.trim_end_matches('-'))
 }
 
-/// What the ledger on disk says of `path`, for tests; other tests note in it as well.
+/// What the undo log on disk says of `path`, for tests; other tests write to it as well.
 #[cfg(test)]
 pub(crate) fn notes_of(path: &Path) -> String {
     let Some(ledger) = own().as_ref().map(Ledger::path) else { return String::new() };
@@ -209,7 +209,7 @@ pub(crate) fn notes_of(path: &Path) -> String {
     told.filter(|one| one.contains(&format!("{path:?}"))).collect()
 }
 
-/// Strikes out what a test has left noted about `path` on purpose.
+/// Removes the entries about `path` that a test has left on purpose.
 #[cfg(test)]
 pub(crate) fn forget_notes_of(path: &Path) {
     let mut own = own();
@@ -228,7 +228,7 @@ mod tests {
     fn a_directory_is_noted_before_it_is_made_and_struck_out_after_it_is_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join(fresh_name(".forebay-lab-"));
-        // The ledger is there, since something is outstanding.
+        // The undo log exists, since a change is outstanding.
         let other = make_directory(&scratch.path().join(fresh_name("forebay-")), false).unwrap();
         let ledger = own().as_ref().map(Ledger::path).unwrap();
         let change = Change::Directory { path: path.clone(), contents: true };

@@ -1,7 +1,7 @@
-//! What a run changes outside itself, and the file by which the next start knows of it.
+//! What a run changes outside itself, and the file from which the next start learns of it.
 //!
-//! A ledger is text. Each line is all that is still to be put back, as one JSON object, and the last
-//! line holds. Worked example, in which first a directory and the readahead are to be put back, and then
+//! An undo log is text. Each line lists all outstanding changes, as one JSON object, and the last
+//! line is valid. Worked example, in which first a directory and the readahead are outstanding, and then
 //! the readahead alone:
 //!
 //! ```text
@@ -10,13 +10,13 @@
 //!  "change":{"what":"readahead","file":"/sys/…","found_kib":8192,"set_kib":[0]}}]}
 //! ```
 //!
-//! It is locked by its process, and the kernel drops that lock however the process ends: a process that gets the
-//! lock knows that it is nobody's any more.
+//! The owning process locks the file, and the kernel drops that lock however the process ends: a process that gets
+//! the lock knows that the owner no longer runs.
 //!
 //! Invariants:  [CHG-1] a line that was not written to its end says nothing
-//!              [CHG-2] a process writes only to a ledger that it has locked and that has its name
-//! Failure:     a last line that cannot be understood makes the ledger unreadable: to guess would be
-//!              to leave something behind, or to undo what is not ours.
+//!              [CHG-2] a process writes only to an undo log that it has locked and that has its name
+//! Failure:     a last line that cannot be parsed makes the undo log unreadable: a guess could
+//!              leave something behind, or undo what is not ours.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
@@ -43,7 +43,7 @@ pub enum Change {
         /// What the file was of, if its name may stand for something else later: a mount without a device.
         of: Option<String>,
     },
-    /// Something is mounted that the run made and nobody else has a use for.
+    /// A mount that the run made and that no other process needs.
     Mount {
         /// Where.
         point: PathBuf,
@@ -102,7 +102,7 @@ pub(super) struct Noted {
     pub(super) has_failed: bool,
 }
 
-/// What a ledger says.
+/// The contents of an undo log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Notes {
     schema: Schema,
@@ -177,10 +177,10 @@ impl Ledger {
         }
     }
 
-    /// The ledger `name` of a process that is gone; `None` when it runs, or has noted nothing.
+    /// The undo log `name` of a process that no longer runs; `None` when it runs, or has logged nothing.
     ///
     /// # Errors
-    /// What a killed run has left cannot be told.
+    /// The log is unreadable, so what a killed run has left is unknown.
     pub(super) fn of_dead(place: &Place, name: &str) -> anyhow::Result<Option<Ledger>> {
         let mut file = match place.existing(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -219,11 +219,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Note `number` is done with; the last one takes the ledger with it.
+    /// Removes entry `number`; removing the last one removes the file.
     pub(super) fn strike(&mut self, number: u64) {
         self.notes.outstanding.retain(|noted| noted.number != number);
-        // What cannot be written means that the next start looks once more, and finds nothing to do. It is
-        // written also when the file goes: another start may have opened it.
+        // If this write fails, the next start checks again and finds nothing to do. It is
+        // written even when the file is removed: another start may have opened it.
         let _ = self.write();
         if self.notes.outstanding.is_empty() {
             let _ = self.place.remove(&self.name);

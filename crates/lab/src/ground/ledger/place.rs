@@ -1,11 +1,11 @@
-//! Where ledgers and mount points are: a directory that only this user can write to.
+//! Where undo logs and mount points are: a directory that only this user can write to.
 //!
-//! A ledger names paths that are removed and devices that are set, by root if the run was root's. So
-//! nobody else may put one there, or have a hand in what is. The directory is opened without following
-//! a link, looked at through the descriptor, and every file in it is reached through that same
-//! descriptor: what was looked at cannot be exchanged for something else.
+//! An undo log names paths to remove and devices to set, as root if the run was root's. So
+//! no other user may create one there or modify one. The directory is opened without following
+//! a link and checked through the descriptor, and every file in it is reached through that same
+//! descriptor: nothing can be exchanged after the check.
 //!
-//! Invariants:  [PLC-1] a directory that is used belongs to this user, and nobody else can enter it
+//! Invariants:  [PLC-1] the chosen directory belongs to this user, and no other user can enter it
 //! Failure:     the next candidate is taken; when there is none, the error names what was wrong with each.
 
 use std::fs::File;
@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 /// Overrides where ledgers and mount points are.
 pub const STATE_DIRECTORY: &str = "FOREBAY_STATE_DIR";
 
-/// How a ledger's name ends.
+/// The suffix of an undo log's name.
 pub(super) const SUFFIX: &str = ".ledger";
 
 /// A directory for ledgers, open.
@@ -39,7 +39,7 @@ fn candidates(
     if let Some(given) = variable(STATE_DIRECTORY).filter(|path| !path.as_os_str().is_empty()) {
         return vec![given];
     }
-    // Root's is the same however root came to be it: sudo leaves the variables of the user.
+    // The same directory for root however it became root: sudo keeps the user's variables.
     let runtime = if uid == 0 { Some("/run".into()) } else { variable("XDG_RUNTIME_DIR") };
     let first = runtime.filter(|path| path.is_absolute()).map(|path| path.join("forebay"));
     first.into_iter().chain([temporary.join(format!("forebay-{uid}"))]).collect()
@@ -118,17 +118,17 @@ impl Place {
         Ok(rustix::fs::openat(&self.descriptor, name, flags, mode)?.into())
     }
 
-    /// Makes the ledger `name`, which must not be there yet.
+    /// Makes the undo log `name`, which must not exist yet.
     pub(super) fn create(&self, name: &str) -> io::Result<File> {
         self.file(name, OFlags::CREATE | OFlags::EXCL)
     }
 
-    /// Opens the ledger `name`.
+    /// Opens the undo log `name`.
     ///
     /// # Errors
-    /// Among others: it is no ordinary file of this user's.
+    /// Among others: it is not an ordinary file that belongs to this user.
     pub(super) fn existing(&self, name: &str) -> io::Result<File> {
-        // Not to hang on a pipe that someone called a ledger.
+        // Do not hang on a pipe with the name of an undo log.
         let file = self.file(name, OFlags::NONBLOCK)?;
         let facts = file.metadata()?;
         if !facts.is_file() || facts.uid() != rustix::process::geteuid().as_raw() {
@@ -137,7 +137,7 @@ impl Place {
         Ok(file)
     }
 
-    /// Removes the ledger `name`.
+    /// Removes the undo log `name`.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty())?)
     }

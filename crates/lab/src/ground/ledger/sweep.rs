@@ -1,14 +1,14 @@
-//! Sweep: what runs left behind that were killed, put back at the next start.
+//! Recovery: the next start undoes what killed runs left behind.
 //!
-//! The ledgers of all dead processes are taken together and carried out newest change first, since one
-//! may stand on another: a filesystem on a loop device on a file of a mount that a second process made.
-//! Each is undone only while it still looks as it was left, and struck out then.
+//! The undo logs of all dead processes are merged and undone newest change first, since one
+//! change may depend on another: a filesystem on a loop device on a file of a mount that a second process made.
+//! Each change is undone only while the state is still as the run left it, and then removed from the log.
 //!
-//! Invariants:  [SWP-1] the ledger of a process that runs is not touched
-//!              [SWP-2] what could not be undone is told again at the next start, until it is gone
-//!              [SWP-3] what a restart of the machine has undone is not undone to somebody else
-//! Concurrency: a ledger is locked while it is carried out, so that two starts do not do it twice.
-//! Failure:     becomes a sentence; a sweep never keeps a run from starting.
+//! Invariants:  [SWP-1] the undo log of a process that runs is not touched
+//!              [SWP-2] what could not be undone is reported again at each start until it is undone
+//!              [SWP-3] what a restart of the machine has undone is not undone again, where it could hit another owner
+//! Concurrency: an undo log is locked during recovery, so that two starts do not undo it twice.
+//! Failure:     becomes a sentence; a failed recovery never prevents a run from starting.
 
 use std::cmp::Reverse;
 use std::fs::TryLockError;
@@ -19,7 +19,7 @@ use super::notes::{Change, Ledger, Noted, Notes};
 use super::place::{Place, candidates_here};
 use super::undo::{Verdict, undo};
 
-/// Carries out what the ledgers of dead processes say, and tells what was done, a sentence each.
+/// Undoes what the logs of dead processes list, and reports what was done, a sentence each.
 #[must_use]
 pub fn sweep() -> Vec<String> {
     let mut told = Vec::new();
@@ -67,7 +67,7 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
             )),
         }
     }
-    // The newest first, whichever ledger it is from.
+    // The newest first, across all undo logs.
     let mut order: Vec<(usize, Noted)> = Vec::new();
     for (at, ledger) in dead.iter().enumerate() {
         order.extend(ledger.notes.outstanding.iter().map(|noted| (at, noted.clone())));
@@ -125,7 +125,7 @@ mod tests {
             Scene { _scratch: scratch, place, undone: RefCell::default() }
         }
 
-        /// A ledger as a killed process leaves it.
+        /// An undo log as a killed process leaves it.
         fn killed(&self, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
             let outstanding = changes.iter().zip(0..).map(|((at_us, change), number)| Noted {
                 number,
@@ -259,7 +259,7 @@ mod tests {
         let (left, _) = Notes::read(&mut fs::File::open(&ledger).unwrap()).unwrap().unwrap();
         assert_eq!(left.outstanding.len(), 1);
         assert_eq!(left.outstanding[0].change, directory("/a"));
-        // Those in which nothing was noted.
+        // The empty ones.
         let torn = scene.place.path.join("7-x.ledger");
         fs::write(&torn, "{\"schema\":\"for").unwrap();
         let empty = scene.killed(GONE + 1, &[]);

@@ -1,14 +1,14 @@
-//! One change undone: looked at first, then carried out, then told.
+//! Undoes one change: checks first, then undoes, then reports.
 //!
-//! The same is done by the run that made a change and, after a kill, by the next one, which may come
+//! Both the run that made a change and, after a kill, the next run use this; the next run may start
 //! days later. In between others may have set the readahead, mounted something else, or used the same
-//! loop device for a file of theirs. So nothing is undone unless it still looks as the run left it.
+//! loop device for one of their files. So nothing is undone unless the state is still as the run left it.
 //!
-//! Invariants:  [UND-1] what was changed by somebody else meanwhile is left alone
+//! Invariants:  [UND-1] what another process has changed meanwhile is left alone
 //!              [UND-2] nothing is removed through a link, or beyond the filesystem it was made on
-//! Concurrency: what is busy is tried again for a few seconds; a mount that stays busy is taken out of
-//!              sight and goes when its last user does.
-//! Failure:     told with the command that does it by hand.
+//! Concurrency: what is busy is retried for a few seconds; a mount that stays busy is detached
+//!              lazily and ends with its last user.
+//! Failure:     reported with the command that undoes it by hand.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -33,7 +33,7 @@ pub(crate) const OWN_PREFIXES: [&str; 2] = [".forebay-", "forebay-"];
 /// What is added of what goes later.
 const IN_USE: &str = " (it was in use, and goes with its user)";
 
-/// What came of undoing a change.
+/// The result of undoing a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Done: what, as a part of a sentence.
@@ -50,7 +50,7 @@ pub(crate) enum Verdict {
 pub(crate) fn undo(change: &Change) -> Verdict {
     let shell = |path: &Path| quoted(&path.display().to_string());
     let (verdict, by_hand) = match change {
-        // [UND-1]: the mount that it was of has gone, and its number was given to another.
+        // [UND-1]: its mount no longer exists, and another mount has its number.
         Change::Readahead { file, of, .. } if stands_for(file) != *of => return Verdict::Nothing,
         Change::Readahead { file, found_kib, set_kib, .. } => {
             (readahead(file, *found_kib, set_kib), format!("echo {found_kib} > {}", shell(file)))
@@ -102,9 +102,9 @@ fn readahead(file: &Path, found_kib: u64, set_kib: &[u64]) -> anyhow::Result<Ver
     }
 }
 
-/// What `file` is of, where its name says only a number that is given again: a mount without a device, as
-/// `/sys/class/bdi/0:51/read_ahead_kb` has it. The kernel gives the lowest free number, so that the next mount
-/// gets that of one that has gone.
+/// What `file` belongs to, where its name holds only a number that is reused: a mount without a device, as in
+/// `/sys/class/bdi/0:51/read_ahead_kb`. The kernel assigns the lowest free number, so the next mount
+/// gets the number of one that has ended.
 pub(super) fn stands_for(file: &Path) -> Option<String> {
     let number = file.parent()?.file_name()?.to_str()?;
     let Mount { id, mount_point, filesystem, source, .. } =
@@ -136,7 +136,7 @@ fn shows(mount: &Mount, source: &str) -> bool {
     mount.source == source || mount.filesystem == source
 }
 
-/// `lazily`: out of sight now, and gone when nobody uses it any more.
+/// `lazily`: detached now, and unmounted when its last user ends.
 #[cfg(target_os = "linux")]
 fn unmount(point: &Path, lazily: bool) -> anyhow::Result<()> {
     use rustix::mount::UnmountFlags;
@@ -250,7 +250,7 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
     let mounts = if contents { mounts().unwrap_or_default() } else { Vec::new() };
     let mut points = mounts.iter().map(|mount| &mount.mount_point);
     if let Some(inside) = points.find(|point| *point != path && point.starts_with(path)) {
-        // [UND-2]: nor is what somebody has mounted inside.
+        // [UND-2]: nor a mount that another process has made inside.
         let (path, inside) = (path.display(), quoted(&inside.display().to_string()));
         return Ok(Verdict::Failed(format!(
             "{path} is not removed: {inside} is mounted in it; by hand: umount {inside}, and start once \

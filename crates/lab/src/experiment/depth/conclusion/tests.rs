@@ -148,7 +148,7 @@ fn workers_are_advised_by_their_own_gain_and_only_as_many_as_were_measured_here(
     let mut rows = line(Kind::Threads, Some(3), &[(16, 100.0), (64, 150.0), (256, 151.0)]);
     rows.extend(line(Kind::Threads, Some(4), &[(16, 120.0), (64, 170.0)]));
     rows.extend(line(Kind::Threads, Some(8), &[(16, 180.0), (64, 240.0)]));
-    // On 2 processors nobody asks what 32 would give.
+    // On 2 processors, 32 workers are not considered.
     rows.extend(line(Kind::Threads, Some(32), &[(64, 900.0)]));
     let many = found(&rows);
     assert_eq!(advised(&many, EFFECTIVE, AppliesTo::Postgres18Worker).as_deref(), Some("64"));

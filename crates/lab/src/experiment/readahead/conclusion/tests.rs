@@ -113,7 +113,7 @@ fn a_mount_without_a_device_is_told_of_its_bdi() {
 
 #[test]
 fn two_cells_that_could_not_be_measured_veto_nothing() {
-    // Direct reads that the filesystem refuses, beside eight readers that gain five times.
+    // Direct reads that the filesystem refuses, next to eight readers that gain five times.
     let of =
         |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
     let refused = |count| {

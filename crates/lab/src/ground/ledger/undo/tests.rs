@@ -1,4 +1,4 @@
-//! What is undone, what is left alone, and what is told.
+//! What is undone, what is left alone, and what is reported.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -63,7 +63,7 @@ fn a_mount_is_unmounted_only_while_it_shows_what_was_mounted() {
     };
     assert!(shows(&here("/dev/loop3"), "/dev/loop3"));
     assert!(!shows(&here("/dev/sda1"), "/dev/loop3"), "[UND-1]");
-    // A mount whose source is any name: its type tells.
+    // The source of a mount may be any name: its type decides.
     assert!(shows(&here("nvme"), "ext4"));
     assert!(!shows(&here("nvme"), "fuse.forebay"), "[UND-1]");
     // Nothing is mounted at a directory that was just made.
@@ -100,7 +100,7 @@ fn a_directory_goes_only_if_it_looks_like_one_of_ours() {
     assert_eq!(made(&ours), Verdict::Nothing);
     fs::create_dir(&ours).unwrap();
     fs::write(ours.join("blocks"), "data").unwrap();
-    // Somebody else's file, reached through a link from inside.
+    // Another user's file, reached through a link from inside.
     let kept = scratch.path().join("kept");
     fs::create_dir(&kept).unwrap();
     fs::write(kept.join("file"), "mine").unwrap();
@@ -141,7 +141,7 @@ fn a_directory_in_which_files_are_still_made_goes_when_that_ends() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..5_000 {
-                // Fails from the moment at which the directory is gone.
+                // Fails as soon as the directory no longer exists.
                 if fs::write(ours.join(number.to_string()), "late").is_err() {
                     break;
                 }
