@@ -1,20 +1,20 @@
 /*
  * Look-ahead of b-tree scans.
  *
- * The functions of an index's access method lie in its relation-cache entry. Ours take the place of amgettuple,
- * amrescan and amendscan there, once for an index in a session, and call nbtree's. A scan that is not noted
- * passes through. A noted one is timed from row to row, and looked ahead of when reads wait: forebay-lookahead says
- * how far and of what, leaf.c knows the rows to come, request.c asks for them.
+ * The functions of an index's access method are in its relation-cache entry. We replace amgettuple, amrescan and
+ * amendscan there, once for each index in a session, by functions that call nbtree's. A scan that is not registered
+ * passes through. A registered scan is timed from row to row, and look-ahead starts when its reads wait:
+ * forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead, request.c prefetches them.
  *
- * How long a heap block took to read is the time from one amgettuple's return to the next one's entry, or to
- * the node's return, whichever is first: what the nodes above do with the row is not in it.
+ * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
+ * the node's return, whichever is first: it excludes what the nodes above do with the row.
  *
- * It relies on BTScanOpaqueData, which is the same within a major version; its size is compared, and the row that it says the
- * scan is at with the row returned. A relation-cache entry keeps our functions while
- * it is open, so a scan has them from its beginning to its end; an entry built again later has them from the next query on.
+ * This relies on BTScanOpaqueData, which does not change within a major version. Two checks guard it: its size is
+ * compared, and the row at its current position is compared with the row returned. A relation-cache entry keeps our
+ * functions while it is open, so a scan has them from beginning to end; a rebuilt entry gets them with the next query.
  *
- * Failure: of what is called, only memory can fail a query, as anywhere in it; leaf.c says why reading leaves
- * ahead does not. No lock or pin is kept from one call to the next.
+ * Failure: of the functions called, only memory allocation can fail a query, as anywhere in it; leaf.c says why reading
+ * leaves ahead cannot. No lock or pin is kept from one call to the next.
  */
 #include "forebay.h"
 
@@ -27,17 +27,17 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
-/* The scan looked up last, and what is known of it: NULL if it is to pass through. */
+/* The scan looked up last, and its FbScan: NULL if it must pass through. */
 static IndexScanDesc last_desc = NULL;
 static FbScan *last_scan = NULL;
 
-/* The scan whose row is being fetched from the heap, timed. */
+/* The scan whose row is being fetched from the heap, with its time measured. */
 static FbScan *fetching = NULL;
 
-/* Whether BTScanOpaqueData is the server's. It may change in a minor release. */
+/* Whether our BTScanOpaqueData matches the server's. It may change in a minor release. */
 static enum {UNKNOWN, SAME, DIFFERS} state = UNKNOWN;
 
-/* What carries out index scan nodes, before we took its place. */
+/* The functions that executed index scan nodes before we replaced them. */
 static FbMethod scan_node;
 static FbMethod index_only_node;
 
@@ -45,7 +45,7 @@ static bool get_tuple(IndexScanDesc desc, ScanDirection direction);
 static TupleTableSlot *exec_scan(PlanState *node);
 static TupleTableSlot *exec_index_only(PlanState *node);
 
-/* Knows a scan no longer, neither by its keys nor by its descriptor. */
+/* Removes a scan from the registry, both by its keys and by its descriptor. */
 static void
 forget(FbScan *scan)
 {
@@ -57,7 +57,7 @@ forget(FbScan *scan)
 		fb_detach(FB_OF_SCAN, scan->desc);
 }
 
-/* The state of scans is another than ours: nothing is looked ahead of from now on. */
+/* The server's scan state differs from ours: disables look-ahead from now on. */
 static void
 refuse_state(void)
 {
@@ -84,7 +84,7 @@ refuse_state(void)
 			 errhint("Build and install forebay for this release of PostgreSQL.")));
 }
 
-/* Whether the server's scan state is as large as ours. The same size asked for in the same kind of context takes the same space. */
+/* Whether the server's scan state has our size: equal sizes take equal space in the same kind of memory context. */
 static bool
 same_state(IndexScanDesc desc)
 {
@@ -100,7 +100,7 @@ same_state(IndexScanDesc desc)
 	return state == SAME;
 }
 
-/* Whether the scan is, as far as we can see, at the row that it has returned: then its state lies as ours. */
+/* Whether the scan's position, read with our layout, is the row that it has returned: then the layouts agree. */
 static inline bool
 is_at_row(IndexScanDesc desc)
 {
@@ -110,7 +110,7 @@ is_at_row(IndexScanDesc desc)
 		memcmp(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid, sizeof(ItemPointerData)) == 0;
 }
 
-/* Which noted scan this is, if any. */
+/* The registered scan of this descriptor, or NULL. */
 static inline FbScan *
 find(IndexScanDesc desc)
 {
@@ -122,7 +122,7 @@ find(IndexScanDesc desc)
 	return last_scan;
 }
 
-/* The same of one that begins, or begins again: the first time its node's keys tell. */
+/* The same for a scan that begins or restarts: the first time it is found by its node's keys. */
 static FbScan *
 find_by_keys(IndexScanDesc desc, ScanKey keys)
 {
@@ -133,7 +133,7 @@ find_by_keys(IndexScanDesc desc, ScanKey keys)
 	scan = fb_attached(FB_OF_KEYS, keys);
 	if (scan == NULL || *scan->scan != desc || !same_state(desc))
 		return NULL;
-	/* A parallel plan that is begun again has left its last scan without an end. */
+	/* A restarted parallel plan never ended its last scan. */
 	if (scan->desc != NULL)
 		fb_detach(FB_OF_SCAN, scan->desc);
 	scan->desc = desc;
@@ -142,8 +142,8 @@ find_by_keys(IndexScanDesc desc, ScanKey keys)
 }
 
 /*
- * A row is fetched, if one was: its reads and its time end here. That is so as well where a query begins, which a function
- * in the node's filter may run. Of a scan that an error has left nothing but our own memory is looked at.
+ * Ends the measurement of a row's fetch, if one is under way: its reads and its time. Also called where a query begins,
+ * which a function in the node's filter may run. For a scan that an error has left, this touches only our own memory.
  */
 void
 fb_scan_fetched(void)
@@ -164,7 +164,7 @@ fb_scan_fetched(void)
 	}
 }
 
-/* The heap's row is there, or not wanted: tells what its block cost. */
+/* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
 came(FbScan *scan)
 {
@@ -219,8 +219,8 @@ is_all_visible(Relation heap, BlockNumber block, Buffer *map)
 }
 
 /*
- * Foresees a block of the heap; false if there is nothing to do for it. `map` is a pin on a page of the visibility
- * map, invalid at first, that the caller releases in the end.
+ * Registers a block of the heap as predicted; returns false if there is nothing to do for it. `map` is a pin on a page
+ * of the visibility map, invalid at first, that the caller releases at the end.
  */
 bool
 fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map)
@@ -235,7 +235,7 @@ fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map
 	return true;
 }
 
-/* Asks for what was foreseen. */
+/* Prefetches the predicted blocks that are due. */
 void
 fb_scan_ask(FbScan *scan, IndexScanDesc desc)
 {
@@ -246,7 +246,7 @@ fb_scan_ask(FbScan *scan, IndexScanDesc desc)
 		fb_ask(desc->heapRelation, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
 }
 
-/* Foresees rows as far as the hints have room, and asks for their blocks. */
+/* Predicts rows while the hints have room, and prefetches their blocks. */
 static void
 look_ahead(FbScan *scan, IndexScanDesc desc)
 {
@@ -271,7 +271,7 @@ look_ahead(FbScan *scan, IndexScanDesc desc)
 	fb_scan_ask(scan, desc);
 }
 
-/* Takes note of where the scan is, and whether it has gone there from row to row. */
+/* Records the scan's position, and resets the cursor if the scan did not get there row by row. */
 static void
 follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
@@ -283,7 +283,7 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->rescanned = false;
 		scan->direction = direction;
 		fb_cursor_reset(scan, desc);
-		/* Others foresee blocks too, where the scan is begun again and again. */
+		/* Where the scan is restarted repeatedly, ahead.c predicts blocks too. */
 		if (scan->ahead == NULL)
 			fbl_hints_jump(scan->hints);
 	}
@@ -302,8 +302,8 @@ follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 }
 
 /*
- * Our function before a node's own costs as much as a tenth of a row that is in memory. So it is there only while the
- * scan is timed; where somebody else has come before us, or after, it stays as it is.
+ * Our function around a node's own costs up to a tenth of a row that is in memory. So it is installed only while the
+ * scan is timed; where another extension has wrapped the node, before or after us, nothing changes.
  */
 static void
 time_node(FbScan *scan, bool timed)
@@ -314,7 +314,7 @@ time_node(FbScan *scan, bool timed)
 	fb_replace_method(scan->node, timed ? real : ours, timed ? ours : real);
 }
 
-/* Takes note of where the scan is where nothing else is to be done. What it misses has the cursor put there again. */
+/* Records the scan's position when there is nothing else to do. If it misses a move, the cursor is reset later. */
 static inline void
 stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
@@ -324,7 +324,7 @@ stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->item = pos->itemIndex;
 }
 
-/* btgettuple for a scan that may have to descend the index for it: its time tells whether leaves are waited for. */
+/* btgettuple for a scan that may have to descend the index first: its time shows whether the scan waits for leaves. */
 static bool
 get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
@@ -352,7 +352,7 @@ get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return found;
 }
 
-/* Idle, a row is counted before it is there: the one that the scan has ended at is none. */
+/* An idle scan counts a row before it is returned: the call that reached the end of the scan returned none. */
 static void
 count_rows(FbScan *scan, IndexScanDesc desc)
 {
@@ -361,7 +361,7 @@ count_rows(FbScan *scan, IndexScanDesc desc)
 	scan->rows_before = scan->row_total;
 }
 
-/* btgettuple for a scan that is watched. */
+/* btgettuple for a registered scan. */
 static pg_noinline bool
 get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
@@ -373,7 +373,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	{
 		BlockNumber leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 
-		/* What was read is the leaf that it came to, or the row before. */
+		/* The block that was read is the scan's new leaf, or the previous row's heap block. */
 		scan->reads = pgBufferUsage.shared_blks_read;
 		if (scan->leaf != leaf)
 		{
@@ -386,7 +386,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		fbl_sampler_read(&scan->sampler, -1);
 		time_node(scan, true);
 	}
-	/* Another's, if that has a node that somebody else carries out. */
+	/* Another scan's, if another extension's function executes its node. */
 	if (fetching != NULL)
 		fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
@@ -407,7 +407,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->ahead->source->follow(scan->ahead, direction);
 	scan->row_total++;
 	block = ItemPointerGetBlockNumberNoCheck(&desc->xs_heaptid);
-	/* The scan has the block of the row before in its hands: there is no read, and nothing new to foresee. */
+	/* The scan still pins the block of the previous row: there is no read, and nothing new to predict. */
 	if (block == scan->last && scan->ahead == NULL)
 	{
 		stay(scan, desc, direction);
@@ -420,7 +420,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		look_ahead(scan, desc);
 	}
 	else
-		scan->rescanned = true; /* where it is will be looked up when it wakes */
+		scan->rescanned = true; /* its position is looked up when it becomes active */
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->spent = -1;
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->awake;
@@ -438,20 +438,20 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return true;
 }
 
-/* btgettuple for another scan than the last. */
+/* btgettuple for a scan other than the last. */
 static pg_noinline bool
 get_tuple_elsewhere(IndexScanDesc desc, ScanDirection direction)
 {
 	return find(desc) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
 }
 
-/* In the place of btgettuple. Each instruction before the server's own counts here: nothing is saved, nothing awaited. */
+/* Replaces btgettuple. Every instruction before the server's own counts here. */
 static bool
 get_tuple(IndexScanDesc desc, ScanDirection direction)
 {
 	FbScan	   *scan = last_scan;
 
-	/* A scan is looked up when it is begun: what was found last holds until then. */
+	/* A scan is looked up when it begins: the last result stays valid until then. */
 	if (unlikely(desc != last_desc))
 		return get_tuple_elsewhere(desc, direction);
 	if (scan == NULL)
@@ -462,7 +462,7 @@ get_tuple(IndexScanDesc desc, ScanDirection direction)
 	return btgettuple(desc, direction);
 }
 
-/* In the place of btrescan. */
+/* Replaces btrescan. */
 static void
 rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
@@ -483,7 +483,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 	btrescan(desc, keys, key_count, orders, order_count);
 }
 
-/* What became of the hints for a scan: those for its heap, and those for leaves where it is begun again and again. */
+/* The counts of a scan's hints: those for its heap, and those for leaves where it is restarted repeatedly. */
 struct fbl_counts
 fb_scan_counts(FbScan *scan)
 {
@@ -503,7 +503,7 @@ fb_scan_counts(FbScan *scan)
 	return counts;
 }
 
-/* A scan is at its end, also by an error: its numbers go to its index. It raises no errors. */
+/* Adds the counts of a scan that has ended, possibly by an error, to its index. Raises no errors. */
 static void
 add_counts(FbScan *scan)
 {
@@ -522,7 +522,7 @@ add_counts(FbScan *scan)
 		fb_stats_add(scan->index, values);
 }
 
-/* In the place of btendscan. */
+/* Replaces btendscan. */
 static void
 end_scan(IndexScanDesc desc)
 {
@@ -532,7 +532,7 @@ end_scan(IndexScanDesc desc)
 	if (scan != NULL)
 	{
 		forget(scan);
-		/* Its descriptor's place may be another scan's before the query's memory goes. */
+		/* Its descriptor's address may be reused by another scan before the query's memory is freed. */
 		dlist_delete(&scan->link);
 		count_rows(scan, desc);
 		add_counts(scan);
@@ -541,7 +541,7 @@ end_scan(IndexScanDesc desc)
 	btendscan(desc);
 }
 
-/* In the place of what carries out the node: its row is there, so the time for its block ends. */
+/* Called when a node returns a row: the time of its block ends here. */
 static inline TupleTableSlot *
 node_returns(PlanState *node, TupleTableSlot *row)
 {
@@ -549,7 +549,7 @@ node_returns(PlanState *node, TupleTableSlot *row)
 
 	if (scan != NULL && scan->node == node)
 	{
-		/* By far the most frequent case where nothing waits. */
+		/* By far the most frequent case when no read waits. */
 		if (!scan->awake && pgBufferUsage.shared_blks_read == scan->reads)
 		{
 			fetching = NULL;
@@ -573,7 +573,7 @@ exec_index_only(PlanState *node)
 	return node_returns(node, index_only_node.own(node));
 }
 
-/* Whether our functions are in an index's relation-cache entry, putting them there if they can be. */
+/* Installs our functions in an index's relation-cache entry, if possible; returns whether they are there. */
 static bool
 take_place(Relation index)
 {
@@ -581,7 +581,7 @@ take_place(Relation index)
 
 	if (am->amgettuple == get_tuple)
 		return true;
-	/* Somebody else is there already: leave this index to them. */
+	/* Another extension has replaced the functions already: leave this index to it. */
 	if (index->rd_rel->relam != BTREE_AM_OID || am->amgettuple != btgettuple ||
 		am->amrescan != btrescan || am->amendscan != btendscan)
 		return false;
@@ -591,14 +591,14 @@ take_place(Relation index)
 	return true;
 }
 
-/* Whether the server reads a table for itself, in the midst of anything, with the same relation-cache entries as a query. */
+/* Whether the server itself reads the table, at any time, with the same relation-cache entries as a query. */
 static bool
 is_of_server(Relation heap)
 {
 	return RelationGetRelid(heap) < FirstNormalObjectId || heap->rd_rel->relkind == RELKIND_TOASTVALUE;
 }
 
-/* A node's array of keys: its own, even if it is empty. */
+/* A node's array of keys: unique to the node, even if it is empty. */
 static ScanKey
 keys_of(PlanState *node)
 {
@@ -606,7 +606,7 @@ keys_of(PlanState *node)
 		: ((IndexScanState *) node)->iss_ScanKeys;
 }
 
-/* Notes an index scan node, from its query's start on. */
+/* Registers an index scan node, at its query's start. */
 void
 fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 {
@@ -617,7 +617,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	FbMethod   *method = index_only ? &index_only_node : &scan_node;
 	FbScan	   *scan;
 
-	/* What is no heap may keep its rows elsewhere than in the block that their address says. */
+	/* Another table access method may keep its rows elsewhere than in the block of their TID. */
 	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || is_of_server(heap) ||
 		heap->rd_tableam != GetHeapamTableAmRoutine() || !take_place(index))
 		return;
@@ -643,7 +643,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 						 : ((IndexScanState *) node)->iss_NumScanKeys);
 }
 
-/* What is known of a node's scan; NULL if it is not looked at. */
+/* The FbScan of a node; NULL if it is not registered. */
 FbScan *
 fb_scan_of(PlanState *node)
 {
@@ -652,7 +652,7 @@ fb_scan_of(PlanState *node)
 	return fb_attached(FB_OF_KEYS, keys_of(node));
 }
 
-/* The query's memory goes: so do its scans, ended or not. */
+/* The query's memory is about to be freed: removes its scans, ended or not. */
 void
 fb_scans_gone(FbQuery *query)
 {
