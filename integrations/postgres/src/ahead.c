@@ -1,24 +1,24 @@
 /*
- * Two stages of look-ahead for scans that descend the index again and again.
+ * Two stages of look-ahead for scans that descend the index repeatedly.
  *
- * Such a scan is begun again for one key value after another, so that it has nothing to look ahead in by itself. But
- * who knows the values to come can look at the index with them (probe.c): for the far ones only at its upper pages,
- * and their leaf is asked for; for the near ones at the leaf, and their heap blocks are asked for. How many is for
- * forebay-lookahead to say, from how long reads of heap blocks and of leaves wait; the near stage is the reader of
- * the leaves.
+ * Such a scan restarts for one key value after another, so it has nothing of its own to look ahead in. But code that
+ * knows the next values can search the index for them (probe.c). The far stage searches only the upper pages, and
+ * prefetches the leaves of far values. The near stage reads the leaves of near values, and prefetches their heap blocks.
+ * forebay-lookahead decides how many, from how long reads of heap blocks and of leaves wait; the near stage is the
+ * reader of the leaves.
  *
- * The values are numbered from 0, and come from a source: outer rows (nested_loop.c), elements of an array
+ * The values are numbered from 0 and supplied by a source: outer rows (nested_loop.c), elements of an array
  * (array_keys.c).
  *
- * Failure: as probe.c says, and as the source says. Where the query may stop, upper pages are not read, and leaves only
- * for values that were themselves read from disk: to fetch a row ahead may meet an unreadable block anyway.
+ * Failure: see probe.c and the source. If the query may stop early, upper pages are not read, and leaves only
+ * for values that were themselves read from disk: fetching a row ahead may meet an unreadable block anyway.
  */
 #include "forebay.h"
 
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
-/* Values in a row for which the near stage had nothing to ask: it stops until the scan waits. */
+/* After this many values in a row without a block to prefetch, the near stage stops until the scan waits. */
 #define BARREN_VALUES 256
 
 /* Whether all values will be taken. */
@@ -28,7 +28,7 @@ fb_ahead_takes_all(FbAhead *ahead)
 	return ahead->whole && !ahead->scan->query->may_stop;
 }
 
-/* Prepares what a source needs in common. */
+/* Initializes the part that all sources share. */
 void
 fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole)
 {
@@ -40,8 +40,8 @@ fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole)
 }
 
 /*
- * Finds out whether values can be looked ahead for, once, when the scan has begun and waits. If not, the scan is as
- * any other.
+ * Determines, once, when the scan has begun and waits, whether its values can be looked ahead for. If not, the scan is
+ * treated like any other.
  */
 bool
 fb_ahead_prepare(FbAhead *ahead)
@@ -64,7 +64,7 @@ fb_ahead_prepare(FbAhead *ahead)
 	return ahead->probe != NULL;
 }
 
-/* The values are others from now on, or the same from the first. */
+/* Starts again at the first value, of the same values or of new ones. */
 void
 fb_ahead_restart(FbAhead *ahead)
 {
@@ -82,20 +82,20 @@ place_of(FbAhead *ahead, uint64 number)
 	return &ahead->places[number % FB_VALUES_MOST];
 }
 
-/* Whether a value may be looked ahead for; it is fetched if it must be. */
+/* Whether a value may be looked ahead for; fetches it if necessary. */
 static bool
 has_value(FbAhead *ahead, uint64 number)
 {
 	uint64		distance = number - ahead->head;
 
-	/* The one at `head` is about to be taken, and is not ahead. The one before has its place still. */
+	/* The value at `head` is about to be used, and is not ahead. The one before still has its FbPlace. */
 	if (distance >= FB_VALUES_MOST - 1 || ahead->all != fb_ahead_takes_all(ahead) ||
 		(!ahead->all && distance > ahead->taken / FBL_TAKEN_FOR_EACH))
 		return false;
 	return ahead->source->has(ahead, number);
 }
 
-/* The scan came to a leaf, or the near stage did; less than 0 if it was in shared buffers. */
+/* The scan or the near stage read a leaf; `spent_ns` is less than 0 if the leaf was in shared buffers. */
 static void
 leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 {
@@ -113,7 +113,7 @@ leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 	ahead->leaves_awake = !fbl_hints_asleep(ahead->leaves);
 }
 
-/* Finds the leaf of the next value, for which it needs the upper pages only. False if there is no such value now. */
+/* Finds the leaf of the next value, reading only upper pages. Returns false if there is no such value now. */
 static bool
 find_leaf(FbAhead *ahead)
 {
@@ -144,8 +144,8 @@ find_leaf(FbAhead *ahead)
 }
 
 /*
- * The far stage: finds leaves, and asks for them. No more values are looked at than there is room for leaves, so that
- * the next one is not late where few of them bring one.
+ * The far stage: finds leaves and prefetches them. It examines at most as many values as there is room for leaves, so
+ * that the next value is not delayed where few values have a new leaf.
  */
 static void
 ask_leaves(FbAhead *ahead, uint32 room)
@@ -166,7 +166,7 @@ ask_leaves(FbAhead *ahead, uint32 room)
 		fb_ask(index, runs[i].first, runs[i].blocks);
 }
 
-/* Looks at the leaf of a value whose leaf was found; returns how many heap blocks it has there. */
+/* Reads the leaf of a value whose leaf was found; returns how many heap blocks the value has there. */
 static int
 look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 {
@@ -193,8 +193,8 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 }
 
 /*
- * The near stage: looks at leaves, and asks for heap blocks. Where few values bring one, as where the visibility map
- * tells enough, it stays near nevertheless, so that it does not catch up with the far stage and wait for leaves.
+ * The near stage: reads leaves and prefetches heap blocks. Where few values have one, as where the visibility map is
+ * sufficient, it still stays near, so that it does not catch up with the far stage and wait for leaves.
  */
 static void
 ask_heap(FbAhead *ahead, uint32 room)
@@ -223,7 +223,7 @@ ask_heap(FbAhead *ahead, uint32 room)
 			before = blocks[at];
 		}
 		ahead->barren = room < room_before ? 0 : ahead->barren + 1;
-		/* What there was no room for is come back to. */
+		/* Blocks for which there was no room are tried again later. */
 		if (at < count)
 			break;
 		ahead->probed++;
@@ -242,7 +242,7 @@ heap_waits(FbAhead *ahead)
 	return ahead->scan->awake && ahead->barren < BARREN_VALUES;
 }
 
-/* Looks ahead as far as there is room, from a value on that the scan was not begun for. */
+/* Looks ahead as far as there is room, starting at value `from`, for which the scan has not begun yet. */
 void
 fb_ahead_look(FbAhead *ahead, uint64 from)
 {
@@ -258,28 +258,28 @@ fb_ahead_look(FbAhead *ahead, uint64 from)
 	MemoryContextReset(ahead->scratch);
 }
 
-/* The scan is at a value from now on: whether it was looked ahead for, so that the scan has nothing to add. */
+/* The scan begins a value: records whether it was fully looked ahead for, so that the scan has nothing to add. */
 void
 fb_ahead_take(FbAhead *ahead, uint64 number)
 {
 	ahead->leads = number < ahead->probed && !place_of(ahead, number)->longer;
 }
 
-/* Whether anything is to be looked ahead for. */
+/* Whether either stage is active. */
 bool
 fb_ahead_is_awake(FbAhead *ahead)
 {
 	return heap_waits(ahead) || ahead->leaves_awake;
 }
 
-/* Whether the scan that runs was looked ahead for, and has nothing to add. */
+/* Whether the current value of the scan was fully looked ahead for, so that the scan has nothing to add. */
 bool
 fb_ahead_leads(FbAhead *ahead)
 {
 	return ahead->most > 0 || ahead->leads;
 }
 
-/* Whether the time to begin a scan is worth knowing, to be told to fb_ahead_began. */
+/* Whether to measure the time to begin a scan, which is passed to fb_ahead_began. */
 bool
 fb_ahead_watches(FbAhead *ahead)
 {
@@ -287,15 +287,15 @@ fb_ahead_watches(FbAhead *ahead)
 }
 
 /*
- * The scan has begun, at a leaf if it found something; it read so many pages of the index, which took so long, less
- * than 0 if it read none or that is not known.
+ * The scan has begun, at `leaf` if it found something; it read `reads` pages of the index, which took `spent_ns`, less
+ * than 0 if it read none or the time is not known.
  */
 void
 fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 {
 	if (reads > 0)
 		fbl_sampler_read(&ahead->sampler, spent_ns);
-	/* The near stage has come to this leaf before. */
+	/* The near stage has read this leaf before. */
 	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_awake))
 		return;
 	leaf_came(ahead, leaf, spent_ns);
@@ -303,7 +303,7 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 		fb_ahead_wake(ahead);
 }
 
-/* The scan waited: values are looked ahead for from now on. */
+/* The scan waited: starts look-ahead for its values. */
 void
 fb_ahead_wake(FbAhead *ahead)
 {

@@ -1,12 +1,12 @@
 /*
  * Look-ahead of index scans with an array: `column = ANY (array)`.
  *
- * nbtree descends the index for one element after another, in index order, where they are not on the same leaf. The
- * elements lie in the scan's state, sorted, with the number of the current one; ahead.c looks at the index with
- * those behind it.
+ * nbtree descends the index for one element after another, in index order, unless they are on the same leaf. The
+ * scan's state has the sorted elements and the number of the current one; ahead.c searches the index for the elements
+ * after it.
  *
- * Only a scan with a single array is looked at. The columns before the array's must be held by equality, else the
- * array does not say where the scan goes.
+ * Only scans with a single array are supported. The columns before the array's must be fixed by equality, otherwise the
+ * array does not determine where the scan goes.
  *
  * Failure: none of its own.
  */
@@ -20,7 +20,7 @@ typedef struct FbElements
 	bool		backward;
 } FbElements;
 
-/* The scan's array; NULL if nbtree found none to be needed, or no longer a single one. */
+/* The scan's array; NULL if nbtree's preprocessing left no array, or more than one. */
 static BTArrayKeyInfo *
 array_of(FbElements *elements)
 {
@@ -63,7 +63,7 @@ prepare(FbAhead *ahead)
 	return (*ahead->scan->scan)->parallel_scan == NULL ? fb_probe_make(ahead->scan, NULL, NULL) : NULL;
 }
 
-/* The scan has returned a row: looks ahead of the element that it is at. */
+/* The scan has returned a row: looks ahead from its current element. */
 static void
 follow(FbAhead *ahead, ScanDirection direction)
 {
@@ -87,7 +87,7 @@ follow(FbAhead *ahead, ScanDirection direction)
 
 static const FbSource array_elements = {prepare, has_element, set_element, NULL, follow};
 
-/* Notes a scan that was just noted, if it has a single array. */
+/* Adds look-ahead for array elements to a scan that is being registered, if it has a single array. */
 void
 fb_elements_register(FbScan *scan, ScanKey keys, int key_count)
 {

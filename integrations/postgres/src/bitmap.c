@@ -2,20 +2,20 @@
  * Look-ahead of bitmap heap scans, on PostgreSQL 14 to 17; from 18 on the server's read streams do it.
  *
  * The server hints block by block, effective_io_concurrency blocks ahead, resident or not. Here a second iterator
- * over the same bitmap runs ahead by as much as forebay-lookahead says, leaves out what is in shared
- * buffers, and asks in merged runs. For that the scan's next row is fetched by a function of ours: a node goes through
- * many pages in one call when its conditions reject their rows, so that nothing outside sees it come to a page.
+ * over the same bitmap runs ahead by as much as forebay-lookahead decides, skips blocks in shared buffers, and
+ * prefetches merged runs. For that, our own function fetches the scan's next row: a node visits
+ * many pages in one call when its conditions reject their rows, so code outside the node cannot see which it reads.
  *
  * All state of the scan stays in the node's own fields, used as the server's node uses them, so that its rescan, end
- * and EXPLAIN hold. Our iterator is the node's prefetch_iterator: the server frees it where the bitmap goes.
+ * and EXPLAIN keep working. Our iterator is the node's prefetch_iterator: the server frees it with the bitmap.
  *
  * Left to the server: parallel scans, whose iterator is shared; tables that are not heap; and, before the releases of
- * May 2025, scans that want no columns: those skip pages that are all visible, which was found to be wrong then, and
- * is to be neither copied nor lost.
+ * May 2025, scans that need no columns. Those skip all-visible pages, which was found to be wrong then; we must
+ * neither copy nor change that.
  *
  * It relies on the block being read by table_scan_bitmap_next_block, whose time is what the block cost.
  *
- * Failure: what our function calls for the scan fails as in the server's. Looking ahead adds memory alone.
+ * Failure: the calls for the scan fail as in the server's function. Look-ahead adds only memory allocation.
  */
 #include "forebay.h"
 
@@ -30,7 +30,7 @@
 #include "nodes/tidbitmap.h"
 #include "utils/guc.h"
 
-/* The first minor release that reads pages even where no column is wanted. */
+/* The first minor release that reads pages even if no column is needed. */
 #if PG_VERSION_NUM >= 170000
 #define READS_ALL_SINCE 170005
 #elif PG_VERSION_NUM >= 160000
@@ -41,13 +41,13 @@
 #define READS_ALL_SINCE 140018
 #endif
 
-/* One bitmap heap scan node that is looked at. */
+/* One registered bitmap heap scan node. */
 typedef struct FbBitmap
 {
 	dlist_node	link;			/* in its query */
 	FbQuery    *query;
 	BitmapHeapScanState *node;
-	/* All its rows are taken, as far as the plan tells. */
+	/* All its rows are read, as far as the plan shows. */
 	bool		whole;
 	int			most;
 
@@ -56,14 +56,14 @@ typedef struct FbBitmap
 	bool		awake;
 	/* Which pages are timed. */
 	struct fbl_sampler sampler;
-	/* Our iterator came to the bitmap's end. */
+	/* Our iterator has reached the end of the bitmap. */
 	bool		at_end;
 } FbBitmap;
 
-/* What carries out these nodes, before we took its place. */
+/* The function that executed these nodes before we replaced it. */
 static FbMethod bitmap_node;
 
-/* Looked up last, for the rows after its first. */
+/* The bitmap looked up last, a cache for the rows after its first. */
 static FbBitmap *last = NULL;
 
 static FbBitmap *
@@ -74,7 +74,7 @@ find(PlanState *node)
 	return last;
 }
 
-/* Makes the bitmap, and the scan of the table where the server has left that to the first row. */
+/* Creates the bitmap, and the scan of the table if the server leaves that to the first row. */
 static void
 begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 {
@@ -97,7 +97,7 @@ begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 		fbl_hints_jump(bitmap->hints);
 }
 
-/* Tells what a page cost: `spent` nanoseconds, or less than 0 if it was not read or not timed. */
+/* Reports what a page cost: `spent` nanoseconds, or less than 0 if it was not read or not timed. */
 static void
 came(FbBitmap *bitmap, BlockNumber block, int64 spent)
 {
@@ -113,13 +113,13 @@ came(FbBitmap *bitmap, BlockNumber block, int64 spent)
 	bitmap->awake = !fbl_hints_asleep(bitmap->hints);
 }
 
-/* Foresees pages behind `block` as far as the hints have room, and asks for them. */
+/* Predicts pages after `block` while the hints have room, and prefetches them. */
 static void
 look_ahead(FbBitmap *bitmap, BlockNumber block)
 {
 	BitmapHeapScanState *node = bitmap->node;
 	Relation	heap = node->ss.ss_currentRelation;
-	/* Pages behind these are in the bitmap if rows came after the scan's begin; the scan leaves them out. */
+	/* Later pages are in the bitmap if rows were added after the scan began; the scan skips them. */
 	BlockNumber heap_blocks = ((HeapScanDesc) node->ss.ss_currentScanDesc)->rs_nblocks;
 	uint32		room = fbl_hints_room(bitmap->hints);
 	const struct fbl_run *runs;
@@ -153,7 +153,7 @@ look_ahead(FbBitmap *bitmap, BlockNumber block)
 		fb_ask(heap, runs[i].first, runs[i].blocks);
 }
 
-/* Goes to the bitmap's next page that has rows for the scan; false if there is none. */
+/* Advances to the bitmap's next page that has rows for the scan; returns false if there is none. */
 static bool
 next_page(FbBitmap *bitmap)
 {
@@ -234,7 +234,7 @@ next_row(ScanState *scan)
 	return ExecClearTuple(slot);
 }
 
-/* In the place of what carries out the node. */
+/* Executes the node instead of the server's function. */
 static TupleTableSlot *
 exec_bitmap(PlanState *node)
 {
@@ -243,7 +243,7 @@ exec_bitmap(PlanState *node)
 	return ExecScan((ScanState *) node, next_row, recheck);
 }
 
-/* Whether the server, in this release, may leave pages of the scan unread. */
+/* Whether this release of the server may skip pages of the scan. */
 static bool
 may_skip_pages(PlanState *node)
 {
@@ -251,7 +251,7 @@ may_skip_pages(PlanState *node)
 		atoi(GetConfigOption("server_version_num", false, false)) < READS_ALL_SINCE;
 }
 
-/* Notes a bitmap heap scan node, from its query's start on. */
+/* Registers a bitmap heap scan node, at its query's start. */
 void
 fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 {
@@ -262,7 +262,7 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 
 	if (most == 0 || state->plan->parallel_aware || heap->rd_rel->relam != HEAP_TABLE_AM_OID || may_skip_pages(state))
 		return;
-	/* Ours does not call what was there: another extension's would be lost. */
+	/* Our function does not call the one it replaces: another extension's function would be lost. */
 	if (!fb_method_is_own(&bitmap_node, state))
 		return;
 	fb_replace_method(state, bitmap_node.own, exec_bitmap);
@@ -276,7 +276,7 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	dlist_push_head(&query->bitmaps, &bitmap->link);
 }
 
-/* The query's memory goes: so do its scans, ended or not. */
+/* The query's memory is about to be freed: removes its scans, ended or not. */
 void
 fb_bitmaps_gone(FbQuery *query)
 {

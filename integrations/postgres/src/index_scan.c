@@ -196,7 +196,7 @@ came(FbScan *scan)
 									 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
 									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
-	/* Where the visibility map tells enough, the heap is not come to. */
+	/* Where the visibility map is sufficient, the heap is not read. */
 	if (scan->index_only && reads == 0 && !fbl_hints_knows(scan->hints, block))
 		return;
 	fbl_hints_came(scan->hints, block, spent);

@@ -1,23 +1,23 @@
 /*
- * The rows of a b-tree scan that are to come.
+ * The rows ahead of a b-tree scan.
  *
- * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so a cursor of ours can run ahead of
- * its own. At the leaf's end the next leaf is looked at: under a share lock, that ends before we return, the heap
- * blocks of its rows are copied. Nothing of the scan is touched, so it cannot return other rows for it. What
- * changes between our look and the scan's own costs a hint too many or too few.
+ * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of its own.
+ * At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is released
+ * before we return. We modify no state of the scan, so its rows cannot change. A page that changes between our read and
+ * the scan's costs a hint too many or too few.
  *
- * The next leaf is looked at only where the scan would read it too: it takes all its rows, or the leaf is in
- * shared buffers anyway. For an unreadable leaf is an error, and a LIMIT must not meet errors behind its last row. So
- * too for the conditions: they are asked by the same functions that the scan uses, and by the server's own only.
+ * The next leaf is read only if the scan would read it too because all its rows are needed, or if the leaf is in
+ * shared buffers anyway: an unreadable leaf is an error, and a LIMIT must not meet errors after its last row. For the
+ * same reason, conditions are evaluated by the functions that the scan uses, and only by built-in ones.
  *
- * Scans with array keys and parallel scans stay in their leaf: which is next is known to the scan alone.
+ * Scans with array keys and parallel scans stay in their leaf: only the scan knows which leaf is next.
  */
 #include "forebay.h"
 
 #include "access/transam.h"
 #include "storage/bufmgr.h"
 
-/* What one look at a leaf ahead brings. */
+/* The result of reading one leaf ahead. */
 typedef struct Leaf
 {
 	BlockNumber *rows;			/* heap blocks, in index order */
@@ -32,7 +32,7 @@ opaque_of(IndexScanDesc desc)
 	return (BTScanOpaque) desc->opaque;
 }
 
-/* Whether a condition of the scan can be asked by us, without side effects. */
+/* Whether we can evaluate a condition of the scan, without side effects. */
 static bool
 is_plain(ScanKey key)
 {
@@ -40,7 +40,7 @@ is_plain(ScanKey key)
 		key->sk_func.fn_oid < FirstNormalObjectId;
 }
 
-/* Whether leaves ahead of the scan's may be looked at, and all of its conditions be asked. */
+/* Whether we may read leaves ahead of the scan's, and can evaluate all of its conditions. */
 static bool
 may_look_beyond(FbScan *scan, IndexScanDesc desc)
 {
@@ -54,7 +54,7 @@ may_look_beyond(FbScan *scan, IndexScanDesc desc)
 	return true;
 }
 
-/* Whether a row matches the scan's conditions; *ends if none behind it does. */
+/* Whether a row matches the scan's conditions; sets *ends if no row after it does. */
 static bool
 matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool *ends)
 {
@@ -77,7 +77,7 @@ matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool *ends)
 	return true;
 }
 
-/* Copies the heap blocks of an index entry into `to`, `most` at most; there are several if it stands for duplicates. */
+/* Copies the heap blocks of an index entry into `to`, up to `most`; a posting list of duplicates has several. */
 int
 fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
 {
@@ -95,7 +95,7 @@ fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
 	return count;
 }
 
-/* Whether all conditions are for the index's first column, so that what lies between two rows that match does too. */
+/* Whether all conditions are on the index's first column, so that all rows between two matching rows match too. */
 static bool
 is_range(BTScanOpaque so)
 {
@@ -105,7 +105,7 @@ is_range(BTScanOpaque so)
 	return true;
 }
 
-/* Looks at a leaf, which is read if need be. Where it is no leaf to be looked at, the range ends there. */
+/* Examines a leaf, which is read if necessary. If the page is not a usable leaf, the range ends there. */
 static void
 look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Leaf *leaf)
 {
@@ -116,7 +116,7 @@ look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Le
 	BTPageOpaque links;
 	OffsetNumber first;
 	OffsetNumber last;
-	/* The row at the leaf's end matches, and so all before it. */
+	/* The row at the leaf's end matches, and therefore all before it. */
 	bool		all = false;
 	bool		ends;
 
@@ -172,15 +172,15 @@ beyond_current(FbScan *scan, IndexScanDesc desc)
 		return pos->moreRight && pos->nextPage != P_NONE ? pos->nextPage : InvalidBlockNumber;
 	if (!pos->moreLeft)
 		return InvalidBlockNumber;
-	/* The link to the left is in the page alone, in most versions; the scan has just read that page. */
+	/* In most versions, only the page has the link to the left; the scan has just read that page. */
 	leaf.rows = NULL;
 	look_at(scan, desc, pos->currPage, true, &leaf);
 	return leaf.beyond;
 }
 
 /*
- * Takes note of the leaf behind a known one, and asks for it, so that it is there when its rows are due. Leaves that
- * lie one after the other are left to the kernel's readahead, which hints would end.
+ * Records the leaf after a known one, and prefetches it, so that it is in memory when its rows are needed. Adjacent
+ * leaves are left to the kernel's readahead, which hints would end.
  */
 static void
 go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond)
@@ -190,12 +190,12 @@ go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond
 	scan->cursor.beyond = beyond;
 	if (beyond == leaf + 1)
 		return;
-	/* A damaged link must not cost a scan that stops before it more than a hint. */
+	/* A damaged link must not cost more than a hint, as the scan may stop before it. */
 	if (beyond != InvalidBlockNumber && fb_has_block(index, beyond, &scan->index_blocks) && !fb_in_buffers(index, beyond))
 		fb_ask(index, beyond, 1);
 }
 
-/* Puts the cursor behind the row that the scan has just returned. */
+/* Moves the cursor to just after the row that the scan has returned last. */
 void
 fb_cursor_reset(FbScan *scan, IndexScanDesc desc)
 {
@@ -204,11 +204,11 @@ fb_cursor_reset(FbScan *scan, IndexScanDesc desc)
 	cursor->in_rows = false;
 	cursor->leaf_count = 0;
 	cursor->at = opaque_of(desc)->currPos.itemIndex + (ScanDirectionIsForward(scan->direction) ? 1 : -1);
-	/* Which leaf is next is looked up when it is wanted: few scans get there. */
+	/* The next leaf is looked up when it is needed: few scans get there. */
 	cursor->beyond = P_NONE;
 }
 
-/* The scan has gone on to its next leaf. False if that is not one that the cursor is ahead in. */
+/* The scan has moved to its next leaf. Returns false if that is not a leaf that the cursor has read ahead. */
 bool
 fb_cursor_follow(FbScan *scan, IndexScanDesc desc)
 {
@@ -221,7 +221,7 @@ fb_cursor_follow(FbScan *scan, IndexScanDesc desc)
 	return true;
 }
 
-/* Goes to the leaf behind; false if there is none, or it is not to be looked at now. */
+/* Moves the cursor to the next leaf; returns false if there is none, or it must not be read now. */
 static bool
 next_leaf(FbScan *scan, IndexScanDesc desc)
 {
@@ -249,7 +249,7 @@ next_leaf(FbScan *scan, IndexScanDesc desc)
 	return true;
 }
 
-/* The heap block of the next row to come; invalid if none can be foreseen now. */
+/* The heap block of the cursor's next row; invalid if none can be predicted now. */
 BlockNumber
 fb_cursor_next(FbScan *scan, IndexScanDesc desc)
 {

@@ -1,18 +1,18 @@
 /*
  * Look-ahead of the inner index scans of nested loops.
  *
- * Each outer row begins the inner scan again. Here some outer rows are fetched before their turn and kept in a queue;
- * ahead.c looks at the inner index with their values.
+ * Each outer row restarts the inner scan. Here some outer rows are fetched before their turn and kept in a queue;
+ * ahead.c searches the inner index for their values.
  *
- * Nothing is done until a read of the inner scan waits. Then a function of ours takes the place of the outer node's
- * own, if its rows may be computed ahead (outer_safe.c), and leaves it again when nothing waits and the queue is
+ * Nothing is done until a read of the inner scan waits. Then our function replaces the outer node's own, if its rows
+ * may be computed ahead (outer_safe.c), and is removed again when no read waits and the queue is
  * empty. Rows in the queue are copies without pins, in slots of the kind that the node returns, as the join's
- * expressions may be compiled for that.
+ * expressions may be compiled for that kind.
  *
- * It relies on the executor's ExecReScan, which calls what is registered with a node's expression context before
- * anything else, and so tells us to drop the queue. A nested loop never runs backward, and marks nothing.
+ * It relies on the executor's ExecReScan, which first calls the callbacks registered with a node's expression context:
+ * ours drops the queue. A nested loop never runs backward, and does not support mark and restore.
  *
- * Failure: errors of the outer node pass through. The queue goes with the query's memory.
+ * Failure: errors of the outer node pass through. The queue is freed with the query's memory.
  */
 #include "forebay.h"
 
@@ -31,26 +31,26 @@ typedef struct FbJoin
 {
 	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
 	FbAhead		ahead;
-	dlist_node	link;			/* in its query, once it was woken */
+	dlist_node	link;			/* in its query, once look-ahead has started */
 	NestLoop   *plan;
 	PlanState  *outer;
-	/* What is above the inner scan; NULL if nothing is. */
+	/* The LIMIT above the inner scan; NULL if there is none. */
 	LimitState *limit;
-	/* No exception is known to `whole`. */
+	/* `whole` holds without exceptions. */
 	bool		sure;
 
-	/* What carries out the outer node where we do not; NULL until we first do. */
+	/* The function that executes the outer node when ours does not; NULL until ours is installed first. */
 	ExecProcNodeMtd real;
-	/* We do now. */
+	/* Our function is installed. */
 	bool		active;
 	const TupleTableSlotOps *ops;
 	TupleDesc	desc;
-	/* Rows by their number modulo FB_VALUES_MOST, and the number after the last. Work_mem bounds what they take. */
+	/* Rows by their number modulo FB_VALUES_MOST, and the number after the last. work_mem bounds their size. */
 	Row		   *rows;
 	uint64		tail;
 	Size		size;
 	bool		ended;
-	/* The row before `head` was handed out, and is in use. */
+	/* The row before `head` was returned, and is in use. */
 	bool		held;
 
 	bool		in_call;
@@ -80,7 +80,7 @@ clear_row(FbJoin *join, Row *row)
 	row->size = 0;
 }
 
-/* Forgets the rows of an outer node that is begun again. */
+/* Drops the rows of an outer node that is restarted. */
 static void
 drop_rows(FbJoin *join)
 {
@@ -93,7 +93,7 @@ drop_rows(FbJoin *join)
 	fb_ahead_restart(&join->ahead);
 }
 
-/* The outer node's expression context is reset: it is begun again, unless it does so itself as it works. */
+/* The outer node's expression context is reset: the node is restarted, unless it resets the context as it runs. */
 static void
 context_reset(Datum arg)
 {
@@ -130,7 +130,7 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 		MemoryContextSwitchTo(old);
 	}
 	ExecCopySlot(row->slot, from);
-	/* A copy of a row in a buffer is one more pin otherwise. */
+	/* Otherwise the copy of a row in a buffer would hold another pin. */
 	ExecMaterializeSlot(row->slot);
 	if (join->ops == &TTSOpsVirtual)
 		chunk = ((VirtualTupleTableSlot *) row->slot)->data;
@@ -143,7 +143,7 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 	join->tail++;
 }
 
-/* Whether there is such a row in the queue, after fetching the next one if it is that. */
+/* Whether the row is in the queue; fetches it if it is the next one. */
 static bool
 has_row(FbAhead *ahead, uint64 number)
 {
@@ -170,7 +170,7 @@ set_row(FbAhead *ahead, uint64 number)
 	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
 }
 
-/* Leaves the outer node to itself, unless another extension has come after us there. */
+/* Removes our function from the outer node, unless another extension has wrapped it since. */
 static void
 leave(FbJoin *join)
 {
@@ -206,7 +206,7 @@ next_row(FbJoin *join)
 			leave(join);
 			return slot;
 		}
-		/* Only the inner scan knows its other values, and has them from its first row on. */
+		/* The other values of the conditions are known only to the inner scan, from its first row on. */
 		if (ahead->taken == 1)
 			return slot;
 		enqueue(join, slot);
@@ -220,7 +220,7 @@ next_row(FbJoin *join)
 	return row_at(join, ahead->head++)->slot;
 }
 
-/* In the place of what carries out an outer node. */
+/* Executes an outer node instead of its own function. */
 static TupleTableSlot *
 exec_outer(PlanState *node)
 {
@@ -240,7 +240,7 @@ exec_outer(PlanState *node)
 	return slot;
 }
 
-/* Whether outer rows may be fetched ahead, and tell what the inner scan will do: then how to look. */
+/* Returns a probe, if outer rows may be fetched ahead and determine what the inner scan will do. */
 static FbProbe *
 prepare(FbAhead *ahead)
 {
@@ -250,7 +250,7 @@ prepare(FbAhead *ahead)
 	bool		fixed;
 	bool		sure = ahead->all && join->sure;
 
-	/* A serializable transaction locks each row that it reads: one that it would not read may fail another's update. */
+	/* A serializable transaction locks each row that it reads: an extra row may make another's update fail. */
 	if (!sure && IsolationIsSerializable())
 		return NULL;
 	join->ops = ExecGetResultSlotOps(join->outer, &fixed);
@@ -269,7 +269,7 @@ prepare(FbAhead *ahead)
 		ahead->most = Max(1, Min(FB_VALUE_BLOCKS, join->limit->count + join->limit->offset));
 	else if (join->limit != NULL)
 		ahead->most = FB_VALUE_BLOCKS;
-	/* A copy, as no resource owner is to count our slots' use of it. */
+	/* A copy, as no resource owner must count our slots' references to it. */
 	join->desc = CreateTupleDescCopyConstr(desc);
 	join->rows = palloc0(FB_VALUES_MOST * sizeof(Row));
 	if (join->outer->ps_ExprContext == NULL)
@@ -277,7 +277,7 @@ prepare(FbAhead *ahead)
 	return probe;
 }
 
-/* From the next row on, the outer node's rows go through ours. */
+/* Installs our function: from the next row on, the outer node's rows pass through it. */
 static void
 wake(FbAhead *ahead)
 {
@@ -296,7 +296,7 @@ wake(FbAhead *ahead)
 
 static const FbSource outer_rows = {prepare, has_row, set_row, wake, NULL};
 
-/* Notes a nested loop whose inner side is an index scan that is noted, or a cache or a limit above one. */
+/* Registers a nested loop whose inner side is a registered index scan, or a cache or a limit above one. */
 void
 fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 {
@@ -326,7 +326,7 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 	fb_ahead_init(&join->ahead, scan, &outer_rows, whole);
 }
 
-/* The query's memory goes, with its joins. */
+/* The query's memory is about to be freed: removes its joins. */
 void
 fb_joins_gone(FbQuery *query)
 {

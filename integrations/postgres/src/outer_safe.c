@@ -1,14 +1,14 @@
 /*
- * Whether rows of a plan may be computed before they are asked for.
+ * Whether rows of a plan may be computed before they are requested.
  *
- * A nested loop's outer rows are fetched ahead of their use. Nobody may see it: what computes them has no effects
- * and depends on nothing that happens meanwhile; where rows behind those that are used might never have been
- * computed, it raises no errors and calls immutable functions only; and where the query may stop at any row, the next is
- * there in bounded time.
+ * A nested loop's outer rows are fetched ahead of their use. This must not be observable: the code that computes them
+ * must have no effects and must not depend on anything that happens meanwhile; if rows after the last used one might
+ * never have been computed, it must raise no errors and call only immutable functions; and if the query may stop at any
+ * row, the next row must be available in bounded time.
  *
- * The lists are of what is allowed: nodes and expressions of a later server are refused until they are known here.
+ * The lists are allowlists: nodes and expressions of a later server are refused until they are added here.
  *
- * Failure: none; what is not surely safe is not.
+ * Failure: none; a plan that is not known to be safe is treated as unsafe.
  */
 #include "forebay.h"
 
@@ -20,7 +20,7 @@
 typedef struct Check
 {
 	PlannedStmt *statement;
-	/* Functions may depend on what is constant for a statement: it runs to its end, and nothing else in it has effects. */
+	/* Stable functions are allowed: the statement runs to its end, and nothing else in it has effects. */
 	bool		stable;
 	bool		no_errors;
 	bool		steady;
@@ -40,7 +40,7 @@ function_is_unsafe(Oid function, void *context)
 	return check->no_errors && !get_func_leakproof(function);
 }
 
-/* Whether a subplan is to be feared. */
+/* Whether a subplan is unsafe. */
 static bool
 subplan_is_unsafe(SubPlan *subplan, Check *check)
 {
@@ -48,7 +48,7 @@ subplan_is_unsafe(SubPlan *subplan, Check *check)
 		!plan_is_safe(list_nth(check->statement->subplans, subplan->plan_id - 1), check);
 }
 
-/* Whether something in an expression is to be feared; an expression_tree_walker. */
+/* Whether an expression contains anything unsafe; an expression_tree_walker. */
 static bool
 unsafe(Node *node, void *context)
 {
@@ -126,7 +126,7 @@ all_safe(List *plans, Check *check)
 	return true;
 }
 
-/* The expressions of a node besides its rows and filter, as far as they are asked for each row. */
+/* Whether a node's expressions other than its target list and filter, if evaluated for each row, are unsafe. */
 static bool
 own_is_unsafe(Plan *plan, Check *check)
 {
@@ -172,7 +172,7 @@ own_is_unsafe(Plan *plan, Check *check)
 	}
 }
 
-/* Whether a node and what is below may be run ahead. */
+/* Whether a node and its subtree may be run ahead. */
 static bool
 plan_is_safe(Plan *plan, Check *check)
 {
@@ -193,7 +193,7 @@ plan_is_safe(Plan *plan, Check *check)
 		case T_Result:
 			break;
 		case T_Sort:
-			/* The first row is there when all below is done: what is below has nothing left to raise, or to take time. */
+			/* A sort returns its first row after the subtree is done, which then raises no errors and takes no time. */
 			below.no_errors = false;
 			below.steady = false;
 			break;
@@ -249,7 +249,7 @@ plan_is_safe(Plan *plan, Check *check)
 	return plan_is_safe(outerPlan(plan), &below) && plan_is_safe(innerPlan(plan), &below);
 }
 
-/* Whether all of a statement computes only. */
+/* Whether no part of a statement has effects. */
 static bool
 has_no_effects(PlannedStmt *statement)
 {
@@ -266,8 +266,8 @@ has_no_effects(PlannedStmt *statement)
 }
 
 /*
- * Whether rows of a plan may be computed before they are asked for. `sure` if all its rows are computed anyway, `whole`
- * if that is so as far as is known ahead, with rare exceptions.
+ * Whether rows of a plan may be computed before they are requested. `sure`: all its rows are computed anyway; `whole`:
+ * all are, as far as is known ahead, with rare exceptions.
  */
 bool
 fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
@@ -277,14 +277,14 @@ fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
 	if (plan_is_safe(plan, &check))
 		return true;
 	/*
-	 * What is constant for a statement is so only while it runs, not where it returns control between rows and a setting
+	 * Stable functions are constant only while the statement runs, not if it returns control between rows and a setting
 	 * may change, and only if nothing in it has effects.
 	 */
 	check.stable = true;
 	return sure && plan_is_safe(plan, &check) && has_no_effects(statement);
 }
 
-/* Whether a node that hands on all its rows surely takes all of a child's. */
+/* Whether a node whose rows are all read is certain to read all rows of a child. */
 bool
 fb_surely_takes_all(PlanState *node, PlanState *child)
 {
@@ -308,7 +308,7 @@ fb_surely_takes_all(PlanState *node, PlanState *child)
 		case T_HashState:
 			return true;
 		case T_HashJoinState:
-			/* Where the inner side is empty, the outer one is left. */
+			/* If the inner side is empty, the outer side is not read to its end. */
 			return child == innerPlanState(node);
 		default:
 			return false;

@@ -1,16 +1,16 @@
 /*
- * Where an index scan with other key values would go: its leaf, and its heap blocks.
+ * What an index scan with other key values would read: its leaf, and its heap blocks.
  *
- * The inner index scan of a nested loop is begun again for each outer row, one with an array for each element. For a
- * row or an element that it has not come to, the conditions are copied and get those values, and the index is
- * descended with those that hold its leading columns by equality. This is in two parts, as a leaf may have to come from disk: the first reads upper pages only
- * and tells the leaf's number, the second looks at the leaf.
+ * The inner index scan of a nested loop restarts for each outer row, a scan with an array for each element. For a
+ * row or an element that the scan has not reached, the conditions are copied and get its values, and the index is
+ * descended with the conditions that fix its leading columns by equality. This has two parts, as the leaf may have to
+ * be read from disk: the first reads only upper pages and returns the leaf's number, the second reads the leaf.
  *
- * It relies on nbtree's own comparisons, and on the server's own operators: others might do anything. An entry that
- * moves between the two parts, by a page split say, costs a hint; one step to the right is made for it.
+ * It relies on nbtree's own comparisons, and on built-in operators: others could have side effects. An entry that
+ * moves between the two parts, for example by a page split, costs a hint; one step to the right covers most such cases.
  *
  * Failure: an unreadable page is an error, as for the scan. So pages that are not in shared buffers are read only
- * where the scan will surely read them too. All pins and locks end before a function returns.
+ * if the scan is certain to read them too. All pins and locks are released before a function returns.
  */
 #include "forebay.h"
 
@@ -24,12 +24,12 @@
 /* One condition of the scan whose value is known ahead. */
 typedef struct ProbeKey
 {
-	/* The scan's own, whose value holds where it is not the outer row's. */
+	/* The scan's own key, which has the value unless it is from the outer row. */
 	ScanKey		live;
 	ScanKeyData own;
-	/* The column of the outer row that the value is from; 0 if it is not. */
+	/* The column of the outer row that has the value; 0 if none. */
 	AttrNumber	column;
-	/* It is an element of an array. */
+	/* The value is an element of an array. */
 	bool		element;
 	int16		length;
 } ProbeKey;
@@ -39,12 +39,12 @@ struct FbProbe
 	IndexScanDesc *scan;
 	ProbeKey   *keys;
 	int			key_count;
-	/* Which of the keys holds each leading column. */
+	/* Which of the keys fixes each leading column. */
 	int			prefix[INDEX_MAX_KEYS];
 	BTScanInsertData search;
 };
 
-/* Whether an expression has a value of the outer row in it; an expression_tree_walker. */
+/* Whether an expression contains a value of the outer row; an expression_tree_walker. */
 static bool
 of_outer_row(Node *node, void *context)
 {
@@ -62,7 +62,7 @@ of_outer_row(Node *node, void *context)
 	return expression_tree_walker(node, of_outer_row, context);
 }
 
-/* The column of the outer row that an expression is; 0 if it is none. */
+/* The column of the outer row that an expression refers to; 0 if it is not such a column. */
 static AttrNumber
 column_of(Node *node, NestLoop *join)
 {
@@ -83,7 +83,7 @@ column_of(Node *node, NestLoop *join)
 	return 0;
 }
 
-/* Takes a condition of the scan, if its value is known ahead and it can be asked by us. */
+/* Adds a condition of the scan, if its value is known ahead and we can evaluate it. */
 static void
 take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime_count,
 		 NestLoop *join, TupleDesc outer)
@@ -112,12 +112,12 @@ take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime
 	if (key->column > 0)
 		key->length = TupleDescAttr(outer, key->column - 1)->attlen;
 	key->own = *live;
-	/* What a function keeps is its own for each FmgrInfo. */
+	/* A function keeps its state per FmgrInfo, so the copy needs its own. */
 	fmgr_info_copy(&key->own.sk_func, &live->sk_func, CurrentMemoryContext);
 	probe->key_count++;
 }
 
-/* Adds a leading column to what the index is descended with; false if no condition holds it by equality. */
+/* Adds a leading column to the search key; returns false if no condition fixes it by equality. */
 static bool
 take_column(FbProbe *probe, Relation index, AttrNumber column)
 {
@@ -156,9 +156,9 @@ take_column(FbProbe *probe, Relation index, AttrNumber column)
 }
 
 /*
- * Makes a probe for an index scan, in the current memory context, which must be the query's: for the inner one of a
- * nested loop, or for one with an array if `join` is NULL. NULL if the values do not tell where it goes. The scan
- * must have begun.
+ * Makes a probe for an index scan, in the current memory context, which must be the query's: for the inner scan of a
+ * nested loop, or for a scan with an array if `join` is NULL. Returns NULL if the values do not determine where the scan
+ * goes. The scan must have begun.
  */
 FbProbe *
 fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
@@ -176,7 +176,7 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	bool		varies = false;
 
 	probe->scan = scan->scan;
-	/* A scan that goes backward begins behind the last entry with its values. */
+	/* A backward scan begins after the last entry with its values. */
 	probe->search.nextkey = ScanDirectionIsBackward(order);
 	probe->keys = palloc0(Max(key_count, 1) * sizeof(ProbeKey));
 	for (int i = 0; i < key_count; i++)
@@ -194,7 +194,7 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	return probe;
 }
 
-/* Sets the values of an outer row, or an element. False if the scan finds nothing for it, or that cannot be told. */
+/* Sets the values of an outer row, or an element. Returns false if the scan finds nothing for it, or if it is unknown. */
 bool
 fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 {
@@ -224,14 +224,14 @@ fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 	return true;
 }
 
-/* Whether the values lie behind an entry; those that are equal do where a scan comes from behind. */
+/* Whether the values are after an entry; equal values are if the scan goes backward. */
 static bool
 lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
 {
 	return _bt_compare(index, &probe->search, page, at) >= (probe->search.nextkey ? 0 : 1);
 }
 
-/* The first entry of a page that the values do not lie behind; one past the last if there is none. */
+/* The first entry of a page that the values are not after; one past the last entry if there is none. */
 static OffsetNumber
 first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
@@ -250,14 +250,14 @@ first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 	return low;
 }
 
-/* Whether all that is looked for lies to the right of a page, as it was split. */
+/* Whether all matching entries are to the right of a page, because it was split. */
 static bool
 is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
 	return !P_RIGHTMOST(links) && lie_behind(probe, index, page, P_HIKEY);
 }
 
-/* The leaf where the values set are; invalid if there is none, or it cannot be told without a read. */
+/* The leaf for the values that were set; invalid if there is none, or finding it needs a read that is not permitted. */
 BlockNumber
 fb_probe_leaf(FbProbe *probe, bool may_read)
 {
@@ -286,7 +286,7 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 		{
 			OffsetNumber at = first_not_before(probe, index, page, links);
 
-			/* The first downlink of a page stands for all that is before the second. */
+			/* The first downlink of a page covers everything before the second. */
 			at = Max(OffsetNumberPrev(at), P_FIRSTDATAKEY(links));
 			if (at > PageGetMaxOffsetNumber(page))
 			{
@@ -303,7 +303,7 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 			next = InvalidBlockNumber;
 			break;
 		}
-		/* As _bt_relandgetbuf, which raises an error for a page that is damaged. */
+		/* Like _bt_relandgetbuf, but without its error for a damaged page. */
 		LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 		buffer = ReleaseAndReadBuffer(buffer, index, next);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
@@ -312,7 +312,7 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 	return next;
 }
 
-/* Whether an entry of the leaf matches what else is known of the scan's conditions. */
+/* Whether an entry of the leaf matches all known conditions of the scan. */
 static bool
 matches(FbProbe *probe, Relation index, IndexTuple row)
 {
@@ -329,7 +329,7 @@ matches(FbProbe *probe, Relation index, IndexTuple row)
 }
 
 /*
- * Copies the heap blocks of the rows on a leaf, `most` at most, and returns how many; *longer if there may be more.
+ * Copies the heap blocks of the rows on a leaf, up to `most`, and returns how many; sets *longer if there may be more.
  * *spent_ns is how long reading the leaf took, less than 0 if it was in shared buffers.
  */
 int
@@ -342,7 +342,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 
 	*longer = false;
 	*spent_ns = -1;
-	/* The second page is for what begins just behind the first, or was moved there. */
+	/* The second page is for entries that begin just after the first, or were moved there. */
 	for (int pages = 0; pages < 2 && count == 0 && !*longer; pages++)
 	{
 		int64		reads = pgBufferUsage.shared_blks_read;
@@ -374,7 +374,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
 		links = fb_page_links(page);
-		/* It may have become another page since its number was found. */
+		/* The block may have become another kind of page since its number was found. */
 		if (links == NULL || !P_ISLEAF(links) || P_IGNORE(links))
 		{
 			UnlockReleaseBuffer(buffer);
@@ -398,7 +398,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			count += fb_copy_blocks(row, blocks + count, most - count);
 			*longer = count == most;
 		}
-		/* The rows of these values go on behind the page. */
+		/* The rows of these values continue after the page. */
 		if (count > 0 && (at > last ? !P_RIGHTMOST(links) : at < P_FIRSTDATAKEY(links) && !P_LEFTMOST(links)))
 			*longer = true;
 		UnlockReleaseBuffer(buffer);

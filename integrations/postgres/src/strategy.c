@@ -1,29 +1,30 @@
 /*
- * Readahead strategies: what the kernel is told about how a relation is being read.
+ * Readahead strategies: access hints to the kernel about how a relation is being read.
  *
  * The kernel guesses from the reads of a descriptor whether more will follow, and reads ahead for it. The executor does
  * not have to guess: a plan says which relations it reads, and how. posix_fadvise() on the backend's own
  * descriptors of a relation's segments passes that on:
  *
- *	os			nothing is told
+ *	os			no advice
  *	hint		sequential scans and VACUUM: SEQUENTIAL; index and bitmap scans, ANALYZE: RANDOM
  *	max			SEQUENTIAL, for every access
- *	adaptive	as hint where reads have been seen to cost less with it, else nothing
+ *	adaptive	as hint where reads have been seen to cost less with it, otherwise no advice
  *
- * Advice holds while a query, or a VACUUM, that wants it runs. A reader of a relation is counted in its FbFile, by
- * access; advice is what all of them agree on, and NORMAL where they do not, or where there is none. It is
- * worked out again when one comes, ends, or the setting changes, also by the end of a transaction. A reader is
- * part of a memory context, and ends with it, however that ends.
+ * Advice is set while a query, or a VACUUM, that wants it runs. The FbFile of a relation counts its readers, by
+ * access; the advice is the one on which all of them agree, and NORMAL if they disagree or there is no reader. It is
+ * computed again when a reader begins or ends, and when the setting changes, also at the end of a transaction. A reader
+ * belongs to a memory context, and ends with it, however that ends.
  *
- * Adaptive: a trial by forebay-lookahead for each relation and access in a session, between nothing and the hint,
- * by the time that the scan node takes from block to block that it reads. It is the heap's for index scans, the
- * index's for index-only scans; an index under an index scan or bitmap is told nothing, its reads are not seen apart.
+ * Adaptive: a trial by forebay-lookahead for each relation and access in a session, between no advice and the hint,
+ * by the time that the scan node takes from one block that it reads to the next. The trial is for the heap in index
+ * scans and for the index in index-only scans. An index under an index scan or bitmap gets no advice, as its reads
+ * cannot be distinguished.
  *
- * It relies on segments.c. A descriptor that fd.c closes, when too many files are open, and a segment that a relation
- * grows into, come without advice: the next query tells them. Catalogs are never told of. On 18, reads by
- * I/O workers (io_method=worker) go through the workers' own descriptors, which nobody can tell anything.
+ * It relies on segments.c. A descriptor that fd.c closes when too many files are open loses its advice, and a new
+ * segment of a relation has none: the next query sets it. Catalogs never get advice. On 18, reads by I/O workers
+ * (io_method=worker) go through the workers' own descriptors, which no other process can advise.
  *
- * Failure: what posix_fadvise() returns is not looked at. Out of memory fails the query that begins, as anywhere in it.
+ * Failure: the result of posix_fadvise() is ignored. Out of memory fails the query that begins, as anywhere in it.
  */
 #include "forebay.h"
 
@@ -41,7 +42,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
-/* Where the system cannot be told anything, the setting is refused; the numbers do not matter. */
+/* Where the system has no posix_fadvise(), the setting is refused; the numbers do not matter. */
 #if !defined(POSIX_FADV_NORMAL) || !defined(USE_POSIX_FADVISE)
 #define FB_NO_ADVICE
 #undef POSIX_FADV_NORMAL
@@ -52,14 +53,14 @@
 #define POSIX_FADV_SEQUENTIAL 2
 #endif
 
-/* Segments that are told of in any case; of more, only if a scan is to read as many rows as there are segments. */
+/* Up to this many segments, relations are always advised; larger ones if a scan expects as many rows as segments. */
 #define SEGMENTS_FEW 64
-/* Relations with a trial that are remembered. */
+/* Most relations whose trials are kept. */
 #define FILES_MOST 512
 /* Blocks that the kernel may have read ahead when the advice changes: 8 MiB, the largest setting seen in use. */
 #define KNOWN_SEQUENTIAL (8 * 1024 * 1024 / BLCKSZ)
 #define KNOWN_RANDOM 32
-/* A block that takes longer was waited for: a system call, and two bytes a nanosecond. */
+/* A block that takes longer has waited for the disk: a system call, and two bytes a nanosecond. */
 #define WAITING_NS (12000 + BLCKSZ / 2)
 
 typedef enum Strategy
@@ -80,13 +81,13 @@ static const struct config_enum_entry strategy_names[] = {
 
 static int	strategy = STRATEGY_OS;
 
-/* A relation's main fork that is read, or of which a trial remembers something. */
+/* A relation's main fork that is being read, or has a trial. */
 struct FbFile
 {
 	FbLocator	key;
 	/* Readers, by access. */
 	int			readers[FB_ACCESSES];
-	/* What stands on its descriptors. */
+	/* The advice set on its descriptors. */
 	int			advice;
 	/* NULL until `adaptive` wants one. */
 	struct fbl_trial *trials[FB_ACCESSES];
@@ -113,7 +114,7 @@ struct FbReader
 
 static ProcessUtility_hook_type next_utility;
 
-/* Puts advice on those of a file's descriptors that are open; closed ones are opened if there are few. */
+/* Sets advice on the open descriptors of a file; closed ones are opened if there are few. */
 static void
 tell(FbFile *file, int advice)
 {
@@ -136,7 +137,7 @@ tell(FbFile *file, int advice)
 	file->advice = advice;
 }
 
-/* What one access calls for. */
+/* The advice for one access. */
 static int
 advice_for(FbFile *file, FbAccess access, Strategy by)
 {
@@ -157,7 +158,7 @@ advice_for(FbFile *file, FbAccess access, Strategy by)
 	}
 }
 
-/* What all who read a file agree on. */
+/* The advice on which all readers of a file agree. */
 static int
 advice_of(FbFile *file, Strategy by)
 {
@@ -186,7 +187,7 @@ retell(FbFile *file, Strategy by)
 		tell(file, advice);
 }
 
-/* Forgets a file that nobody reads, unless something was learnt about it and there is room. */
+/* Removes a file without readers, unless it has a trial and there is room. */
 static void
 forget(FbFile *file)
 {
@@ -206,7 +207,7 @@ forget(FbFile *file)
 	hash_search(files, &file->key, HASH_REMOVE, NULL);
 }
 
-/* A reader's memory goes. */
+/* Ends a reader: called when its memory context is reset. */
 static void
 reader_gone(void *arg)
 {
@@ -224,7 +225,7 @@ reader_gone(void *arg)
 	fb_watches_gone(&reader->watches);
 }
 
-/* Begins to read: until the context goes. NULL if nothing is to be told, nor traced. */
+/* Begins a reader, which lasts until the context is reset. NULL if there is no advice to give and no trace. */
 FbReader *
 fb_reader_begin(MemoryContext context)
 {
@@ -240,7 +241,7 @@ fb_reader_begin(MemoryContext context)
 	return reader;
 }
 
-/* Reads a relation, for about so many rows; returns its file unless there is nothing to be told of it. */
+/* Adds a relation to a reader, for about `rows` rows; returns its file, or NULL if it gets no advice. */
 static FbFile *
 read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 {
@@ -278,13 +279,13 @@ read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 	file->readers[access]++;
 	slist_push_head(&reader->uses, &use->link);
 	advice = advice_of(file, strategy);
-	/* Told again even if it stands: it does not on what was opened since. */
+	/* Set again even if unchanged: descriptors opened since then do not have it. */
 	if (advice != file->advice || advice != POSIX_FADV_NORMAL)
 		tell(file, advice);
 	return file;
 }
 
-/* Reading so many blocks of a file took so long, in nanoseconds: that may settle how it is to be read. */
+/* Records that reading `blocks` blocks of a file took `spent_ns` nanoseconds, which may change its advice. */
 void
 fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns)
 {
@@ -293,7 +294,7 @@ fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns)
 	retell(file, strategy);
 }
 
-/* Has a node that reads a relation timed, if a trial or the trace wants it. */
+/* Starts timing a node that reads a relation, if a trial or the trace needs it. */
 static void
 watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbFile *file)
 {
@@ -306,7 +307,7 @@ watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbF
 	fb_watch(reader->context, &reader->watches, node, rel, access, file);
 }
 
-/* Takes note of what a node of a plan reads, after others have put themselves in its place. */
+/* Registers what a node of a plan reads, after other functions have wrapped the node. */
 void
 fb_reader_note(FbReader *reader, PlanState *node)
 {
@@ -348,7 +349,7 @@ fb_reader_note(FbReader *reader, PlanState *node)
 	}
 }
 
-/* What a VACUUM or ANALYZE will read of a relation, if that can be told without waiting for a lock. */
+/* Registers what a VACUUM or ANALYZE will read of a relation, if the lock is available without waiting. */
 static void
 vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 {
@@ -359,7 +360,7 @@ vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 	rel = try_relation_open(id, NoLock);
 	if (rel != NULL)
 	{
-		/* ANALYZE takes blocks as a bitmap does: ascending, with gaps. */
+		/* ANALYZE reads blocks as a bitmap scan does: ascending, with gaps. */
 		read_relation(reader, rel, vacuum ? FB_VACUUM : FB_BITMAP, INT_MAX);
 		if (vacuum && rel->rd_rel->relkind != RELKIND_INDEX)
 		{
@@ -377,7 +378,7 @@ vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 	UnlockRelationOid(id, AccessShareLock);
 }
 
-/* What a VACUUM or ANALYZE of named tables will read. Its transactions end before it does, the context does not. */
+/* Registers what a VACUUM or ANALYZE of named tables will read. Its context outlives its transactions. */
 static void
 begin_vacuum(MemoryContext context, VacuumStmt *command)
 {
@@ -446,7 +447,7 @@ may_be_set(int *to, void **extra, GucSource source)
 #define may_be_set NULL
 #endif
 
-/* The setting changes, or comes back as its transaction ends. */
+/* The setting changes, or is restored as its transaction ends. */
 static void
 is_set(int to, void *extra)
 {

@@ -1,13 +1,13 @@
 /*
- * Scan nodes that are watched: which blocks they read, and what that takes.
+ * Watched scan nodes: which blocks they read, and how long that takes.
  *
- * For a trial of strategies, and for the trace, a node is called through us. Blocks read are told by the buffer
- * manager's counters. A clock is looked at before a call that may read: of a scan by pages, one that may leave
- * its page; of an index scan, each, until none has read for a while. What the node's expressions read counts too.
+ * For a trial of strategies, and for the trace, our function wraps a node's. The buffer manager's counters show how many
+ * blocks a call reads. The clock is read before each call that may read: in a scan by pages, a call that may leave
+ * the page; in an index scan, every call, until none has read for a while. Reads by the node's expressions count too.
  *
- * It relies on the scan descriptors of heap and nbtree, which are the same within a major version, for where a scan is.
+ * It relies on the scan descriptors of heap and nbtree, which do not change within a major version, for a scan's position.
  *
- * Failure: none of its own. Watches live in the query's memory, and those who made them end them.
+ * Failure: none of its own. Watches live in the query's memory, and end with the reader that created them.
  */
 #include "forebay.h"
 
@@ -15,7 +15,7 @@
 #include "catalog/pg_am.h"
 #include "executor/instrument.h"
 
-/* Calls of a node that are timed though none has read recently. */
+/* A node's calls are timed until this many in a row have not read. */
 #define WATCH_CALLS 64
 
 /* A scan node that is timed, for a trial or the trace. */
@@ -27,9 +27,9 @@ typedef struct Watch
 	FbAccess	access;
 	FbFile	   *file;			/* NULL if there is no trial */
 	Oid			relation;
-	/* Its scan goes from page to page, and tells where it is in one. */
+	/* Its scan goes from page to page, and exposes its position in the page. */
 	bool		by_page;
-	/* So many calls are still timed though none reads. */
+	/* How many more calls are timed if none reads. */
 	int			left;
 	/* The block read last. */
 	BlockNumber last;
@@ -58,7 +58,7 @@ page_scan(Watch *watch)
 	return (HeapScanDesc) ((ScanState *) watch->node)->ss_currentScanDesc;
 }
 
-/* Whether the next row of a scan by pages may be in another one. */
+/* Whether the next row of a scan by pages may be on another page. */
 static bool
 page_ends(Watch *watch)
 {
@@ -67,7 +67,7 @@ page_ends(Watch *watch)
 	return scan == NULL || (int) scan->rs_cindex <= 0 || (int) scan->rs_cindex + 1 >= (int) scan->rs_ntuples;
 }
 
-/* The block that a node has come to, as far as it can be told. */
+/* The block at which a node is, as far as is known. */
 static BlockNumber
 block_of(Watch *watch)
 {
@@ -79,7 +79,7 @@ block_of(Watch *watch)
 
 		if (scan != NULL && scan->rs_cblock != InvalidBlockNumber)
 			return scan->rs_cblock;
-		/* It has come to its end within one call, having read on from where it was. */
+		/* It has reached its end within one call, reading on from its last block. */
 		return watch->access == FB_SEQUENTIAL ? watch->last + 1 : InvalidBlockNumber;
 	}
 	if (IsA(node, IndexOnlyScanState))
@@ -95,7 +95,7 @@ block_of(Watch *watch)
 	return InvalidBlockNumber;
 }
 
-/* Takes note of what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
+/* Records what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
 static void
 has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 {
@@ -104,10 +104,10 @@ has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 	if (fb_trace)
 	{
 		BlockNumber block = block_of(watch);
-		/* Blocks ahead of the scan's own may have been read with it, or before. */
+		/* This call, or the last one, may have read blocks ahead of the scan's position too. */
 		uint32		step = watch->by_page ? Max(blocks, watch->last_blocks) : 1;
 
-		/* Where it has been already, what was read is a page of the index under it, or the heap under an index-only scan. */
+		/* If the scan has not moved, the read was of the index under it, or of the heap under an index-only scan. */
 		if (block == InvalidBlockNumber || (!watch->by_page && block == watch->last))
 			return;
 		fb_trace_read(watch->relation, watch->access, block, blocks, block - (watch->last + 1) < step, spent_ns);
@@ -116,7 +116,7 @@ has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 	}
 }
 
-/* In the place of what carries out a scan node. */
+/* Executes a scan node instead of its own function, which it calls. */
 static TupleTableSlot *
 exec_watched(PlanState *node)
 {
@@ -150,7 +150,7 @@ exec_watched(PlanState *node)
 	return row;
 }
 
-/* Watches a node from now on; `file` is NULL where no trial wants to know what it reads. */
+/* Starts watching a node; `file` is NULL if no trial needs its reads. */
 void
 fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access, FbFile *file)
 {
@@ -170,7 +170,7 @@ fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation r
 	node->ExecProcNodeReal = exec_watched;
 }
 
-/* The memory of these watches goes. */
+/* The memory of these watches is about to be freed. */
 void
 fb_watches_gone(slist_head *watches)
 {
