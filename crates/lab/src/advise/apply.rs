@@ -3,9 +3,8 @@
 //! ALTER SYSTEM replaces postgresql.auto.conf atomically, and a reload puts it into effect. Before the first ALTER
 //! SYSTEM, the file's entries, as the server parses them, are written to a state file and synced, together with the
 //! values to set. Taking back restores the settings that --apply has set to the recorded values, or removes them; a
-//! value
-//! that another session has set since then stays, even of one of these settings. Finally the entries are put back into
-//! their earlier order, because an entry's line number in that file is part of pg_settings; this last step is best
+//! value that another session has set since then stays, even of one of these settings. Finally the entries are put back
+//! into their earlier order, because an entry's line number in that file is part of pg_settings; this last step is best
 //! effort.
 //!
 //! Invariants:  [APL-1] the state file is durable before anything is set, and is removed only after all is taken back
@@ -476,8 +475,7 @@ fn unfinished(file: &Path) -> String {
 }
 
 /// Removes the incomplete state file of a process that was killed while writing it, before it had set anything. A
-/// process
-/// that is writing its state at this moment no longer finds the file, and sets nothing.
+/// process that is writing its state at this moment no longer finds the file, and sets nothing.
 fn remove_unfinished(file: &Path) {
     let prefix = unfinished(file);
     let entries = fs::read_dir(file.parent().unwrap_or(Path::new("."))).into_iter().flatten();

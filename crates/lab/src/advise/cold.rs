@@ -1,6 +1,5 @@
 //! Evicts the pages that queries read before each of them runs: from the server's buffers, if it supports that, and
-//! from
-//! the page cache.
+//! from the page cache.
 
 use std::path::PathBuf;
 
@@ -22,8 +21,7 @@ impl Site<'_> {
     }
 
     /// Evicts the pages of `table` and its index, or of all known tables for a query of the user: from the server's
-    /// buffers,
-    /// where it supports that, and from the page cache.
+    /// buffers, where it supports that, and from the page cache.
     pub(super) fn forget(&mut self, table: Option<&Table>) -> anyhow::Result<()> {
         let server = self.server;
         let tables: Vec<&Table> =

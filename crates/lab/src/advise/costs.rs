@@ -47,8 +47,7 @@ const STEPS: usize = 4;
 const ROUNDS: u32 = 5;
 
 /// Logarithms: a time ratio within the first needs no further step; two shares that differ by more than the second give
-/// a
-/// slope.
+/// a slope.
 const NEAR: f64 = 0.1;
 const APART: f64 = 0.7;
 
@@ -73,7 +72,7 @@ pub(super) struct Crossing {
     pub(super) rounds: usize,
     /// With the present random_page_cost.
     pub(super) planned_share: f64,
-    /// The random_page_cost to set, and where the planner changes with it.
+    /// The random_page_cost to set, and the share at which the planner changes with it.
     pub(super) advised: String,
     pub(super) advised_share: f64,
     #[serde(default)]
@@ -259,7 +258,7 @@ pub(super) fn crossing(
     }))
 }
 
-/// The random_page_cost with which the planner changes at `share` if seq_page_cost is `unit`, and where it then does.
+/// The random_page_cost with which the planner changes at `share` if seq_page_cost is `unit`, and the share where it then does.
 fn crossing_at(
     site: &mut Site<'_>,
     table: &Table,

@@ -56,7 +56,7 @@ const SHARED_BYTES_MIN: u64 = 1 << 30;
 pub(super) struct Counts {
     timed: f64,
     requested: f64,
-    /// Completed checkpoints; up to 17 with those that had nothing to write.
+    /// Completed checkpoints; up to 17, including those that had nothing to write.
     done: f64,
     /// Pages that they wrote, and seconds that they spent syncing them.
     pages: f64,
@@ -168,7 +168,7 @@ impl Counts {
         ))
     }
 
-    /// Whether a disk that took checkpoint-like writes, `bytes` of them at `rates` pages/s per round, has enough time
+    /// Whether a disk that completed checkpoint-like writes, `bytes` of them at `rates` pages/s per round, has enough time
     /// for all of them.
     fn pace(
         &self,
@@ -407,9 +407,9 @@ mod tests {
             assert!(busy.contains(words), "{words}: {busy}");
         }
         assert!(told(&by_time, 500.0).ends_with("needs to be longer for them."), "120 s");
-        // Those that WAL requests come as early as before.
+        // Checkpoints that WAL requests begin as early as before.
         assert!(!told(&counts(), 400.0).contains("worth trying"));
-        // One every two minutes has 108 s.
+        // A checkpoint every two minutes is spread over 108 s.
         let often =
             Counts { done: 300.0, pages: 300.0 * 60_000.0, timed: 300.0, ..by_time.clone() };
         assert!(

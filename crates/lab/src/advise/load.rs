@@ -1,4 +1,4 @@
-//! The load of the server while it is measured: the run stops before others suffer from it.
+//! The load of the server while it is measured: the run stops before other sessions suffer from it.
 //!
 //! A separate session samples four times a second what other sessions do and how far standbys lag; first for a second
 //! in which nothing is measured, then throughout. The mean number of waiting sessions is also the time that all of them
@@ -34,7 +34,7 @@ const MORE_ACTIVE: f64 = 4.0;
 const MORE_WAITING: f64 = 2.0;
 const MORE_LAG: f64 = 16.0 * 1024.0 * 1024.0;
 
-/// A sample of what others do.
+/// A sample of the load from other sessions.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Sample {
     /// Sessions that run a statement, and those of them that wait for a lock, a latch or the disk.

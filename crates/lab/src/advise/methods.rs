@@ -93,8 +93,8 @@ fn proposed(
 }
 
 /// The methods' rates at the largest depth up to `depth` at which the present method (`set`), with `workers` workers,
-/// was
-/// measured together with another: the advice to use another method, if that is significantly faster, and all rates.
+/// was measured together with another: the advice to use another method, if that is significantly faster, and all
+/// rates.
 fn compared(
     report: &Report,
     set: &Setting,

@@ -42,7 +42,7 @@ use query::Query;
 use reads::Reads;
 use server::{Identity, Server};
 
-/// The application name of our sessions.
+/// The application name of the sessions.
 const APPLICATION: &str = "forebay advise";
 
 /// The schema of `--json`.
@@ -76,7 +76,7 @@ struct Findings<'s> {
     after: Option<After>,
 }
 
-/// What `--from` reads of it.
+/// The part of the findings that `--from` reads.
 #[derive(Debug, Deserialize)]
 struct Earlier {
     schema: String,

@@ -146,7 +146,7 @@ fn search_of(setting: &str, searched: &[&Record]) -> Plot {
     }
 }
 
-/// What was measured and no query could prove.
+/// Proposals that were measured, but that no query could prove.
 fn apart(unproved: &[&Proposal]) -> Section {
     let mut table = tables::settings(&unproved.iter().map(|it| advice(it)).collect::<Vec<_>>());
     table.caption = "Never set by --apply.".to_owned();

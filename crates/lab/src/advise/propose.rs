@@ -4,8 +4,7 @@
 //! for each disk that has tables; on the main disk, io_combine_limit and the extension's distance_max are, too.
 //! random_page_cost is computed by `costs` and proved. The extension `forebay`, if it can be loaded, is proved by
 //! switching it off and on. A setting that no query can show, because no read-only statement uses it or because it
-//! needs
-//! a restart, is reported with the disk's measurement as its evidence, and stays unproved.
+//! needs a restart, is reported with the disk's measurement as its evidence, and stays unproved.
 
 use super::Proposal;
 use super::costs::{self, Crossing};
@@ -124,8 +123,7 @@ fn each_disk(
 }
 
 /// Measures the gain of `changes`, which are in effect: with the same `queries`, or with new ones for the same tables;
-/// for
-/// random_page_cost with those between the shares of its crossing. None if no query uses what they set.
+/// for random_page_cost with those between the shares of its crossing. None if no query uses what they set.
 ///
 /// # Errors
 /// As [`all`].
@@ -409,8 +407,7 @@ fn proposed(found: &Found, server: &Server, disk: &Disk) -> Vec<Value> {
 }
 
 /// Keeps --apply from setting a value that would also apply to tablespaces on other `disks`, where it was not proved:
-/// the
-/// server's value applies to all tablespaces without their own.
+/// the server's value applies to all tablespaces without their own.
 fn spare(tablespaces: &[Tablespace], disks: &[Disk], proposals: &mut [Proposal]) {
     let others: Vec<u32> =
         disks.iter().filter(|it| !it.is_main).flat_map(|it| it.tablespaces.clone()).collect();

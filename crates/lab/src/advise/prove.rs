@@ -37,10 +37,8 @@ use crate::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
 pub(super) const NAME: &str = "advise";
 
 /// Rounds of a search: it finds a knee, not a gain. With dropped caches it gets more rounds within this time, until it
-/// is
-/// decided which values are near the best; otherwise they would use up parts that the proof needs unread. Only a slow
-/// disk
-/// uses all of the time: at 300 requests a second it makes some ten rounds of the remaining values [PRV-9].
+/// is decided which values are near the best; otherwise they would use up parts that the proof needs unread. Only a
+/// slow disk uses all of the time: at 300 requests a second it makes some ten rounds of the remaining values [PRV-9].
 const SEARCH_ROUNDS: u32 = 3;
 const SEARCH_ROUNDS_MOST: u32 = 16;
 const SEARCH_TIME: Duration = Duration::from_secs(60);

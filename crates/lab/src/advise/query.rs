@@ -1,20 +1,16 @@
 //! The queries by which settings are proved: generated for a table, or the user's own.
 //!
 //! A generated query reads a part of a table that no query of the run has read yet, while there is one: a stretch of
-//! its
-//! blocks, or a range of an index's keys. So it is as cold as possible without evicting anything. Worked example:
+//! its blocks, or a range of an index's keys. So it is as cold as possible without evicting anything. Worked example:
 //! 99,000 blocks are 300 parts, stretches of 330; every third of them is drawn in random order, 20 for old and new in
 //! ten rounds.
 //!
 //! The gain from depth depends on the distance between rows: a spinning disk passes over 20 blocks between two rows
 //! anyway, so it serves a queue of them no faster, but with 64 blocks it does. So bitmap scans of two densities are
-//! made
-//! if a table is small enough for both. The gain also depends on their length: the queue of a thousand rows, which a
-//! fast
-//! disk reads in a hundredth of a second, is full for only a small part of that time. So the denser scans are
-//! lengthened
-//! on such a disk, if the pages that they read can be evicted. If a thousand rows, read one by one, take many seconds,
-//! fewer are read.
+//! made if a table is small enough for both. The gain also depends on their length: the queue of a thousand rows, which
+//! a fast disk reads in a hundredth of a second, is full for only a small part of that time. So the denser scans are
+//! lengthened on such a disk, if the pages that they read can be evicted. If a thousand rows, read one by one, take
+//! many seconds, fewer are read.
 //!
 //! The user's queries are from `given`.
 //!
@@ -28,7 +24,7 @@ use serde_json::Value;
 use super::server::{Index, Table};
 use crate::report::numbers;
 
-/// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range, because of slow disks.
+/// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range, to limit the time on slow disks.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
 

@@ -3,8 +3,7 @@
 //! Generated queries represent disks, not the user's workload. So the report gives the share of the server's reads that
 //! each setting affects: scans of large tables for io_combine_limit and the device's readahead, vacuum for
 //! maintenance_io_concurrency, the rest, with all bitmap scans, for effective_io_concurrency; and it names statements
-//! that
-//! could prove a setting instead of generated ones.
+//! that could prove a setting instead of generated ones.
 //!
 //! Invariants:  [RDS-1] no statement's text is kept whole, and no literal or comment of it
 //! Failure:     what this version does not count, and what this role may not see, is left out.
@@ -51,7 +50,7 @@ struct Statement {
     bytes: f64,
     /// 0 without track_io_timing.
     waited_s: f64,
-    /// Of what all statements of all databases have read.
+    /// Share of the reads of all statements in all databases.
     share: f64,
     /// Its beginning, with `?` for literals and comments.
     text: String,
@@ -125,7 +124,7 @@ impl ByContext {
     }
 }
 
-/// Those that read most, if the extension is in this database.
+/// The statements that read most, if the extension is in this database.
 fn statements(connection: &mut Connection) -> anyhow::Result<Vec<Statement>> {
     // From 1.11 on, which comes with 17 and takes effect after ALTER EXTENSION, this column has another name.
     let view = connection.rows(

@@ -148,7 +148,7 @@ impl Identity {
     }
 }
 
-/// A setting as it is in our session.
+/// A setting, with its value in this session.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Setting {
     pub(super) name: String,
@@ -188,7 +188,7 @@ pub(super) struct Table {
     pub(super) index: Option<Index>,
 }
 
-/// A plain b-tree on a column whose type allows made ranges.
+/// A plain b-tree on a column whose type allows generated ranges.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Index {
     pub(super) oid: u32,
@@ -315,7 +315,7 @@ impl Server {
         self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
     }
 
-    /// Whether its WAL is on the filesystem of its tables, as far as can be seen.
+    /// Whether its WAL is on the filesystem of its tables, if that can be determined.
     pub(super) fn has_wal_beside_data(&self) -> bool {
         let directory = self.data_directory.as_ref().filter(|_| self.local);
         let device = |name: &str| Some(fs::metadata(directory?.join(name)).ok()?.dev());
@@ -364,7 +364,7 @@ fn is_refusal(error: &anyhow::Error, code: &str) -> bool {
     error.downcast_ref::<Refused>().is_some_and(|refused| refused.code == code)
 }
 
-/// Whether the files in `directory` are those of the server that `started` then, as far as can be seen.
+/// Whether the files in `directory` are those of the server with the start time `started`, if that can be determined.
 fn is_of(directory: &Path, started: Option<i64>) -> Result<(), &'static str> {
     if !directory.is_dir() {
         return Err("its data directory is not on this machine");

@@ -102,7 +102,7 @@ pub(super) fn value(setting: &Setting) -> String {
 pub(super) fn findings(findings: &Findings, look: Look) -> String {
     let mut verdicts = findings.verdicts.clone();
     for verdict in &mut verdicts {
-        // The change heads the group, in place of the experiment's name, which is the same for all.
+        // The change heads the group, instead of the experiment's name, which is the same for all.
         verdict.row = printable_line(&verdict.row);
         verdict.experiment = format!("{} in place of {}", verdict.entrant, verdict.rival);
     }

@@ -2,9 +2,8 @@
 //!
 //! A search has a ladder of values ("arms") and finds which is as good as the best; a proof has two and finds the gain
 //! of the second. Both continue while that is undecided, and `prove` runs the queries. Worked example: 16, 64, 256 and
-//! 1000
-//! give 10, 19, 20 and 20 rows a second. After three rounds 16 is significantly far from the best and is dropped; after
-//! some more 256, the first to reach 0.99 of the best, is chosen.
+//! 1000 give 10, 19, 20 and 20 rows a second. After three rounds 16 is significantly far from the best and is dropped;
+//! after some more 256, the first to reach 0.99 of the best, is chosen.
 //!
 //! Invariants:  [PRV-4] a gain is that of all queries together that can use the setting: among several, one gains by
 //!              chance
@@ -62,7 +61,7 @@ pub(super) struct Trial<'q> {
     /// The arms that are still tried, in the order of the last round.
     pub(super) order: Vec<usize>,
     pub(super) left_out: bool,
-    /// If it takes too long with the new setting only: an upper bound of its speed then, relative to the old one.
+    /// Set if the query takes too long with the new setting only: an upper bound of its speed, relative to the old one.
     pub(super) harm: Option<f64>,
 }
 
@@ -84,7 +83,7 @@ impl<'q> Trial<'q> {
         arms
     }
 
-    /// The rates of these, per round.
+    /// The rates of these arms, per round.
     pub(super) fn rates(&self) -> Vec<Vec<f64>> {
         let of = |arm: usize| self.runs[arm].iter().map(|run| run.per_s).collect();
         self.arms().into_iter().map(of).collect()
@@ -125,10 +124,9 @@ pub(super) struct Rates<'q> {
 }
 
 /// Whether there is another round after `round` rounds, at least `fewest` in all: in a search while it is undecided, in
-/// a
-/// proof until the end if it is undecided after the fewest. Of comparisons of equals with a noise of 10 to 30 %,
-/// 3 to 5 in 100 then seem a gain, and 5 to 10 if each round is checked; of gains of a tenth at 10 %, 95 in 100 are
-/// found and not 85 (6,000 and 2,000 simulated; 5 to 20 rounds).
+/// a proof until the end if it is undecided after the fewest. Of comparisons of equals with a noise of 10 to 30 %, 3 to
+/// 5 in 100 then seem a gain, and 5 to 10 if each round is checked; of gains of a tenth at 10 %, 95 in 100 are found
+/// and not 85 (6,000 and 2,000 simulated; 5 to 20 rounds).
 pub(super) fn goes_on(
     phase: Phase,
     round: u32,

@@ -62,8 +62,7 @@ struct Task {
     /// Pages requested outside of a call, such as by a fault on a mapped file.
     fault: Option<(FileKey, (u64, u64))>,
     /// The file of the next request; `aside`: another file, such as filesystem metadata, and the bytes of its pages
-    /// that
-    /// were added in between and have no request yet.
+    /// that were added in between and have no request yet.
     file: Option<FileKey>,
     aside: Option<(FileKey, u64)>,
     /// Requests submitted in this call.
@@ -482,8 +481,7 @@ impl Calls {
             return;
         }
         let bytes = bytes_of(sectors);
-        // The submission in which the request begins; `behind`: its sectors and those of the submissions merged with
-        // it.
+        // The submission in which the request begins; `behind`: this submission and those merged with it.
         let begun = self.under_way.range(..=(device, sector)).next_back();
         let begun = begun.filter(|((at, from), it)| *at == device && from + it.sectors > sector);
         let Some((&from, &UnderWay { file, .. })) = begun else {

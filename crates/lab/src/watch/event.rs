@@ -1,4 +1,4 @@
-//! Kernel events, as far as they are used here.
+//! The kernel events that the watch uses.
 
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ pub(super) enum What {
 pub(super) enum Transfer {
     Read,
     Write,
-    /// Anything else: flushes, discards, and what is submitted to a device made of others.
+    /// Anything else: flushes, discards, and requests submitted to a device that is built from other devices.
     Other,
 }
 

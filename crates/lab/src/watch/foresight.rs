@@ -1,14 +1,11 @@
 //! Whether a read could have been known before it was issued.
 //!
 //! This is about what any look-ahead could know, not about what the kernel did: a wait for such a block is avoidable.
-//! Worked example: 7, 8, 9 is a sequence from 8 on; 100, 103, 106 a stride at 106, as two equal steps are needed.
-//! If a task reads a block of one file and then several blocks of another, the first block is assumed to name the
-//! others,
-//! as in an index, provided that the task went from the one file to the other before: after 9, in the index, 70, 13 and
-//! 52
+//! Worked example: 7, 8, 9 is a sequence from 8 on; 100, 103, 106 a stride at 106, as two equal steps are needed. If a
+//! task reads a block of one file and then several blocks of another, the first block is assumed to name the others, as
+//! in an index, provided that the task went from the one file to the other before: after 9, in the index, 70, 13 and 52
 //! could all have been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number
-//! of
-//! blocks, since the list in an index block ends and random reads do not.
+//! of blocks, since the list in an index block ends and random reads do not.
 //!
 //! Invariants:  [FOR-1] the first read of a file is never known
 

@@ -5,8 +5,7 @@
 //! figures, and `foresight` determines which reads could have been known. `told` is the result, printed once or, on a
 //! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
 //! repeats the reads with other strategies of reading ahead. `calls`, `account` and `foresight` do not access the
-//! system:
-//! the same events give the same account.
+//! system: the same events give the same account.
 //!
 //! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.

@@ -2,10 +2,8 @@
 //!
 //! Kernel events only contain numbers; /proc has the rest while the process exists. A descriptor is looked up when it
 //! is first used, and again after it was closed; descriptors are forgotten with their process. A descriptor that is
-//! closed
-//! before it is looked up stands for an unknown file; later events may show which file it was. Files that are only
-//! mapped,
-//! or read by io_uring, are searched for among the open and mapped files of the process tree.
+//! closed before it is looked up stands for an unknown file; later events may show which file it was. Files that are
+//! only mapped, or read by io_uring, are searched for among the open and mapped files of the process tree.
 //!
 //! Invariants:  [NAM-1] only tasks and processes that have not exited are kept
 //!              [NAM-2] paths are bounded, and so are the descriptors of each process
@@ -50,7 +48,7 @@ pub(super) struct Names {
     raw: HashMap<u64, PathBuf>,
     /// The whole disk of each partition, and of each whole disk.
     disks: HashMap<u32, u32>,
-    /// Of each disk, whether it is made of others.
+    /// For each disk, whether it is built from other disks.
     stacked: HashMap<u32, bool>,
     /// Searched for once, and not again.
     unknown: HashSet<FileKey>,
@@ -77,8 +75,7 @@ fn shown(device: u32) -> PathBuf {
 
 impl Names {
     /// The file or directory that `descriptor` of the process of `task` referred to at `at_ns`, an unknown file if it
-    /// has
-    /// been closed since; `None` if it was something else, such as a pipe.
+    /// has been closed since; `None` if it was something else, such as a pipe.
     pub(super) fn file(&mut self, task: u32, descriptor: i32, at_ns: u64) -> Option<FileKey> {
         let (process, known) = self.process(task);
         if descriptor < 0 {
@@ -237,8 +234,7 @@ impl Names {
     }
 
     /// Searches the open and mapped files of the process tree for files without a name. It examines at most `most`
-    /// files, as
-    /// no events are read until it returns; the next call continues.
+    /// files, as no events are read until it returns; the next call continues.
     pub(super) fn search(&mut self, wanted: impl Iterator<Item = FileKey>, mut most: usize) {
         if self.wanted.is_empty() || self.unsearched.is_empty() {
             let is_new = |key: &FileKey| !self.paths.contains_key(key) && self.unknown.insert(*key);
@@ -299,7 +295,7 @@ impl Names {
         })
     }
 
-    /// Whether `disk` is made of others, such as by LVM, and only submits requests to these.
+    /// Whether `disk` is built from other disks, such as by LVM, and only submits requests to these.
     pub(super) fn is_stacked(&mut self, disk: u32) -> bool {
         *self.stacked.entry(disk).or_insert_with(|| is_stacked(&shown(disk)))
     }
@@ -324,7 +320,7 @@ impl Names {
     }
 }
 
-/// Whether the disk whose directory in sysfs is `path` is made of others, and has no queue of requests for itself.
+/// Whether the disk with the sysfs directory `path` is built from other disks, and has no request queue itself.
 fn is_stacked(path: &Path) -> bool {
     let mut below = fs::read_dir(path.join("slaves")).into_iter().flatten();
     below.next().is_some() && !path.join("mq").exists()

@@ -9,8 +9,7 @@ use super::relations::Relations;
 use super::tracer::Tracer;
 
 /// Maximum number of open and mapped files examined in one search for names: it takes some 30 ms, during which no
-/// events
-/// are read.
+/// events are read.
 const SEARCH_MOST: usize = 1 << 13;
 
 /// See the module's description.

@@ -2,9 +2,8 @@
 //!
 //! The file begins with a line that names its version. Pieces follow, at least one per second. Each has its length with
 //! a checksum of the length, the content, and the content's checksum. A piece holds the accesses since the previous
-//! piece,
-//! and the names of files and devices that were found since. Each checksum continues from the previous one, so that a
-//! missing or moved piece is detected as well as a changed one. The last piece is marked as the last.
+//! piece, and the names of files and devices that were found since. Each checksum continues from the previous one, so
+//! that a missing or moved piece is detected as well as a changed one. The last piece is marked as the last.
 //!
 //! A piece is written by one call, and nothing is written twice: a watch that is killed leaves all pieces but the
 //! unfinished one. Records are not synced, which would slow down the watched processes.

@@ -1,8 +1,7 @@
 //! The subject of a watch: a command that it starts, a process, or a service, each with all its descendants.
 //!
 //! Once the kernel has the list of existing tasks, it adds their descendants to it. A command is started by a thread
-//! that
-//! is already followed, so that none of its events is missed; the thread then exits.
+//! that is already followed, so that none of its events is missed; the thread then exits.
 //!
 //! Concurrency: while the live view has the terminal, one thread per stream reads a command's output until its end.
 
@@ -33,8 +32,7 @@ const PRINTED_MOST: usize = 64 << 10;
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Maximum number of searches for tasks to follow: a task started during one search is found by the next, or followed
-/// by
-/// the kernel.
+/// by the kernel.
 const LOOKS_MOST: usize = 4;
 
 /// The directory of control groups.

@@ -2,9 +2,8 @@
 //!
 //! It has two trace instances. One follows the process tree by the kernel's list of tasks, to which the kernel adds the
 //! tasks that these start. A request is issued to a device by any task that happens to run, so the other instance
-//! records
-//! the requests of all tasks. A task moves between processors, and each processor has its own buffer: events are sorted
-//! by time, and those newer than the start of a round of reading wait for the next round.
+//! records the requests of all tasks. A task moves between processors, and each processor has its own buffer: events
+//! are sorted by time, and those newer than the start of a round of reading wait for the next round.
 //!
 //! Concurrency: one owner.
 //! Failure:     an event that this kernel does not have is left out, and the result says what is missing.

@@ -155,8 +155,7 @@ impl Site {
     }
 
     /// Number of state files. A process killed while it writes one, before anything is set, leaves it under a temporary
-    /// name
-    /// until the next start.
+    /// name until the next start.
     fn states(&self) -> usize {
         self.left_in_state().filter(|path| path.extension().is_some()).count()
     }

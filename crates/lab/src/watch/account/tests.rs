@@ -1,4 +1,4 @@
-//! The account, and the calls it is made from: worked examples, and properties that hold for any events.
+//! The account, and the calls that it is computed from: worked examples, and properties that hold for any events.
 
 use proptest::prelude::*;
 
@@ -223,7 +223,7 @@ fn a_request_of_the_filesystems_own_tables_is_not_the_files() {
         if let Some(file) = added {
             story.then(0, What::Added { file, first: 500, pages: 1 });
         }
-        // First to a device made of this one.
+        // First to a device that is built from this one.
         let (device, transfer) = (DISK + 1, Transfer::Other);
         story.then(0, What::Submit { device, sector, sectors, transfer });
         let (device, transfer) = (DISK, Transfer::Read);
@@ -269,7 +269,7 @@ fn merged_and_split_requests_are_counted_as_the_device_gets_them() {
     // Two merged submissions; later another process reads part of the same range.
     story.then(0, submit(0, 8)).then(0, submit(8, 8)).then(0, issue(0, 16)).then(0, issue(8, 8));
     story.then(0, submit(100, 64)).then(0, issue(100, 32)).then(0, issue(132, 32));
-    // One of another process, and one that the device requeues.
+    // A request of another process, and one that the device requeues.
     story.then(0, issue(132, 32)).then(0, submit(500, 8)).then(0, issue(500, 8));
     story
         .then(0, What::Requeue { device: DISK, sectors: 8, transfer: Transfer::Read })

@@ -126,8 +126,7 @@ fn rounds(
     let mut random = fastrand::Rng::with_seed(0);
     let (mut apart, mut remarks) = (Apart::default(), Vec::new());
     // Only the first preparation may have to read from the disk, and has limited time. Pages that it leaves out stay
-    // out, so
-    // that all runs find the same pages in memory.
+    // out, so that all runs find the same pages in memory.
     let mut preparing = Some(time / 4);
     for round in 0..args.rounds {
         // [PRE-2]

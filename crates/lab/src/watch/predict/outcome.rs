@@ -1,13 +1,11 @@
 //! The outcome: predictions from the rounds of all strategies.
 //!
 //! The waiting with a strategy is compared with that of the unchanged run in the same round, so that a disk that
-//! becomes
-//! slower favours no strategy. If it is less, the recorded waiting is scaled by their ratio; if it is more, the
-//! difference
-//! is added to the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms of waiting
-//! were recorded; three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead: a ratio of
-//! 0.50, so 250 ms. Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without advice: 310 ms,
-//! and not 600. The duration is predicted from the durations of the rounds in the same way.
+//! becomes slower favours no strategy. If it is less, the recorded waiting is scaled by their ratio; if it is more, the
+//! difference is added to the recorded waiting, since a ratio to little waiting would be noise. Worked example: 500 ms
+//! of waiting were recorded; three rounds wait 520, 480 and 610 ms unchanged and 260, 250 and 300 ms without readahead:
+//! a ratio of 0.50, so 250 ms. Another: 20 ms were recorded, and a round waits 10 ms unchanged and 300 ms without
+//! advice: 310 ms, and not 600. The duration is predicted from the durations of the rounds in the same way.
 
 use std::time::Duration;
 

@@ -123,8 +123,7 @@ struct Making {
 
 impl Plan {
     /// Makes a plan of at most `length` from `record`. `open_most`: maximum number of files that may be open; each task
-    /// opens
-    /// all that it reads.
+    /// opens all that it reads.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): nothing in the record can be repeated.

@@ -1,10 +1,9 @@
 //! Replays a plan: repeats its reads with one strategy of reading ahead, with a thread for each task.
 //!
 //! Files are opened only for reading, and by each task separately, since the kernel reads ahead for each descriptor.
-//! Before that, pages of these files that were not in memory when recorded are dropped from the page cache, and the
-//! other
-//! pages are read. A read has waited if it took longer than its thread used the processor. Its duration alone is no
-//! proof: starting to read a megabyte ahead takes half a millisecond of processor time.
+//! Before that, pages of these files that were not in memory when recorded are dropped from the page cache, and those
+//! that were in memory are read. A read has waited if it took longer than its thread used the processor. Its duration
+//! alone is no proof: starting to read a megabyte ahead takes half a millisecond of processor time.
 //!
 //! Concurrency: a thread for each task; they share only the plan, a stop flag and a counter.
 //! Failure:     a read that fails ends all tasks.
