@@ -1,15 +1,14 @@
 //! A buffer manager for storage engines: a page cache that several threads share.
 //!
-//! A [`BufferPool`] keeps pages of files in a fixed amount of memory. It reads a page when somebody
-//! asks for it, lets threads latch it to read or to change it, and writes changed pages back when
-//! their frames are needed or the engine says so, never before the log that explains them. Pages
-//! are 4 to 64 KiB of plain bytes. What is in them, where the log is and what a transaction is, the
-//! engine knows and the pool does not.
+//! A [`BufferPool`] keeps pages of files in a fixed amount of memory. It reads a page when a thread requests it, lets
+//! threads latch it to read or to change it, and writes changed pages back when their frames are needed or the engine
+//! requests it, never before the log that describes the changes. Pages are 4 to 64 KiB of plain bytes. The contents of
+//! pages, the log's location and transactions are the engine's business, not the pool's.
 //!
-//! It is for people who write a storage engine (a B-tree, a heap, a hash file) and want neither
-//! `mmap`, which decides by itself what is written when, nor one more page cache of their own.
-//! A program that wants to store keys and values wants an engine rather than this; `examples/kv.rs` is a
-//! very small one, and the crate `forebay-btree`, beside this one, an index to learn from.
+//! It is for authors of storage engines (a B-tree, a heap, a hash file) who want neither `mmap`, where the kernel
+//! decides what is written when, nor to write another page cache. A program that only wants to store keys and values
+//! needs an engine instead; `examples/kv.rs` is a very small one, and the crate `forebay-btree`, next to this one, is
+//! an index to learn from.
 //!
 //! # A tour
 //!
@@ -55,17 +54,17 @@
 //!
 //! Two choices have no default, and a pool is not built without them ([`Error::Unchosen`]): whether pages carry a
 //! [`Checksum`], and what protects them from [being torn](TornPages). [`Checksum::Off`] and [`TornPages::Unprotected`]
-//! are for data that can be made again.
+//! are for data that can be recreated.
 //!
-//! [`PagedFile::init`] is [`PagedFile::write`] for a page whose old contents do not matter: it
-//! gives zeroes and reads nothing.
+//! [`PagedFile::init`] is [`PagedFile::write`] for a page whose old contents do not matter: it returns a page of zeroes
+//! and reads nothing.
 //!
 //! ## Writing with a log
 //!
-//! An engine that must survive a crash describes each change in a log first. The pool's part is the
-//! order: before it writes a page it asks the [`Wal`] to be durable up to the newest [`Lsn`] with
-//! which the page was marked dirty. The pool keeps that number in memory only. An engine whose
-//! recovery asks which changes a page has already seen stores the LSN in the page as well.
+//! An engine that must survive a crash describes each change in a log first. The pool enforces the order: before it
+//! writes a page it calls the [`Wal`] to make the log durable up to the newest [`Lsn`] with which the page was marked
+//! dirty. The pool keeps that number in memory only. An engine whose recovery needs to know which changes a page
+//! already contains also stores the LSN in the page.
 //!
 //! ```
 //! use std::error::Error;
@@ -130,17 +129,17 @@
 //! # }
 //! ```
 //!
-//! A page that was changed and not marked is dirty anyway when its guard goes, and waits for the log up to
-//! its end at that moment ([`Wal::position`]). In a pool with a log that is counted
+//! A page that was changed but not marked is still dirty when its guard is dropped, and is not written before the log
+//! is durable up to its end at that moment ([`Wal::position`]). In a pool with a log this is counted
 //! ([`unlogged_changes`](PoolStats::unlogged_changes)), because it is nearly always a mistake.
 //!
 //! ## Looking without holding
 //!
-//! Pages that everybody reads and hardly anybody changes (the inner nodes of an index) need no
-//! latch to be read. [`PagedFile::copy`] copies bytes out of a page, all from one state of it, and
-//! holds nothing afterwards. [`PagedFile::inspect`] searches a page in place: what its closure makes of the page
-//! comes from one state of it, and the closure runs again where somebody has come between. Until then it may see
-//! anything, so it loads by [`Optimistic::load`], which refuses what lies outside the page.
+//! Pages that are read often and rarely changed (the inner nodes of an index) need no latch to be read.
+//! [`PagedFile::copy`] copies bytes out of a page, all from one state of it, and holds nothing afterwards.
+//! [`PagedFile::inspect`] searches a page in place: the closure's result comes from one state of the page, and the
+//! closure runs again if another thread has changed the page in the meantime. While it runs it may see inconsistent
+//! bytes, so it reads with [`Optimistic::load`], which refuses offsets outside the page.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, Optimistic, TornPages::Unprotected};
@@ -177,11 +176,11 @@
 //! # }
 //! ```
 //!
-//! A guard also ends when the page leaves its frame. A caller that loops over guards of several pages
-//! therefore counts the tries and takes latches in the end, as `copy` and `inspect` do. From a page to its child: find
-//! the child by `inspect`, get a guard of it, and then ask the page's guard whether it is
-//! [still valid](Optimistic::still_valid): it did lead to this child then, and the child's guard shows what
-//! becomes of the child from there on. `forebay-btree` goes down its tree so.
+//! A guard also ends when the page leaves its frame. A caller that loops over guards of several pages therefore limits
+//! its tries and falls back to latches, as `copy` and `inspect` do. To go from a page to its child: find the child with
+//! `inspect`, get a guard of the child, and then check that the page's guard is [still valid](Optimistic::still_valid).
+//! If so, the page pointed to this child at that time, and the child's guard detects all later changes of the child.
+//! `forebay-btree` descends its tree this way.
 //!
 //! ## Pins and latches
 //!
@@ -217,9 +216,10 @@
 //!
 //! ## Guards to keep
 //!
-//! A guard borrows its [`PagedFile`]. [`PageRef::into_owned`], and the same of [`PageMut`] and [`Pin`], gives it a handle
-//! of its own, at the price of cloning one: it may then be kept beside the file, in a cursor, or sent to a thread that
-//! outlives the caller's. All guards are `Send` and `Sync`, since a latch belongs to its guard and not to a thread.
+//! A guard borrows its [`PagedFile`]. [`PageRef::into_owned`], and the same method of [`PageMut`] and [`Pin`], gives it
+//! an owned handle, at the price of cloning one: the guard can then be stored next to the file, in a cursor, or sent to
+//! a thread that outlives the caller's. All guards are `Send` and `Sync`, since a latch belongs to its guard and not to
+//! a thread.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
@@ -252,13 +252,13 @@
 //! # }
 //! ```
 //!
-//! What is kept is still a pin, and a latch that others wait for: `close` says [`Error::Busy`] meanwhile. And it keeps the
-//! pool, as any handle does.
+//! A stored guard is still a pin, and a latch that others wait for: `close` returns [`Error::Busy`] meanwhile. It also
+//! keeps the pool alive, as any handle does.
 //!
 //! ## Scans that leave the rest alone
 //!
-//! A scan of a large file uses each page once. With an [`AccessStrategy`] of its own it goes
-//! through a few frames in turn (its ring) and does not push out what others use.
+//! A scan of a large file uses each page once. With its own [`AccessStrategy`] it cycles through a few frames (its
+//! ring) and does not evict the pages that others use.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, StrategyKind, TornPages::Unprotected};
@@ -283,9 +283,9 @@
 //!
 //! ## Reading what comes next
 //!
-//! An engine mostly knows which pages it will read: a scan reads all of them, an index or a bitmap has
-//! listed them. [`PagedFile::scan`] and [`PagedFile::stream`] are told so, and prefetch pages:
-//! sorted and merged into few large requests, however the caller wants them given.
+//! An engine usually knows which pages it will read: a scan reads all of them, an index or a bitmap has listed them.
+//! [`PagedFile::scan`] and [`PagedFile::stream`] take this list and prefetch the pages, sorted and merged into few
+//! large requests, whatever order the caller wants them in.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, Order, StreamOptions, TornPages::Unprotected};
@@ -311,9 +311,9 @@
 //! # }
 //! ```
 //!
-//! A list that is known and wanted whole goes to [`PagedFile::read_many`]: what is in memory comes at the price of a
-//! plain read, the rest is under way together. [`PagedFile::prefetch`] only asks, for pages that some later read
-//! will want, and holds nothing.
+//! A list that is completely known and needed goes to [`PagedFile::read_many`]: pages in memory cost as much as a plain
+//! read, and the others are read concurrently. [`PagedFile::prefetch`] only starts the reads of pages that will be
+//! needed later, and holds nothing.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
@@ -334,17 +334,17 @@
 //! # }
 //! ```
 //!
-//! Six ways of reading ahead can be had ([`ReadaheadStrategy`]), for a pool, a handle
-//! ([`PagedFile::with_readahead`]) or a stream; the default chooses by evidence. Plain reads are looked
-//! at as well: misses that go on a sequence, forward, backward or in steps, have what follows read.
-//! [`BufferPool::start_trace`] records what was asked for, and why.
+//! There are six ways of reading ahead ([`ReadaheadStrategy`]), for a pool, a handle ([`PagedFile::with_readahead`]) or
+//! a stream; the default chooses by measurement. Plain reads are observed too: when misses continue a sequence,
+//! forward, backward or with a stride, the next blocks are read ahead. [`BufferPool::start_trace`] records the requests
+//! and their reasons.
 //!
 //! ## Futures
 //!
-//! [`PagedFile::read_async`] and [`PagedFile::write_async`] are `read` and `write` for tasks, on any executor or none in
-//! particular. A page in memory whose latch is free is there at the first poll. Whatever else is in the way, the task leaves
-//! its waker and no thread is blocked: the page's load, a latch, a frame, room in the queue. A read stream becomes one
-//! for tasks by `into_async` (feature `futures`, on by default).
+//! [`PagedFile::read_async`] and [`PagedFile::write_async`] are `read` and `write` for tasks, and depend on no
+//! executor. A page in memory whose latch is free is ready at the first poll. Whatever the task has to wait for (the
+//! page's load, a latch, a frame, room in the queue), it leaves its waker and blocks no thread. `into_async` turns a
+//! read stream into one for tasks (feature `futures`, on by default).
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
@@ -395,22 +395,24 @@
 //! # }
 //! ```
 //!
-//! - **Who drives.** The first task that waits for a queue which nobody else looks after has the pool start a thread for it; it
-//!   sleeps while no task waits. One more finds frames for tasks, and writes dirty pages out for that. An engine that has a
-//!   loop of its own builds the pool without them ([`PoolBuilder::task_threads`]) and calls [`BufferPool::drive`] there.
+//! - **Who drives.** When the first task waits for a queue that no thread drives yet, the pool starts a thread for it;
+//!   the thread sleeps while no task waits. Another thread finds frames for tasks, and writes dirty pages to free them.
+//!   An engine that has its own event loop builds the pool without these threads ([`PoolBuilder::task_threads`]) and
+//!   calls [`BufferPool::drive`] from its loop.
 //! - **Guards may be held across `await`**, and sent to other threads. Two tasks that latch two pages in different
-//!   orders wait for each other, as threads do. On an executor's thread use nothing that waits for a latch (`read`, `write`,
-//!   `flush_file`, a stream's `next`): the task that holds it may be waiting for that very thread.
-//! - **A future may be dropped** at any point: it leaves no pin and no latch, and keeps nobody waiting. A load that it began goes on,
-//!   and the page is there for the next. One that is neither polled nor dropped keeps a pin, like any guard.
-//! - A stream may write a dirty page of its own ring in place, and flush the log for it, as it looks ahead.
+//!   orders wait for each other, as threads do. On an executor's thread, do not use calls that wait for a latch
+//!   (`read`, `write`, `flush_file`, a stream's `next`): the task that holds it may be waiting for that very thread.
+//! - **A future may be dropped** at any point: it leaves no pin and no latch, and no thread waits for it. A load that
+//!   it began goes on, and the page is then in memory for the next caller. A future that is neither polled nor dropped
+//!   keeps a pin, like any guard.
+//! - A stream may write a dirty page of its own ring in place, and flush the log for it, while it looks ahead.
 //!
 //! ## Checksums, and what to do about damage
 //!
-//! With [`Checksum::Crc32c`] the pool stamps four bytes of each page as it writes it, and checks
-//! them as it reads it. The four bytes are the pool's: leave them free in the layout, and do not
-//! read them, because a page in memory carries the stamp of its last read, if any. The sum covers
-//! the block number, so a page that was written to the wrong block of its file shows too.
+//! With [`Checksum::Crc32c`] the pool stores a checksum in four bytes of each page when it writes the page, and
+//! verifies it when it reads the page. The four bytes belong to the pool: leave them free in the layout, and do not
+//! read them, because a page in memory carries the checksum of its last read, if any. The checksum covers the block
+//! number, so a page that was written to the wrong block of its file is detected too.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum, Error, FileOptions};
@@ -442,20 +444,19 @@
 //! # }
 //! ```
 //!
-//! [`PageCodec`] is for what the pool does not know: encryption, another checksum, a tag. It is given to the pool
-//! or to a file, and changes each page in the copy that is written, and in its frame when it has been read. The pool's
-//! checksum is of the encoded bytes, so torn pages are repaired without any key. What the codec refuses is
-//! [`Error::Codec`].
+//! [`PageCodec`] is for transformations that the pool does not implement: encryption, another checksum, a tag. It is
+//! set for the pool or for a file. It encodes each page in the copy that is written, and decodes it in its frame after
+//! a read. The pool's checksum covers the encoded bytes, so torn pages are repaired without any key. A page that the
+//! codec rejects is [`Error::Codec`].
 //!
-//! A page of zeroes passes, as one that was never written since `extend`. An engine that writes
-//! every page before it reads it asks for [`ZeroPages::Refuse`], and then sees a lost first write
-//! as well.
+//! A page of zeroes passes, as a page that was never written since `extend`. An engine that writes every page before it
+//! reads it sets [`ZeroPages::Refuse`], which also detects a lost first write.
 //!
-//! ## Reading beside a writer
+//! ## Reading while another pool writes
 //!
-//! One pool at a time writes in a directory. Others may read there, in other processes as well, through a
-//! tablespace that is [read-only](Tablespace::read_only): it takes no lock and cannot write. Its reader has what is on
-//! disk, page by page, until [`PagedFile::refresh`] has it read again.
+//! One pool at a time writes in a directory. Others may read there, also in other processes, through a tablespace that
+//! is [read-only](Tablespace::read_only): it takes no lock and cannot write. Its reader sees each page as it was on
+//! disk when it was read, until [`PagedFile::refresh`] discards the cached pages.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum, Error, FileOptions, Tablespace};
@@ -485,13 +486,14 @@
 //! # }
 //! ```
 //!
-//! Pages come from different moments: what several of them say together (a tree that splits) may make no sense, and
-//! the reader has to be ready for that. A checksum or a codec is what tells a page that is just being written.
+//! Pages come from different moments: several of them together (a tree that splits) may be inconsistent, and the reader
+//! must handle that. A checksum or a codec detects a page that is just being written.
 //!
 //! ## Backups
 //!
-//! [`PagedFile::backup`] gives pages as they are written, each of one piece, while others go on. With the log from a
-//! checkpoint's redo point before it to the LSN that it returns, they are a database.
+//! [`PagedFile::backup`] returns pages as they would be written, each a consistent image, while other threads go on.
+//! Together with the log from the redo point of a checkpoint before the backup to the LSN that it returns, they are a
+//! complete database.
 //!
 //! ```
 //! # use forebay::{BufferPool, CheckpointOptions, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
@@ -516,8 +518,8 @@
 //!
 //! ## Truncating and dropping
 //!
-//! What is cut off is gone at once, changed or not, and is never written. A thread that has such a page
-//! pinned keeps the bytes, to no effect, until it lets go; a caller that asks for it afterwards is told.
+//! Truncated pages are discarded at once, changed or not, and are never written. A thread that has such a page pinned
+//! keeps the bytes, to no effect, until it drops its guard; a caller that requests the page afterwards gets an error.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, Error, Fate, FileOptions, TornPages::Unprotected};
@@ -541,8 +543,8 @@
 //!
 //! ## What it does and why it is slow
 //!
-//! Everything is counted, all the time, by access strategy. A [`Stats`] is a copy of the counts;
-//! the difference of two tells about the time between.
+//! Everything is counted, all the time, by access strategy. A [`Stats`] is a copy of the counts; the difference of two
+//! covers the time between them.
 //!
 //! ```
 //! # use forebay::{BufferPool, Checksum::Off, FileOptions, StrategyKind, TornPages::Unprotected, Wait};
@@ -575,79 +577,77 @@
 //! # }
 //! ```
 //!
-//! [`BufferPool::notes`] says what could not be had and why (io_uring, huge pages, registered memory), and what was taken
-//! instead.
+//! [`BufferPool::notes`] lists the features that are not available and why (io_uring, huge pages, registered memory),
+//! and what is used instead.
 //!
 //! ## The end
 //!
-//! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report what
-//! fails; the second also closes the files and lets go of the directories. A pool that is not closed
-//! writes what is dirty when its last handle (and its files' last) is dropped; but it does not sync
-//! and has nobody to tell, and while a panic unwinds it writes nothing. The thread that drops the last handle (or the
-//! last [guard with one of its own](crate#guards-to-keep)) waits for that, after the guard's latch has gone; except
-//! in a waker, which the pool calls in the middle of its own work: there a thread is started for it.
+//! [`BufferPool::flush_and_sync`] and [`BufferPool::close`] make everything durable and report failures; the second
+//! also closes the files and releases the directories. A pool that is not closed writes its dirty pages when its last
+//! handle (and the last handle to its files) is dropped; but it does not sync and cannot report an error, and it writes
+//! nothing while a panic unwinds. The thread that drops the last handle (or the last [guard with an owned
+//! handle](crate#guards-to-keep)) waits for these writes, after the guard's latch is released. The exception is a
+//! waker, which the pool calls in the middle of its own work: there, a new thread does the writes.
 //!
 //! # What it promises
 //!
-//! - **Nothing is lost without word.** A page that could not be written stays dirty, in its frame.
-//!   A thread that needs a frame and can get none but a dirty one gets the error of that write,
-//!   though it asked for another page.
+//! - **Nothing is lost silently.** A page that could not be written stays dirty, in its frame. A thread that needs a
+//!   frame and can only get a dirty one receives the error of that write, though it requested another page.
 //! - **Log before page.** No page is written before [`Wal::flush_to`] has returned for its newest
 //!   change, marked or not. If the log fails, the page stays ([`Error::Log`]).
-//! - **A failed sync is final.** What was written since the last good one may be gone, also if the
-//!   next sync succeeds. So nothing is written or synced in that tablespace any more
-//!   ([`Error::Failed`]); reading goes on while there are clean frames. Close the pool and recover.
+//! - **A failed sync is final.** What was written since the last good one may be lost, even if the next sync succeeds.
+//!   So nothing is written or synced in that tablespace any more ([`Error::Failed`]); reading goes on while there are
+//!   clean frames. Close the pool and recover.
 //! - **Durable means synced.** [`PagedFile::flush_file`] writes; [`PagedFile::sync`] makes what has
 //!   been written durable. Evictions and the cleaner only write.
-//! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of
-//!   them are told. A read ahead that fails is nobody's error: a thread that wants a page of it reads that
-//!   page by itself, and is told what is wrong with it.
-//! - **No wait for a frame is endless.** When every frame is pinned, a thread is told so
-//!   ([`Error::NoFreeFrame`]) after [`PoolBuilder::frame_wait`].
+//! - **One page, one read.** Threads that miss the same page wait for one read; if it fails, all of them receive the
+//!   error. The failure of a read-ahead is not reported: a thread that needs one of its pages reads that page on its
+//!   own, and receives the page's error.
+//! - **No wait for a frame is endless.** When every frame is pinned, a thread gets [`Error::NoFreeFrame`] after
+//!   [`PoolBuilder::frame_wait`].
 //!
 //! # What it does not do
 //!
-//! - It is not crash-safe by itself. Pages reach the disk in no order but log before page, one at a
-//!   time, and a crash may leave one half written: its checksum shows it, and what
-//!   [`PoolBuilder::torn_pages`] says repairs it. Without a log, what is
-//!   on disk is whole only after a good [`BufferPool::close`] or [`BufferPool::flush_and_sync`]
-//!   with nobody changing anything meanwhile.
-//! - It undoes nothing. A thread that panics while it changes a page leaves the page as it is by
-//!   then, dirty, for others to read and to write. An engine that cannot live with that aborts on
-//!   panic.
-//! - It keeps no other process out of a file, beyond the lock on the directory that pools respect.
+//! - It is not crash-safe on its own. The only order in which pages reach the disk is log before page. They are written
+//!   one at a time, and a crash may leave one half written: its checksum detects this, and the method set with
+//!   [`PoolBuilder::torn_pages`] repairs it. Without a log, the files are consistent on disk only after a successful
+//!   [`BufferPool::close`] or [`BufferPool::flush_and_sync`] during which no thread changes anything.
+//! - It undoes nothing. A thread that panics while it changes a page leaves the page in its current state, dirty, for
+//!   others to read and to write. An engine that cannot tolerate that aborts on panic.
+//! - It keeps no other process out of a file, apart from the lock on the directory, which other pools respect.
 //!
 //! # Threads and deadlocks
 //!
-//! A pool, a file and an access strategy may be used from any thread. A guard may be sent to
-//! another thread. A latch makes everyone else wait without a limit, so:
+//! A pool, a file and an access strategy may be used from any thread. A guard may be sent to another thread. A latch
+//! makes all other threads wait without a limit, so:
 //!
-//! - Do not ask for a page that the same thread has latched. To read or [`copy`](PagedFile::copy) a
-//!   page that is latched exclusively, or to write one that is latched at all, is to wait for
-//!   oneself; to read one that is latched shared is so when a writer waits in between. `init` and
-//!   [`salvage`](PagedFile::salvage) latch too; `pin` does not.
-//! - Latch pages in one order. Which one (from the root down, by block) is up to the engine.
-//! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched
-//!   exclusively: they wait for a thread that changes a dirty page. (A shared latch does not bar them, but
-//!   `close` refuses while any page is in use.)
-//! - Do not ask for a page while holding a lock that [`Wal::flush_to`] takes. A read may have to
-//!   write another page first, and so to flush the log, on the same thread. For the same reason
-//!   `flush_to` must not wait for a latch: its caller may hold it.
-//! - A thread that holds pages while it asks for more needs frames for all of them at once.
+//! - Do not request a page that the same thread has latched. Reading or [`copy`](PagedFile::copy)ing a page that the
+//!   thread has latched exclusively, or writing one that it has latched at all, is a self-deadlock; reading one that it
+//!   has latched shared is one when a writer waits in between. `init` and [`salvage`](PagedFile::salvage) latch too;
+//!   `pin` does not.
+//! - Latch pages in one order. Which one (from the root down, by block) is the engine's choice.
+//! - Do not call `flush_file`, `flush_and_sync` or `close` with a page of such a file latched exclusively: they wait
+//!   for a thread that changes a dirty page. (A shared latch does not block them, but `close` refuses while any page is
+//!   in use.)
+//! - Do not request a page while holding a lock that [`Wal::flush_to`] takes. A read may have to write another page
+//!   first, and so to flush the log, on the same thread. For the same reason `flush_to` must not wait for a latch: its
+//!   caller may hold it.
+//! - A thread that holds pages while it requests more needs frames for all of them at once.
 //!
-//! The pool itself holds no latch while it writes a page: a page on its way out can be read and
-//! changed.
+//! The pool itself holds no latch while it writes a page: other threads can read and change the page during the write.
 //!
 //! # Children
 //!
-//! A pool belongs to the process that built it. In a child of `fork` none of its threads run, its locks are as some thread
-//! of the parent held them, and its queues are the parent's. So there everything that needs the disk, or would change a
-//! file, is [`Error::Forked`]; [`prefetch`](PagedFile::prefetch) does nothing; and dropping the pool, its files and its guards
-//! does nothing to the parent, its files or its lock on the directory. Pages that are in memory can be read, as they were when
-//! the child was made; what it changes in one stays its own. A child may build a pool of its own, for other directories.
+//! A pool belongs to the process that built it. In a child of `fork` none of its threads run, its locks are as some
+//! thread of the parent held them, and its queues are the parent's. So in the child every operation that needs the
+//! disk, or would change a file, returns [`Error::Forked`]; [`prefetch`](PagedFile::prefetch) does nothing; and
+//! dropping the pool, its files and its guards does nothing to the parent, its files or its lock on the directory.
+//! Pages that are in memory can be read, as they were when the child was created; the child's changes to them stay
+//! private to it. A child may build another pool, for other directories.
 //!
-//! The parent's lock on its directories is not free before the child has executed another program, or has ended: it has a
-//! copy of the lock's descriptor. A child made by clone(2) itself, past the C library's `fork`, is not noticed.
+//! The parent's lock on its directories is not released before the child has executed another program or exited: the
+//! child has a copy of the lock's descriptor. A child created directly with clone(2), bypassing the C library's `fork`,
+//! is not detected.
 //!
 //! # Tuning
 //!
@@ -660,24 +660,24 @@
 //! - [`strategy_with_ring`](BufferPool::strategy_with_ring) sets the size of a ring, up to an
 //!   eighth of the pool. The usual ring is 256 KiB for reading and cleaning up, and 16 MiB for
 //!   writing, so that the log is flushed less often.
-//! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Direct files are
-//!   fastest through streams and slow by single misses, which nobody reads ahead for; buffered files,
-//!   the default, forgive that. Where the kernel carries direct I/O out through its page cache all the same, as it does writes
-//!   to btrfs files with checksums, [`BufferPool::notes`] says so.
-//! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) are about reading
-//!   ahead, flushing and cleaning; [`register_memory`](PoolBuilder::register_memory) about the last
-//!   two. A thread that misses a page reads it with a plain `preadv`.
-//! - [`torn_pages`](PoolBuilder::torn_pages) has to be chosen: see [`TornPages`] for what each costs.
-//! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which
-//!   gaps to read through from the first page on, and not only when they have seen some reads.
-//! - Descriptors (`ulimit -n`): one for each segment of each open file, and one more from its first sync on where the backend
-//!   is `uring` or `aio`, whose syncs the kernel runs beside each other; one for each read stream, of which a
-//!   segment keeps up to 8 for the next ones; one for each directory and one or two for each queue. A call that is short of
-//!   one fails with an error of kind [`Retry`](ErrorKind::Retry), and nothing is lost.
-//! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and
-//!   tablespaces can also come from a file ([`PoolBuilder::profile`]). What is set in code goes before it.
+//! - [`Tablespace::cache`] chooses between the kernel's page cache and direct I/O. Direct files are fastest through
+//!   streams and slow on single misses, for which there is no read-ahead; buffered files, the default, hide that. Where
+//!   the kernel performs direct I/O through its page cache anyway, as it does for writes to btrfs files with checksums,
+//!   [`BufferPool::notes`] says so.
+//! - [`queue_depth`](PoolBuilder::queue_depth) and [`backend`](PoolBuilder::backend) affect read-ahead, flushing and
+//!   cleaning; [`register_memory`](PoolBuilder::register_memory) affects the last two. A thread that misses a page
+//!   reads it with a plain `preadv`.
+//! - [`torn_pages`](PoolBuilder::torn_pages) must be chosen: see [`TornPages`] for what each costs.
+//! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which gaps to read
+//!   through from the first page on, instead of only after some reads.
+//! - Descriptors (`ulimit -n`): one for each segment of each open file, and one more after its first sync where the
+//!   backend is `uring` or `aio`, whose syncs the kernel runs in parallel; one for each read stream, of which a segment
+//!   keeps up to 8 for reuse; one for each directory and one or two for each queue. A call that lacks a descriptor
+//!   fails with an error of kind [`Retry`](ErrorKind::Retry), and nothing is lost.
+//! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and tablespaces can
+//!   also come from a file ([`PoolBuilder::profile`]). Settings in code override it.
 //!
-//! Ask [`Stats::explain`] before changing anything.
+//! Check [`Stats::explain`] before changing anything.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 
 mod api;
@@ -723,12 +723,12 @@ pub use writeback::checkpoint::{
     Checkpoint, CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
 };
 
-/// The I/O layer, of which [`CacheMode`](io::CacheMode), [`Prefer`](io::Prefer) and others are in some signatures here.
+/// The I/O layer. Some signatures here use its types, such as [`CacheMode`](io::CacheMode) and [`Prefer`](io::Prefer).
 pub use forebay_io as io;
-/// Costs of a device, which a profile and a tablespace take.
+/// Costs of a device, as used in a profile and a tablespace.
 pub use forebay_lookahead::DeviceCosts;
 
-/// The result of everything here that can fail.
+/// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// The README's examples compile.

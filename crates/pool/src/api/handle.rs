@@ -24,11 +24,11 @@ use crate::tasks::{Acquire, How};
 /// Tries at an undisturbed optimistic copy before a latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
 
-/// How a future asks for a page.
+/// The default request of a future.
 const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
 impl PagedFile {
-    /// How this handle asks for a page by itself.
+    /// The default request of this handle.
     fn asked<'a>(
         &'a self,
         mode: Mode,
@@ -42,8 +42,8 @@ impl PagedFile {
     }
 
     /// Returns a handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
-    /// session or a transaction. Its plain reads have sequences detected and read ahead by `Async` and
-    /// `Adaptive`, and by the others not.
+    /// session or a transaction. Sequences in its plain reads are detected and read ahead with `Async` and `Adaptive`,
+    /// but not with the other strategies.
     #[must_use]
     pub fn with_readahead(&self, strategy: ReadaheadStrategy) -> PagedFile {
         let mut handle = self.clone();
@@ -51,8 +51,8 @@ impl PagedFile {
         handle
     }
 
-    /// Returns the page `block`, to read: pinned and latched shared, read in if need be. A thread that has the
-    /// page latched exclusively waits here for itself, as with any lock.
+    /// Returns the page `block`, to read: pinned and latched shared, read from disk if needed. A thread that has the
+    /// page latched exclusively deadlocks here, as with any lock.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and [`Error::Io`] from reading it;
@@ -63,7 +63,7 @@ impl PagedFile {
         self.read_with(block, &AccessStrategy::NORMAL)
     }
 
-    /// As [`PagedFile::read`], by an access strategy.
+    /// As [`PagedFile::read`], with an access strategy.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -85,7 +85,7 @@ impl PagedFile {
         Ok(PageRef::latched(self, frame, block))
     }
 
-    /// Returns the page `block`, to change: pinned and latched exclusively, read in if need be.
+    /// Returns the page `block`, to change: pinned and latched exclusively, read from disk if needed.
     ///
     /// # Errors
     /// As [`PagedFile::read`], and [`Error::ReadOnly`].
@@ -93,7 +93,7 @@ impl PagedFile {
         self.write_with(block, &AccessStrategy::NORMAL)
     }
 
-    /// As [`PagedFile::write`], by an access strategy.
+    /// As [`PagedFile::write`], with an access strategy.
     ///
     /// # Errors
     /// As [`PagedFile::write`].
@@ -112,10 +112,10 @@ impl PagedFile {
     /// As [`PagedFile::read`], for a task: the future is ready at once for a page in memory whose latch is free, and
     /// blocks no thread otherwise. See [Futures](crate#futures).
     ///
-    /// Dropped before it is ready it leaves nothing behind; a load that it began goes on.
+    /// A future that is dropped before it is ready leaves nothing behind; a load that it began goes on.
     ///
     /// # Errors
-    /// As [`PagedFile::read`]; [`Error::Setting`] when the system gives no thread to drive the queue.
+    /// As [`PagedFile::read`]; [`Error::Setting`] when the system cannot create a thread to drive the queue.
     pub fn read_async(
         &self,
         block: Block,
@@ -127,7 +127,7 @@ impl PagedFile {
         })
     }
 
-    /// As [`PagedFile::write`], for a task, in the way of [`PagedFile::read_async`].
+    /// As [`PagedFile::write`], for a task, like [`PagedFile::read_async`].
     ///
     /// # Errors
     /// As [`PagedFile::write`] and [`PagedFile::read_async`].
@@ -147,8 +147,8 @@ impl PagedFile {
         Acquire::new(&self.core, &self.file, block, mode, self.readahead_strategy().detects())
     }
 
-    /// The page `block`, to read, if it is in memory; waits while somebody changes it, but never for the disk.
-    /// `None` for a page that is not in memory, or still on its way in.
+    /// Returns the page `block`, to read, if it is in memory; waits while another thread changes it, but never for the
+    /// disk. Returns `None` for a page that is not in memory, or is still being read.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`].
@@ -160,7 +160,7 @@ impl PagedFile {
         }
     }
 
-    /// Returns the page `block`, to read, if that takes no wait at all: it is in memory, and nobody changes it or is
+    /// Returns the page `block`, to read, if that takes no wait at all: it is in memory, and no thread changes it or is
     /// about to.
     ///
     /// # Errors
@@ -173,7 +173,8 @@ impl PagedFile {
         }
     }
 
-    /// Returns the page `block`, to change, if that takes no wait at all: it is in memory, and nobody has it latched.
+    /// Returns the page `block`, to change, if that takes no wait at all: it is in memory, and no thread has it
+    /// latched.
     ///
     /// # Errors
     /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
@@ -186,39 +187,38 @@ impl PagedFile {
         }
     }
 
-    /// No page could be had without a wait: an error if `block` is not there at all.
+    /// The page is not available without a wait: an error if `block` does not exist at all.
     fn nothing<T>(&self, block: Block) -> Result<Option<T>, Error> {
         // A close under way that may still fail is a wait as well.
         self.file.check_now(block).transpose()?;
         Ok(None)
     }
 
-    /// Has those of `blocks` that are not in memory read ahead: sorted, neighbours in one request. Waits for
-    /// nothing and holds nothing. Returns how many pages it has asked for; those past the end are not asked for,
-    /// nor those for which look-ahead has no frame, or the queue no room, now: at most a quarter of the pool's
-    /// pages are on their way at once.
+    /// Reads ahead those of `blocks` that are not in memory: sorted, with neighbours in one request. Never waits and
+    /// holds nothing. Returns the number of requested pages; it skips pages past the end and those for which look-ahead
+    /// has no frame, or the queue no room, now: at most a quarter of the pool's pages are being read at once.
     ///
-    /// A page that cannot be read is simply not there; [`PagedFile::read`] says why. Pages come in as
-    /// soon as some thread waits for one of them, reads ahead in the same tablespace, or needs a frame when none is
-    /// free: nobody has to see to it.
+    /// A page that cannot be read is simply not in memory afterwards; [`PagedFile::read`] reports why. The reads
+    /// complete as soon as some thread waits for one of the pages, reads ahead in the same tablespace, or needs a frame
+    /// when none is free: the caller need not do anything.
     pub fn prefetch(&self, blocks: &[Block]) -> u32 {
         self.core.prefetch(&self.file, blocks)
     }
 
-    /// Takes the page `block` out of memory, written first if it is dirty: for a page that is known not to be
-    /// needed again. False if it is not in memory, or somebody has it, the caller included. Says nothing about
-    /// durability.
+    /// Removes the page `block` from memory, after writing it if it is dirty: for a page that is known not to be needed
+    /// again. Returns false if it is not in memory, or if any thread, including the caller, has it pinned. Does not
+    /// make it durable.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; what kept a dirty page from being written ([`Error::Log`],
+    /// [`Error::PastEnd`], [`Error::Gone`]; the reason why a dirty page could not be written ([`Error::Log`],
     /// [`Error::Failed`], [`Error::Io`]): the page then stays, dirty.
     pub fn evict(&self, block: Block) -> Result<bool, Error> {
         self.file.check(block)?;
         self.core.cache.evict(&*self.core, &self.file, block)
     }
 
-    /// Returns the page `block`, to change, all zero whatever it was: nothing is read. That is a change:
-    /// with a log, mark it dirty with the record that says so.
+    /// Returns the page `block`, to change, filled with zeroes whatever it contained: nothing is read. That is a
+    /// change: with a log, mark the page dirty with the record that describes it.
     ///
     /// # Errors
     /// As [`PagedFile::write`], except for those of reading.
@@ -226,7 +226,7 @@ impl PagedFile {
         self.init_with(block, &AccessStrategy::NORMAL)
     }
 
-    /// As [`PagedFile::init`], by an access strategy.
+    /// As [`PagedFile::init`], with an access strategy.
     ///
     /// # Errors
     /// As [`PagedFile::init`].
@@ -238,7 +238,7 @@ impl PagedFile {
         Ok(zeroed(PageMut::latched(self, frame, block)))
     }
 
-    /// Makes the file one block longer and gives that page, all zero, to change.
+    /// Makes the file one block longer and returns that page, all zero, to change.
     ///
     /// # Errors
     /// As [`PagedFile::extend`] and [`PagedFile::init`].
@@ -246,7 +246,7 @@ impl PagedFile {
         self.append_with(&AccessStrategy::NORMAL)
     }
 
-    /// As [`PagedFile::append`], by an access strategy.
+    /// As [`PagedFile::append`], with an access strategy.
     ///
     /// # Errors
     /// As [`PagedFile::append`]. The file is as long as before then.
@@ -255,7 +255,7 @@ impl PagedFile {
         Ok(PageMut::latched(self, frame, block).touched())
     }
 
-    /// Keeps the page `block` in its frame, read in if need be, without latching it.
+    /// Keeps the page `block` in its frame, read from disk if needed, without latching it.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -263,7 +263,7 @@ impl PagedFile {
         self.pin_with(block, &AccessStrategy::NORMAL)
     }
 
-    /// As [`PagedFile::pin`], by an access strategy.
+    /// As [`PagedFile::pin`], with an access strategy.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -275,8 +275,8 @@ impl PagedFile {
     }
 
     /// Returns an optimistic guard of the page `block`, which holds nothing and writes nothing shared: for pages that
-    /// many read and few change. Read in if need be. A guard ends when the page changes, and also
-    /// when it is evicted: in a pool too small for what is looked at, try a few times, then read.
+    /// are read often and rarely changed. The page is read from disk if needed. A guard ends when the page changes, and
+    /// also when it is evicted: in a pool too small for the working set, try a few times, then read.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -306,8 +306,9 @@ impl PagedFile {
         }
     }
 
-    /// Returns what `read` makes of the page `block`, all from one state of it, as [`Optimistic::inspect`]: for a search
-    /// in place. `read` is called again where it was disturbed, and where the page keeps changing, with the latch.
+    /// Returns the result of `read` on the page `block`, all from one state of it, as [`Optimistic::inspect`]: for a
+    /// search in place. If the page changes meanwhile, `read` is called again, and if it keeps changing, with the latch
+    /// held.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
@@ -324,8 +325,8 @@ impl PagedFile {
         }
         loop {
             let _latched = self.read(block)?;
-            // Disturbed only by a thread that takes the page from under the latch, as a truncation does: it is not
-            // found again.
+            // Only a thread that takes the page from under the latch, as a truncation does, can disturb this: the page
+            // is not found again.
             let guard = Optimistic::now_or_cold(&self.core, &self.file, block);
             if let Some(found) = guard.and_then(|guard| guard.inspect(&mut read)) {
                 return Ok(found);
@@ -333,14 +334,14 @@ impl PagedFile {
         }
     }
 
-    /// Copies `into.len()` bytes from byte `offset` of the page `block`, all from one state of it.
-    /// Optimistic at first; where the page keeps changing, with the latch.
+    /// Copies `into.len()` bytes from byte `offset` of the page `block`, all from one state of it. Tries optimistically
+    /// first; if the page keeps changing, it takes the latch.
     ///
     /// # Errors
     /// As [`PagedFile::read`].
     ///
     /// # Panics
-    /// The range passes the end of the page.
+    /// The range extends past the end of the page.
     #[inline(always)]
     pub fn copy(&self, block: Block, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         if let Some(guard) = Optimistic::now(&self.core, &self.file, block)
@@ -364,10 +365,10 @@ impl PagedFile {
         Ok(())
     }
 
-    /// Returns the bytes of the page `block`, even if it is damaged, and what is wrong with its checksum or what its
-    /// codec said of it: for saving what can be saved. A sound page is read through the pool and given as it is there
-    /// (where the checksum in its bytes is that of its last write); a damaged one is read past the pool, and is as it
-    /// is on disk: encoded, where the file has a codec.
+    /// Returns the bytes of the page `block`, even if it is damaged, and the checksum mismatch or the codec's error:
+    /// for saving what can be saved. An intact page is read through the pool and returned as it is in memory (its
+    /// checksum bytes are those of its last write); a damaged one is read directly from disk, and returned as it is
+    /// there: encoded, if the file has a codec.
     ///
     /// # Errors
     /// As [`PagedFile::read`], but never [`Error::Corrupt`] or [`Error::Codec`].
@@ -397,8 +398,8 @@ impl PagedFile {
         frame.is_some_and(|frame| frame.holds(self.file.tag(block)) && frame.word().has(VALID))
     }
 
-    /// Returns what was done for the file since it was opened, by all its handles, and how much of it is in
-    /// memory. Looks at every frame of the pool, as [`BufferPool::stats`](crate::BufferPool::stats) does.
+    /// Returns the counters of the file since it was opened, for all its handles, and how much of it is in memory.
+    /// Reads every frame of the pool, as [`BufferPool::stats`](crate::BufferPool::stats) does.
     pub fn stats(&self) -> FileStats {
         let mut stats = self.file.counts.snapshot();
         for (_, frame) in self.core.cache.frames.iter() {
@@ -417,64 +418,66 @@ impl PagedFile {
         self.file.blocks()
     }
 
-    /// Makes the file longer by `count` blocks of zeroes, with space reserved for them where the
-    /// filesystem can. Gives the new blocks. They are durable with the next sync.
+    /// Makes the file longer by `count` blocks of zeroes, with space reserved for them if the filesystem supports it.
+    /// Returns the new blocks. They are durable with the next sync.
     ///
-    /// If recovery relies on a log record that says "the file is longer": first extend the file, then
-    /// append the record. Nothing tells a checkpoint of an extension that has not happened yet. With the
-    /// record first, the redo point may come to lie after it while the file is synced without the new
-    /// blocks, and after a crash neither the file nor the log has them.
+    /// If recovery relies on a log record of the extension: first extend the file, then append the record. A checkpoint
+    /// does not know of an extension that has not happened yet. If the record comes first, the redo point may lie after
+    /// it while the file is synced without the new blocks, and after a crash neither the file nor the log has them.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is then as long as before. [`Error::Shortened`] when it is
-    /// shorter on disk than it was: zeroes would hide what was lost.
+    /// [`Error::Io`] with the filesystem's error: the file is then as long as before. [`Error::Shortened`] when it is
+    /// shorter on disk than it was: zeroes would hide the loss.
     pub fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.file.extend(count)
     }
 
-    /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are gone, changed or
-    /// not: a thread that waits for one is told ([`Error::Gone`]), and a thread that has one pinned keeps it, as it
-    /// is and for nothing, until letting go. Waits for the I/O of those pages.
+    /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are discarded, changed or not: a thread
+    /// that waits for one gets [`Error::Gone`], and a thread that has one pinned keeps the bytes, to no effect, until
+    /// it drops its guard. Waits for the I/O of those pages.
     ///
-    /// If recovery relies on a log record that says "the file is shorter": first append the record and have it durable, then
-    /// truncate the file, and let no checkpoint begin between the two. One that begins later waits for a truncation under way.
+    /// If recovery relies on a log record of the truncation: first append the record and make it durable, then truncate
+    /// the file, and let no checkpoint begin between the two. A checkpoint that begins later waits for a truncation in
+    /// progress.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the pages are gone from the pool anyway. On disk they may be
-    /// there; that is tried again by this call, by the next that makes the file longer, and by syncs, checkpoints and closes,
-    /// which fail as long as it does. [`Error::Failed`] when it is not known whether the removal of segments is durable.
+    /// [`Error::Io`] with the filesystem's error: the pages are removed from the pool anyway. They may still be on
+    /// disk; the removal is retried by this call, by the next call that makes the file longer, and by syncs,
+    /// checkpoints and closes, which fail until it succeeds. [`Error::Failed`] when it is not known whether the removal
+    /// of segments is durable.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
 
-    /// Looks at a read-only file again: it is as long as it is on disk now, and every page that is asked for from
-    /// here on is read from there, no older than this call. Guards that were given out keep their bytes; a
-    /// [`Pin`] without a latch has lost its page ([`Fate::Refreshed`](crate::Fate)); a stream that is under way reads the
-    /// pages it has in hand again. Gives the number of blocks. Waits for the I/O of the file's pages. For one page that
-    /// nobody has, [`PagedFile::evict`] is enough while the writer makes and removes no segment.
+    /// Refreshes a read-only file: it gets its current length on disk, and every page that is requested from now on is
+    /// read from disk, no older than this call. Existing guards keep their bytes; a [`Pin`] without a latch loses its
+    /// page ([`Fate::Refreshed`](crate::Fate)); a stream in progress reads the pages that it holds again. Returns the
+    /// number of blocks. Waits for the I/O of the file's pages. For one page that no thread has pinned,
+    /// [`PagedFile::evict`] is enough while the writer creates and removes no segment.
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
-    /// [`Error::SegmentSize`] from opening its segments again, as when the writer has removed it: then it stays as it
-    /// was.
+    /// [`Error::SegmentSize`] from opening its segments again, for example when the writer has removed it: then the
+    /// file stays unchanged.
     pub fn refresh(&self) -> Result<Block, Error> {
         self.file.refresh(self.core())
     }
 
-    /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its
-    /// handles say [`Error::Gone`] from then on. What is said there of a log record goes for this one as well. Its space is
-    /// free then, whoever has it open, unless it has another name.
+    /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its handles return
+    /// [`Error::Gone`] from then on. The rule about a log record in [`PagedFile::truncate`] applies here as well. The
+    /// file's space is freed, even if another process has it open, unless it has another name.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said: the file is gone from the pool anyway. [`Error::Failed`] when it is
-    /// not known whether the removal is durable. [`Error::Detached`] when its name leads to another file now: both stay.
+    /// [`Error::Io`] with the filesystem's error: the file is removed from the pool anyway. [`Error::Failed`] when it
+    /// is not known whether the removal is durable. [`Error::Detached`] when its name now refers to another file: both
+    /// stay.
     pub fn drop_file(&self) -> Result<(), Error> {
         self.file.drop_file(self.core())
     }
 
-    /// Writes every page that is dirty now. Says nothing about durability: see
-    /// [`PagedFile::sync`]. Waits for threads that have a dirty page latched exclusively: do not call it
-    /// with a page of this file latched so. Gives the number of pages written.
+    /// Writes every page that is dirty now. Does not make them durable: see [`PagedFile::sync`]. Waits for threads that
+    /// have a dirty page latched exclusively: do not call it with such a latch on a page of this file. Returns the
+    /// number of pages written.
     ///
     /// # Errors
     /// The first one; pages that could not be written stay dirty, and the others are written.
@@ -483,13 +486,12 @@ impl PagedFile {
         self.core().flush_file(&self.file)
     }
 
-    /// Makes durable what has been written, by [`PagedFile::flush_file`] and before, and the
-    /// file's length.
+    /// Makes durable everything that has been written, by [`PagedFile::flush_file`] and earlier, and the file's length.
     ///
     /// # Errors
-    /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in
-    /// the tablespace is written from now on. [`Error::Io`]: a truncation had failed before, was tried again, and fails
-    /// still. [`Error::ReadOnly`] in a tablespace that is only read.
+    /// [`Error::Failed`]: what was written since the last good sync may be lost, and nothing in the tablespace is
+    /// written from now on. [`Error::Io`]: an earlier truncation had failed, was retried, and still fails.
+    /// [`Error::ReadOnly`] in a read-only tablespace.
     pub fn sync(&self) -> Result<(), Error> {
         self.file.check_open()?;
         if self.file.space.read_only {
@@ -499,9 +501,8 @@ impl PagedFile {
         self.core().sync_file(&self.file)
     }
 
-    /// Writes what is dirty, syncs, and closes the file for all its handles, which say
-    /// [`Error::Gone`] from then on. Reads that need the disk, and writes, wait while it is being closed,
-    /// and go on if that fails.
+    /// Writes what is dirty, syncs, and closes the file for all its handles, which return [`Error::Gone`] from then on.
+    /// Reads that need the disk, and writes, wait while the file is being closed, and continue if that fails.
     ///
     /// # Errors
     /// Those of [`PagedFile::flush_file`] and [`PagedFile::sync`]; [`Error::Busy`] when pages are
@@ -521,7 +522,7 @@ impl PagedFile {
     }
 }
 
-/// A page that was acquired to be made.
+/// Returns a page that was acquired for initialisation.
 fn zeroed(page: PageMut<'_>) -> PageMut<'_> {
     let mut page = page.touched();
     page.fill(0);

@@ -1,15 +1,14 @@
-//! The end of a read ahead: its pages become resident, on whichever thread noticed.
+//! The end of a read-ahead: its pages become resident, on whichever thread sees the completion.
 //!
-//! One page that a task waits for is another matter: what is wrong with it is told to everyone who waits.
+//! The exception is a single page that a task waits for: every waiter receives its error.
 //!
-//! A combined read that fails says little about the pages in it: fifteen of sixteen may be sound. So no
-//! error is kept. The pages of a failed read are given up, as if nobody had tried; a thread that wants one
-//! reads it by itself and gets an error, if there is one, that is that page's own. The same for pages
-//! whose checksum is wrong.
+//! A combined read that fails says little about the pages in it: fifteen of sixteen may be intact. So no error is kept.
+//! The pages of a failed read are abandoned as if no read had been tried; a thread that needs one reads it on its own
+//! and gets that page's own error, if there is one. The same holds for pages with a wrong checksum.
 //!
-//! Invariants:  [CPL-1] a page becomes resident only if every byte of it came in, its checksum is
-//!              right and its codec takes it   [CPL-2] every page of a read that has ended is resident or not mapped
-//! Concurrency: runs in the middle of somebody else's wait: it neither submits nor waits.
+//! Invariants:  [CPL-1] a page becomes resident only if every byte of it was read, its checksum is right and its codec
+//!              accepts it   [CPL-2] every page of a read that has ended is resident or not mapped
+//! Concurrency: runs during another thread's wait: it neither submits nor waits.
 //! Source:      the subdivision around latent sector errors is TigerBeetle's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,16 +31,16 @@ use crate::strategy_kind::StrategyKind;
 use crate::sync::wake_task;
 use crate::tag::Block;
 
-/// What one lease of a read is for.
+/// The purpose of one lease of a read.
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// A page on its way into a frame.
+    /// A page that is being read into a frame.
     Page(Block, Detached),
-    /// A page that is read through and thrown away.
+    /// A page that is read through and discarded.
     Gap,
 }
 
-/// A read on its way, with all that is needed to take it in.
+/// A read in progress, with everything that its completion needs.
 pub(crate) struct PendingRead {
     pub(super) core: Arc<Core>,
     pub(super) file: Arc<FileCore>,
@@ -49,27 +48,27 @@ pub(crate) struct PendingRead {
     pub(super) kind: StrategyKind,
     pub(super) submitted_at: Duration,
     pub(super) watch: Option<Arc<Watch>>,
-    /// Who is told what is wrong with its pages.
+    /// Who receives the errors of its pages.
     pub(super) told: Told,
-    /// Its pages count as prefetched until they are here.
+    /// Its pages count as prefetched until they are resident.
     pub(super) prefetched: bool,
 }
 
-/// Who is told what is wrong with a page that was read.
+/// Who receives the error of a page that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// A thread that wants it reads it by itself, and is told then.
+    /// No one: a thread that needs the page reads it on its own, and receives the error then.
     Nobody,
-    /// Everyone who waits for it: it is the only page of its read, and one of them asked for it.
+    /// Every waiter: the page is the only one of its read, and one of them requested it.
     Everyone,
-    /// As `Everyone`, but of a damaged page, which is to be read again.
+    /// As `Everyone`, except for a damaged page, which must be read again.
     UnlessDamaged,
 }
 
-/// What a stream wants to know of its reads that have ended.
+/// What a stream needs to know about its completed reads.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Who waits for any of them to end.
+    /// The task that waits for any of them to end.
     waiting: Mutex<Option<Waiting>>,
     requests: AtomicU64,
     bytes: AtomicU64,
@@ -79,17 +78,17 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 enum Waiting {
     Thread(Thread),
-    /// Goes as it is woken.
+    /// Removed when it is woken.
     #[cfg(feature = "futures")]
     Task(Waker),
 }
 
-/// Reads that have ended since one last looked.
+/// Reads that have ended since the last call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EndedReads {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
-    /// Of all of them together, from submission to end.
+    /// Total of all of them, from submission to completion.
     pub(crate) latency: Duration,
 }
 
@@ -115,7 +114,7 @@ impl Watch {
         }
     }
 
-    /// Has a task woken by the next that ends, once.
+    /// Registers a task to be woken once, by the next read that ends.
     #[cfg(feature = "futures")]
     pub(crate) fn wake_by_next(&self, waker: &Waker) {
         let waker = waker.clone();
@@ -124,18 +123,18 @@ impl Watch {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Option<Waiting>> {
-        // Each change is one assignment, so a poisoned place is still whole.
+        // Each change is one assignment, so a poisoned value is still consistent.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Drives `io` until `ready`, which a read with this watch makes true as it ends.
+    /// Drives `io` until `ready`, which becomes true when a read with this watch ends.
     pub(crate) fn wait_until(&self, io: &Io, ready: &dyn Fn() -> bool) {
         *self.waiting() = Some(Waiting::Thread(thread::current()));
         io.wait_until(ready);
         *self.waiting() = None;
     }
 
-    /// What has ended since the last call.
+    /// Returns the reads that have ended since the last call.
     pub(crate) fn take(&self) -> EndedReads {
         EndedReads {
             requests: self.requests.swap(0, Ordering::Relaxed),
@@ -146,19 +145,19 @@ impl Watch {
 }
 
 impl PendingRead {
-    /// Takes in what came of the read, and tells who watches.
+    /// Processes the result of the read, and notifies its watcher.
     pub(crate) fn complete(mut self, done: Completed) {
         let bytes = self.take_in(done);
         self.note(bytes);
     }
 
-    /// Takes in what came of the read; panics of nobody else's code come out of it. Returns how many bytes it brought.
+    /// Processes the result of the read; catches panics of foreign code. Returns the number of bytes read.
     pub(super) fn take_in(&mut self, done: Completed) -> u64 {
         let core = &*self.core;
         let page_bytes = core.page_bytes() as u64;
         let bytes = match &done.result {
             Ok(()) => self.pieces.len() as u64 * page_bytes,
-            // The pages before the end are whole.
+            // The pages before the end are complete.
             Err(IoError::PastEnd { got, .. }) => *got,
             Err(_) => 0,
         };
@@ -179,7 +178,7 @@ impl PendingRead {
             let mut mapped = core.cache.resume(&self.file, block, load);
             core.memory.take_back(mapped.loading(), lease);
             let page = core.memory.bytes_mut(mapped.loading());
-            // A panic of a codec's would end the thread that carries out the queue's requests ([CPL-2]).
+            // A panic in a codec would end the thread that executes the queue's requests ([CPL-2]).
             let decode = AssertUnwindSafe(|| self.file.decode_page(page, block));
             if let Some(read) = one.take() {
                 let read = read.map_err(|error| self.file.read_failure(block, error));
@@ -196,7 +195,7 @@ impl PendingRead {
                 mapped.complete_demanded(read);
                 continue;
             }
-            // Else it is dropped, and with that taken out of the page table again.
+            // Otherwise it is dropped, which removes it from the page table again.
             if place < whole && catch_unwind(decode).is_ok_and(|decoded| decoded.is_ok()) {
                 mapped.complete();
             }
@@ -209,7 +208,7 @@ impl PendingRead {
 
     pub(super) fn note(&self, bytes: u64) {
         let Some(watch) = &self.watch else { return };
-        // A panic would end the thread that carries out the queue's requests.
+        // A panic would end the thread that executes the queue's requests.
         let now = catch_unwind(AssertUnwindSafe(|| self.core.clock.now())).unwrap_or_else(|_| {
             tracing::error!("the clock panicked; a read ahead counts as one that took no time");
             self.submitted_at

@@ -1,19 +1,18 @@
-//! Tablespaces: where files live, and how they are read and written there.
+//! Tablespaces: where files are stored, and how they are read and written there.
 //!
-//! A tablespace is a directory with one cache mode, one set of I/O limits and one fate: when a sync
-//! fails in it, nothing more is written to any of its files, because what the device has lost need not
-//! be in the file whose sync told.
+//! A tablespace is a directory with one cache mode, one set of I/O limits and one failure domain: when a sync fails in
+//! it, nothing more is written to any of its files, because the data that the device has lost need not be in the file
+//! whose sync failed.
 //!
-//! Two queues. A thread that misses one page has nothing else to do than to wait for it, so it reads
-//! with a plain `preadv` of its own; the queue of the best backend is for work that is many requests
-//! at once (reading ahead, cleaning, flushing). A read stream may ask for a backend of its own choosing;
-//! its queue is opened then and kept.
+//! There are two queues. A thread that misses one page can only wait for it, so it reads with a plain `preadv`; the
+//! queue of the best backend is for work with many concurrent requests (read-ahead, cleaning, flushing). A read stream
+//! may choose another backend; its queue is then opened and kept.
 //!
-//! A thread that waits for a page that was read ahead has to drive the queue that carries the read, so queues
-//! have numbers, which a frame notes while its page is on its way in.
+//! A thread that waits for a page that is read ahead has to drive the queue that carries the read, so queues have
+//! numbers, which a frame stores while its page is being read.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
-//!              [TBS-2] a queue's number leads to one queue as long as the tablespace is open
+//!              [TBS-2] a queue's number refers to one queue while the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
 use std::os::unix::fs::MetadataExt as _;
@@ -31,17 +30,17 @@ use crate::store::directory_lock::DirectoryLock;
 use crate::store::torn::{Opening, Torn, TornPages};
 use crate::tasks::Driver;
 
-/// Requests in flight in a tablespace that does not say how many: as many as a fast disk has a use
-/// for (a virtual one here is best at 64 to 256 random reads, see results/), and a few large ones beside.
+/// Requests in flight in a tablespace that does not specify a number: as many as a fast disk can use (a virtual one
+/// here is best at 64 to 256 random reads, see results/), plus a few large ones.
 const QUEUE_DEPTH_DEFAULT: usize = 256;
 
-/// Threads of the `threads` backend, which block one by one: more of them are mostly in each other's way.
+/// Threads of the `threads` backend, each of which blocks on one request: more of them mostly contend with each other.
 const WORKERS_MAX: usize = 64;
 
 /// The number of the tablespace's own queue; those of chosen backends follow.
 pub(crate) const QUEUE_OWN: u8 = 1;
 
-/// Where files live, as a pool is told.
+/// Where files are stored, as configured by the user.
 #[derive(Debug, Clone)]
 pub struct Tablespace {
     pub(crate) name: String,
@@ -57,7 +56,7 @@ pub struct Tablespace {
 }
 
 impl Tablespace {
-    /// Files in `directory`, which is made if need be; buffered.
+    /// Files in `directory`, which is created if needed; buffered.
     pub fn new(name: impl Into<String>, directory: impl Into<PathBuf>) -> Tablespace {
         Tablespace {
             name: name.into(),
@@ -73,69 +72,68 @@ impl Tablespace {
         }
     }
 
-    /// Refuse a directory that is not there, rather than make it.
+    /// Fails for a directory that does not exist, instead of creating it.
     #[must_use]
     pub fn must_exist(mut self, must_exist: bool) -> Self {
         self.must_exist = must_exist;
         self
     }
 
-    /// For reading alone, beside the writer there: another process, or another pool of this one. The directory's
-    /// lock is not taken, all files are opened read-only (nothing that is done through them reaches the disk), and
-    /// nothing is repaired after a crash: that is for the writer to do.
+    /// Read-only access, concurrently with the writer: another process, or another pool of this one. The directory's
+    /// lock is not taken, all files are opened read-only (no change through them reaches the disk), and nothing is
+    /// repaired after a crash: that is the writer's task.
     ///
-    /// A page that is being written just then may come in half old and half new. Its checksum or its codec shows
-    /// that, and it is read again a few times, for some milliseconds in all, before the reader is told that it is
-    /// damaged; without either nobody notices. (A task that reads asynchronously reads again as often, but never
-    /// sleeps: how long that takes is up to what drives it.) What has been read stays as it was until
-    /// [`PagedFile::refresh`](crate::PagedFile::refresh): several pages need not be of one moment, and none need be as
-    /// the writer has it in memory.
+    /// A page that is being written at that moment may be read half old and half new. Its checksum or its codec detects
+    /// that, and it is read again a few times, for some milliseconds in all, before the reader gets an error for a
+    /// damaged page; with neither, this goes undetected. (A task that reads asynchronously retries as often, but never
+    /// sleeps: the duration depends on what drives it.) Pages that have been read stay as they were until
+    /// [`PagedFile::refresh`](crate::PagedFile::refresh): several pages need not be from the same moment, and none need
+    /// match the writer's memory.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Past the kernel's page cache, or through it. Default: through it.
+    /// Bypasses the kernel's page cache, or goes through it. Default: through it.
     #[must_use]
     pub fn cache(mut self, cache: CacheMode) -> Self {
         self.cache = Some(cache);
         self
     }
 
-    /// Most requests of reading ahead, cleaning, flushing and syncing in flight at once, 1 to 32,768.
-    /// Default: 256.
+    /// Most requests for read-ahead, cleaning, flushing and syncing in flight at once, 1 to 32,768. Default: 256.
     #[must_use]
     pub fn queue_depth(mut self, requests: usize) -> Self {
         self.queue_depth = Some(requests);
         self
     }
 
-    /// Files larger than this are cut into segments `name`, `name.1`, `name.2`, ... of this size.
-    /// Default: never. The same every time a file is opened, or its blocks are not found.
+    /// Files larger than this are split into segments `name`, `name.1`, `name.2`, ... of this size. Default: never. The
+    /// size must be the same every time a file is opened, or its blocks are not found.
     #[must_use]
     pub fn segment_size(mut self, size: impl Into<Size>) -> Self {
         self.segment = Some(size.into());
         self
     }
 
-    /// Reads and writes through this queue alone, such as one over a simulated disk.
+    /// Reads and writes only through this queue, such as one over a simulated disk.
     #[must_use]
     pub fn io(mut self, io: Io) -> Self {
         self.io = Some(io);
         self
     }
 
-    /// Makes, cuts, removes and syncs its files and directories through this volume, such as that of a
-    /// simulated disk. Default: [`Volume::system`].
+    /// Creates, truncates, removes and syncs its files and directories through this volume, such as that of a simulated
+    /// disk. Default: [`Volume::system`].
     #[must_use]
     pub fn volume(mut self, volume: Volume) -> Self {
         self.volume = volume;
         self
     }
 
-    /// What a request and a byte cost on the device, as `forebay lab` measures it; what streams learn
-    /// while they run corrects it. Default: see [`DeviceCosts`].
+    /// The cost of a request and of a byte on the device, as measured by `forebay lab`; streams correct it while they
+    /// run. Default: see [`DeviceCosts`].
     #[must_use]
     pub fn costs(mut self, costs: DeviceCosts) -> Self {
         self.costs = Some(costs);
@@ -152,7 +150,7 @@ impl Tablespace {
 pub(crate) struct Space {
     pub(crate) name: Arc<str>,
     pub(crate) directory: PathBuf,
-    /// Through which everything about its files is done but reading and writing them.
+    /// Performs all file operations except reads and writes.
     pub(crate) volume: Volume,
     pub(crate) cache: CacheMode,
     pub(crate) segment_bytes: Option<u64>,
@@ -160,30 +158,30 @@ pub(crate) struct Space {
     pub(crate) sync_io: Io,
     /// For many requests at once.
     pub(crate) queue: Io,
-    /// Queues of backends that streams have asked for, in the order of [`Kind::ALL`].
+    /// Queues of backends that streams have requested, in the order of [`Kind::ALL`].
     chosen: [OnceLock<Io>; Kind::ALL.len()],
-    /// What drives each of them for tasks, in the order of their numbers.
+    /// The driver of each of them for tasks, in the order of their numbers.
     drivers: [Driver; 1 + Kind::ALL.len()],
     queue_depth: usize,
-    /// The queue was given, and stands for whatever is behind it.
+    /// The queue was supplied by the caller, and replaces the backend.
     only_queue: bool,
     page_bytes: u32,
     costs: Mutex<Costs>,
-    /// The mode in which streams read ahead through the page cache at the least cost.
+    /// The mode in which streams read ahead through the page cache at the lowest cost.
     pub(crate) winners: Winners,
-    /// The kernel's readahead, in bytes, as it was when somebody asked first.
+    /// The kernel's readahead, in bytes, as it was at the first query.
     readahead: OnceLock<Option<u64>>,
     failed: OnceLock<Arc<forebay_io::Error>>,
     pub(crate) torn: Torn,
-    /// What a user should know of its opening.
+    /// Notes for the user about the opening.
     pub(crate) notes: Vec<String>,
-    /// Others write there.
+    /// Other pools write there.
     pub(crate) read_only: bool,
-    /// `None` once the pool is closed, and where it is not needed.
+    /// `None` once the pool is closed, and where no lock is needed.
     lock: Mutex<Option<DirectoryLock>>,
 }
 
-/// What the pool says about all tablespaces.
+/// The pool's settings for all tablespaces.
 #[derive(Debug)]
 pub(crate) struct SpaceDefaults {
     pub(crate) prefer: Prefer,
@@ -191,14 +189,14 @@ pub(crate) struct SpaceDefaults {
     pub(crate) page_bytes: usize,
     pub(crate) register: Option<Arc<Mapping>>,
     pub(crate) torn_pages: TornPages,
-    /// Pages that can be on their way out at once.
+    /// Pages that can be written at once.
     pub(crate) write_buffers: usize,
-    /// Whether queues may be driven for tasks by threads of the pool's own.
+    /// True if threads of the pool may drive queues for tasks.
     pub(crate) task_threads: bool,
 }
 
 impl Space {
-    /// Opens all of a pool's, each in a directory of its own.
+    /// Opens all tablespaces of a pool, each in a separate directory.
     pub(crate) fn open_all(
         asked: &[Tablespace],
         defaults: &SpaceDefaults,
@@ -229,7 +227,7 @@ impl Space {
         Ok(spaces)
     }
 
-    /// Whether it has the directory locked, by whatever name.
+    /// True if it has the directory locked, under any name.
     fn is_in(&self, directory: &Path) -> bool {
         let number = |path: &Path| path.metadata().map(|it| (it.dev(), it.ino())).ok();
         !self.read_only && number(&self.directory) == number(directory)
@@ -321,18 +319,18 @@ impl Space {
         }
     }
 
-    /// What drives the queue with that number for tasks.
+    /// The driver for tasks of the queue with that number.
     pub(crate) fn driver(&self, number: u8) -> &Driver {
         &self.drivers[usize::from(number - QUEUE_OWN)]
     }
 
-    /// Ends the threads that drive for tasks.
+    /// Stops the threads that drive queues for tasks.
     pub(crate) fn stop_drivers(&self) {
         self.drivers.iter().for_each(Driver::stop);
     }
 
-    /// The number of the queue to read ahead by: the tablespace's own, or that of the backend that
-    /// somebody insists on, opened if need be.
+    /// The number of the queue for read-ahead: the tablespace's own, or that of the backend that the caller insists on,
+    /// opened if needed.
     ///
     /// # Errors
     /// [`Error::Io`] when that backend does not work here.
@@ -361,7 +359,7 @@ impl Space {
         Ok(QUEUE_OWN + 1 + place as u8)
     }
 
-    /// The device, kept busy, took so long for so many requests of so many bytes in all.
+    /// Records that the device, kept busy, took `busy` for `requests` requests of `bytes` bytes in all.
     pub(crate) fn observe(&self, requests: u32, bytes: u64, busy: Duration) {
         self.costs().observe(requests, bytes, busy);
     }
@@ -371,7 +369,7 @@ impl Space {
         self.costs().gap_blocks(self.page_bytes)
     }
 
-    /// What requests and bytes cost on the device, as far as it is known by now.
+    /// The cost of requests and bytes on the device, as far as it is known now.
     pub(crate) fn device_costs(&self) -> DeviceCosts {
         self.costs().now()
     }
@@ -380,14 +378,14 @@ impl Space {
         u64::from(self.page_bytes)
     }
 
-    /// How far the kernel reads ahead in this tablespace, in bytes, which `ask` finds out once; `None` where
-    /// the system does not tell.
+    /// The kernel's readahead in this tablespace, in bytes, which `ask` determines once; `None` where the system does
+    /// not report it.
     pub(crate) fn kernel_readahead(&self, ask: impl FnOnce() -> Option<u64>) -> Option<u64> {
         *self.readahead.get_or_init(ask)
     }
 
     fn costs(&self) -> MutexGuard<'_, Costs> {
-        // Whatever a panic left there: it is only an estimate.
+        // A value left by a panic is acceptable: it is only an estimate.
         self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -395,17 +393,17 @@ impl Space {
         std::iter::once(&self.queue).chain(self.chosen.iter().filter_map(OnceLock::get))
     }
 
-    /// Takes in what has been read ahead by now.
+    /// Processes the reads that have completed by now.
     pub(crate) fn poll(&self) {
         self.queues().filter(|io| io.in_flight() > 0).for_each(Io::poll);
     }
 
-    /// Waits for everything that is being read ahead or written.
+    /// Waits for all reads ahead and writes in progress.
     pub(crate) fn drain(&self) {
         self.queues().for_each(Io::drain);
     }
 
-    /// Lets others have the directory.
+    /// Releases the directory for others.
     pub(crate) fn unlock(&self) {
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -420,8 +418,8 @@ impl Space {
         }
     }
 
-    /// A sync failed: the tablespace is failed from now on ([TBS-1]). One that could not be begun, for want of a
-    /// descriptor say, has lost nothing and can be repeated.
+    /// A sync failed: the tablespace is failed from now on ([TBS-1]). A sync that could not be started, for example for
+    /// lack of a descriptor, has lost nothing and can be repeated.
     pub(crate) fn sync_failed(&self, error: forebay_io::Error) -> Error {
         let first = match error {
             forebay_io::Error::Failed { first } => first,
@@ -433,7 +431,7 @@ impl Space {
         Error::Failed { tablespace: Arc::clone(&self.name), first }
     }
 
-    /// What came of a change of files and names: a sync that failed in it is the tablespace's.
+    /// The result of a change of files and names: if a sync failed in it, the tablespace fails.
     pub(crate) fn latched(&self, changed: Result<(), Error>) -> Result<(), Error> {
         changed.map_err(|error| match error {
             Error::Io(error) if error.is_failed_sync() => self.sync_failed(error),
@@ -450,7 +448,7 @@ impl Space {
     }
 }
 
-/// What a user should know of direct I/O that is none.
+/// A note for the user about direct I/O that goes through the page cache.
 fn through_cache_note(volume: &Volume, directory: &Path) -> Option<String> {
     let it = match volume.through_cache(directory) {
         Ok(it) => it,
@@ -481,7 +479,7 @@ fn queues(
         cache,
         // Every thread that misses has one request here, and none should wait for another.
         queue_depth: 32_768,
-        // A thread that submits here waits at once: a hint would only be one system call more.
+        // A thread that submits here waits at once: a hint would only add a system call.
         advise: false,
         ..IoOptions::default()
     })?;

@@ -1,13 +1,13 @@
-//! A page as a task asks for it: what [`Cache::acquire`](crate::cache::Cache::acquire) is to a thread.
+//! Page requests of tasks: the counterpart of [`Cache::acquire`](crate::cache::Cache::acquire) for threads.
 //!
-//! The first look is a plain hit. Whatever then stands in the way is waited for with a waker: the load of the page,
-//! begun here if nobody else has, goes through the tablespace's queue; a latch; a frame; a place in the queue; the
-//! end of a close. A task never reads or writes by itself, and never sleeps.
+//! The first attempt is a plain hit. After that the task waits with a waker for each obstacle: the load of the page,
+//! begun here if no other caller has, which goes through the tablespace's queue; a latch; a frame; a place in the
+//! queue; the end of a close. A task never reads, writes or sleeps on its own.
 //!
 //! Invariants:  [ACQ-1] dropped at any point, it leaves no pin, no latch and no place on a list behind; a load that it
-//!              began goes on, and the page becomes resident as anybody's
+//!              began goes on, and the page becomes resident for any caller
 //! Concurrency: one task at a time polls. Between polls it holds a pin at most, and never a latch or a lock.
-//! Failure:     an error of the load is that of everyone who waits for it, threads included.
+//! Failure:     an error of the load goes to every waiter, threads included.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -31,40 +31,40 @@ use crate::store::file::FileCore;
 use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
-/// Looks in a row at an entry that leads nowhere, before other tasks are let run.
+/// Consecutive lookups of an entry that points nowhere, before other tasks may run.
 const LOOKS_MAX: u32 = 32;
 
-/// Most frames that are freed at once for tasks. Source: what a cleaner's round aims at, at least.
+/// Most frames that are freed at once for tasks. Source: the minimum target of a cleaner's round.
 const FREED_MAX: usize = 32;
 
-/// Pauses between looks for frames: as a thread's that waits for one.
+/// Pauses between attempts to get frames: as for a thread that waits for one.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// How a page is asked for.
+/// The parameters of a page request.
 #[derive(Clone, Copy)]
 pub(crate) struct How<'a> {
     pub(crate) strategy: &'a AccessStrategy,
-    /// Descriptors of the reader's own.
+    /// The reader's private descriptors.
     pub(crate) through: Option<&'a Private>,
 }
 
-/// A page that a task asks for.
+/// A page request of a task.
 pub(crate) struct Acquire<'f> {
     core: &'f Arc<Core>,
     file: &'f Arc<FileCore>,
     block: Block,
     mode: Mode,
-    /// A miss may be one of a sequence, and what follows is to be read then.
+    /// A miss may be part of a sequence, and the following pages are then read ahead.
     detects: bool,
-    /// The frame that it has pinned.
+    /// The frame that the request has pinned.
     held: Option<Held>,
     /// How often it has begun the load of the page.
     loads: u32,
     attended: Option<(u8, Attended<'f>)>,
-    /// Its place among those who look again.
+    /// Its place on the list of tasks that retry.
     retry: Option<u64>,
-    /// What it waits for, and since when.
+    /// The current wait, and its start time.
     stalled: Option<(Wait, Duration)>,
 }
 
@@ -90,7 +90,7 @@ impl<'f> Acquire<'f> {
         }
     }
 
-    /// For a page that is on its way already, or here: in `frame`, which the caller hands over pinned.
+    /// For a page that is already being loaded, or resident: in `frame`, which the caller hands over pinned.
     #[cfg(feature = "futures")]
     pub(crate) fn pinned(
         core: &'f Arc<Core>,
@@ -103,16 +103,16 @@ impl<'f> Acquire<'f> {
         page
     }
 
-    /// Whether it has begun a load.
+    /// True if it has begun a load.
     #[cfg(feature = "futures")]
     pub(crate) fn has_loaded(&self) -> bool {
         self.loads > 0
     }
 
-    /// Ready with the page's frame, pinned and latched as asked.
+    /// Ready with the page's frame, pinned and latched as requested.
     pub(crate) fn poll(&mut self, how: How<'_>, waker: &Waker) -> Poll<Result<FrameIndex, Error>> {
         let core = self.core;
-        // All of it, if nothing is in the way.
+        // The complete request, if nothing is in the way.
         if self.held.is_none()
             && let Some(hold) = core.hit(self.file, self.block, self.mode, how.strategy)
         {
@@ -133,7 +133,7 @@ impl<'f> Acquire<'f> {
         }
     }
 
-    /// As [`Acquire::poll`]; `None` when the waker is to be waited for.
+    /// As [`Acquire::poll`]; `None` when the task must wait for its waker.
     fn try_acquire(&mut self, how: How<'_>, waker: &Waker) -> Result<Option<FrameIndex>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         let strategy = how.strategy;
@@ -144,7 +144,7 @@ impl<'f> Acquire<'f> {
                     Poll::Pending => return Ok(None),
                     Poll::Ready(Some(frame)) => return Ok(Some(frame)),
                     Poll::Ready(None) if file.space.read_only && self.loads > 0 => {
-                        // Half written, perhaps.
+                        // Possibly half written.
                         self.come_back(Needs::Time, waker)?;
                         return Ok(None);
                     }
@@ -153,7 +153,7 @@ impl<'f> Acquire<'f> {
             }
             match file.check_now(block) {
                 Some(checked) => checked?,
-                // Being closed: what comes of that shows later.
+                // Being closed: the outcome shows later.
                 None => {
                     self.come_back(Needs::Time, waker)?;
                     return Ok(None);
@@ -166,7 +166,7 @@ impl<'f> Acquire<'f> {
                     Poll::Ready(frame) => self.hold(frame, frame.is_some()),
                 }
             } else if core.cache.frames.pin(frame, file.tag(block), touch(strategy)) {
-                // Not what was in the way a moment ago: see `acquire_slowly`.
+                // The obstacle has changed meanwhile: see `acquire_slowly`.
                 if core.cache.frames.get(frame).word().has(VALID) {
                     core.counters.hit(strategy.kind());
                 } else {
@@ -174,7 +174,7 @@ impl<'f> Acquire<'f> {
                 }
                 self.hold(Some(frame), false);
             } else {
-                // The entry leads to a frame that has just lost the page, and is about to go.
+                // The entry points to a frame that has just lost the page, and is about to be removed.
                 std::hint::spin_loop();
             }
         }
@@ -188,7 +188,7 @@ impl<'f> Acquire<'f> {
         self.core.retries.forget(&mut self.retry);
     }
 
-    /// Waits for the page in the frame that is held. `None` when it is to be looked for again.
+    /// Waits for the page in the frame that is held. `None` when it must be looked up again.
     fn poll_held(&mut self, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
         let core = self.core;
         let Some(held) = &mut self.held else { return Ok(Poll::Ready(None)) };
@@ -199,13 +199,13 @@ impl<'f> Acquire<'f> {
                 (false, 1..) => Wait::Read,
                 (false, 0) => Wait::InFlightRead,
             };
-            // After the waker is in its place: what completes from here on wakes it.
+            // After the waker is registered: completions from here on wake it.
             let queue = core.cache.frames.get(frame).word().queue();
             self.attend(queue)?;
             self.stall(wait);
             return Ok(Poll::Pending);
         };
-        // The pin is gone, or the page's.
+        // The pin has been released, or the frame has lost the page.
         self.held = None;
         match came? {
             Came::Latched => Ok(Poll::Ready(Some(frame))),
@@ -213,7 +213,7 @@ impl<'f> Acquire<'f> {
         }
     }
 
-    /// Has somebody drive the queue that carries what is waited for; 0: nobody need.
+    /// Makes sure that a thread drives the queue that the task waits for; with 0, none is needed.
     fn attend(&mut self, queue: u8) -> Result<(), Error> {
         if self.attended.as_ref().is_some_and(|(known, _)| *known == queue) {
             return Ok(());
@@ -227,7 +227,7 @@ impl<'f> Acquire<'f> {
         Ok(())
     }
 
-    /// Begins the load of a page that nobody has: gives its frame, pinned, or nothing where another was first.
+    /// Begins the load of a page that is not mapped: returns its frame, pinned, or nothing if another caller was first.
     fn begin(&mut self, how: How<'_>, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {
         let (core, file, block) = (self.core, self.file, self.block);
         if std::mem::take(&mut self.detects) {
@@ -239,7 +239,7 @@ impl<'f> Acquire<'f> {
             return self.wait_for_room(io, waker);
         }
         let waited = match self.stalled {
-            // Somebody looks for frames, on behalf of all who wait.
+            // The helper thread looks for frames, on behalf of all waiting tasks.
             Some((Wait::Frame, since)) => Some(core.clock.now().saturating_sub(since)),
             _ => None,
         };
@@ -261,7 +261,7 @@ impl<'f> Acquire<'f> {
             self.come_back(Needs::Frame { until: since + core.cache.frame_wait }, waker)?;
             return Ok(Poll::Pending);
         };
-        // Only now: a ring's page may have had to be written, by the same queue.
+        // Only now: a ring's page may have needed a write, by the same queue.
         let place = io.book(1);
         if place.is_empty() {
             return self.wait_for_room(io, waker);
@@ -278,7 +278,7 @@ impl<'f> Acquire<'f> {
             waits: false,
             prefetched: false,
         };
-        // Beside a writer it may be met half written, as threads know as well.
+        // While another pool writes the file, the page may be read half written; threads handle that the same way.
         let again = file.space.read_only && self.loads < TORN_PAUSES;
         let told = if again { Told::UnlessDamaged } else { Told::Everyone };
         Ok(Poll::Ready(ahead.fetch(block, frame, place, told)?))
@@ -290,7 +290,7 @@ impl<'f> Acquire<'f> {
         Ok(Poll::Pending)
     }
 
-    /// Waits for what nobody announces.
+    /// Registers for a retry of a condition that is not signalled.
     fn come_back(&mut self, needs: Needs, waker: &Waker) -> Result<(), Error> {
         let core = self.core;
         core.retries.wait(&mut self.retry, needs, waker, || {
@@ -308,7 +308,7 @@ impl<'f> Acquire<'f> {
         })
     }
 
-    /// The task waits for `wait` from now on, if it has not done so already.
+    /// Records that the task waits for `wait` from now on, if it does not already.
     fn stall(&mut self, wait: Wait) {
         if self.stalled.is_none_or(|(known, _)| known != wait) {
             self.book();
@@ -323,7 +323,7 @@ impl<'f> Acquire<'f> {
         }
     }
 
-    /// Nothing is waited for any more.
+    /// The wait is over.
     fn rest(&mut self) {
         self.book();
         self.attended = None;
@@ -342,7 +342,7 @@ impl Drop for Acquire<'_> {
 }
 
 impl Core {
-    /// One look at what tasks wait for that nobody announces. True if there was a frame or room for any.
+    /// One attempt for tasks that wait for an unsignalled condition. True if there was a frame or room for any.
     pub(crate) fn help_tasks(&self) -> bool {
         let wanted = self.retries.frames_wanted();
         let free = self.cache.frames.free_at_most();

@@ -1,15 +1,15 @@
 //! Pins and latched pages: kept in the frame, shared to read, exclusive to change.
 //!
-//! A pin says nothing about the contents. It is for going back to a page soon (the inner nodes on a tree's path)
-//! without looking it up again, and without keeping others from changing it.
+//! A pin does not protect the contents. It is for returning to a page soon (the inner nodes on a tree's path) without
+//! another lookup, and without keeping others from changing the page.
 //!
-//! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its making to its drop
-//!              [GRD-2] a page that was changed is dirty when its guard is gone, by a change up to the end of the log if it
-//!              was not marked
-//!              [GRD-3] a guard has its file, and with that the pool, as long as it is there: a borrowed handle, or one
-//!              of its own, which goes last
+//! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its creation to its drop
+//! [GRD-2] a page that was changed is dirty once its guard is dropped, with a change up to the end of the log if it was
+//!              not marked
+//! [GRD-3] a guard keeps its file, and thus the pool, alive while it exists: through a borrowed handle or an owned one,
+//!              which is dropped last
 //! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
-//!              A thread that latches a page it holds already may wait for itself.
+//!              A thread that latches a page it already holds may deadlock.
 #![expect(unsafe_code, reason = "a latch's right to the bytes of its frame")]
 
 use std::borrow::Borrow;
@@ -32,25 +32,25 @@ pub struct Pin<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     file: PhantomData<&'p PagedFile>,
 }
 
-/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. They begin at a
-/// multiple of 4096 in memory, whatever the size of pages.
+/// A page, pinned and latched shared: it derefs to its bytes, which do not change meanwhile. Their address is a
+/// multiple of 4096, whatever the page size.
 ///
-/// `H` is how the guard has its file: by reference, unless [`PageRef::into_owned`] has given it a handle of its own.
-/// There are no others; a function that takes both has the parameter `H: Borrow<PagedFile>`.
+/// `H` is how the guard refers to its file: by reference, unless [`PageRef::into_owned`] has given it an owned handle.
+/// There are no other types; a function that takes both has the parameter `H: Borrow<PagedFile>`.
 pub struct PageRef<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<[u8]>,
     held: Hold<'p>,
     block: Block,
-    /// After what it keeps alive.
+    /// Dropped after what it keeps alive.
     holder: H,
 }
 
-/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. They begin as a [`PageRef`]'s do,
-/// and `H` is as there.
+/// A page, pinned and latched exclusively: it derefs to its bytes, for changing them. Their alignment and `H` are as
+/// for [`PageRef`].
 ///
-/// [`PageMut::mark_dirty`] says with which log record. A page changed without it is dirty anyway
-/// when the guard goes, and is not written before the whole log up to then. That holds for a
-/// panic with the guard in hand, too: the pool undoes nothing.
+/// [`PageMut::mark_dirty`] names the log record of the change. A page changed without it is still dirty when the guard
+/// is dropped, and is not written before the whole log up to then. That also holds if a panic drops the guard: the pool
+/// undoes nothing.
 pub struct PageMut<'p, H: Borrow<PagedFile> = &'p PagedFile> {
     bytes: NonNull<u8>,
     frame: FrameIndex,
@@ -62,7 +62,7 @@ pub struct PageMut<'p, H: Borrow<PagedFile> = &'p PagedFile> {
 }
 
 // SAFETY: `bytes` points to the page in `frame`, which the guard's pin keeps there and its latch
-// keeps from changing ([GRD-1]); both may be let go on any thread. The rest is Send and Sync as `holder` is.
+// keeps from changing ([GRD-1]); both may be released on any thread. The rest is Send and Sync as `holder` is.
 unsafe impl<H: Borrow<PagedFile> + Send> Send for PageRef<'_, H> {}
 // SAFETY: as above; `&PageRef` only reads the bytes.
 unsafe impl<H: Borrow<PagedFile> + Sync> Sync for PageRef<'_, H> {}
@@ -72,15 +72,15 @@ unsafe impl<H: Borrow<PagedFile> + Send> Send for PageMut<'_, H> {}
 unsafe impl<H: Borrow<PagedFile> + Sync> Sync for PageMut<'_, H> {}
 
 impl<'p> PageRef<'p> {
-    /// As [`PageRef::latched`], of what a hit has found.
+    /// As [`PageRef::latched`], for the result of a hit.
     #[inline(always)]
     pub(crate) fn from_held(handle: &'p PagedFile, held: Hold<'p>, block: Block) -> PageRef<'p> {
         let bytes = handle.core().memory.page_bytes_at(held.frame);
         PageRef { bytes, held, block, holder: handle }
     }
 
-    /// Gives the guard a handle of its own to the file, so that it borrows nothing and may be kept for as long as
-    /// latches should be: in a cursor, beside the [`PagedFile`]. See [Guards to keep](crate#guards-to-keep).
+    /// Gives the guard an owned handle to the file, so that it borrows nothing and may be kept for as long as a latch
+    /// should be: in a cursor, next to the [`PagedFile`]. See [Guards to keep](crate#guards-to-keep).
     pub fn into_owned(self) -> PageRef<'static, PagedFile> {
         let (handle, frame, block) = self.into_parts();
         PageRef::latched(handle.clone(), frame, block)
@@ -92,13 +92,13 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
     pub(crate) fn latched(holder: H, frame: FrameIndex, block: Block) -> PageRef<'p, H> {
         let core = holder.borrow().core();
         let bytes = core.memory.page_bytes_at(frame);
-        // SAFETY: it is a reference into the pool, which `holder` keeps as long as the guard is there ([GRD-3]);
-        // the guard gives it to nobody.
+        // SAFETY: it is a reference into the pool, which `holder` keeps alive while the guard exists ([GRD-3]); the
+        // guard does not hand it out.
         let held = unsafe { mem::transmute::<Hold<'_>, Hold<'p>>(core.cache.frames.held(frame)) };
         PageRef { bytes, held, block, holder }
     }
 
-    /// Takes the guard apart; the pin and the latch are the caller's.
+    /// Splits the guard into its parts; the pin and the latch are the caller's.
     fn into_parts(self) -> (H, FrameIndex, Block) {
         let guard = ManuallyDrop::new(self);
         // SAFETY: taken once, as what it is taken from is not dropped.
@@ -110,24 +110,24 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
         self.block
     }
 
-    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it came into memory,
-    /// whether it was written since or not; [`Lsn::NONE`] if it was not. What was marked before a page left memory
-    /// is not known any more: the log was durable that far when it was written.
+    /// Returns the newest LSN with which the page was [marked dirty](PageMut::mark_dirty) since it was read into
+    /// memory, whether it was written since or not; [`Lsn::NONE`] if it was not marked. Marks from before an eviction
+    /// are forgotten: the log was durable that far when the page was written.
     pub fn lsn(&self) -> Lsn {
         self.holder.borrow().core().cache.frames.get(self.held.frame).lsn()
     }
 
-    /// Lets go of the latch and keeps the page in its frame.
+    /// Releases the latch and keeps the page in its frame.
     pub fn into_pin(self) -> Pin<'p, H> {
         let (holder, frame, block) = self.into_parts();
         holder.borrow().core().cache.frames.unlatch_shared(frame);
         Pin::held(holder, frame, block)
     }
 
-    /// Returns the exclusive latch; never waits: the guard itself comes back while others have the page latched.
+    /// Returns the exclusive latch without ever waiting; returns the guard itself while others have the page latched.
     ///
     /// # Errors
-    /// As [`Pin::latch_exclusive`]: it would be refused later too, and the shared latch is gone.
+    /// As [`Pin::latch_exclusive`]: the latch would be refused later too, and the shared latch is released.
     pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p, H>, PageRef<'p, H>>> {
         let file = self.holder.borrow();
         file.file().check_writable()?;
@@ -139,9 +139,9 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
         Ok(Ok(PageMut::latched(holder, frame, block)))
     }
 
-    /// Returns the exclusive latch, waiting for the other readers if need be, and whether the page is
-    /// unchanged since: others may come first while this waits, so if it is false, look again. (Two readers that both
-    /// insisted on keeping their latch until they have the exclusive one would wait for each other forever.)
+    /// Returns the exclusive latch, waiting for other readers if needed, and true if the page is unchanged since: other
+    /// threads may get the latch first, so if it is false, check the page again. (Two readers that both kept their
+    /// shared latch until they got the exclusive one would deadlock.)
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
@@ -152,7 +152,7 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
             Err(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
-        // This guard's own hold counts one.
+        // This guard's own hold counts as one.
         let frame = page.holder.borrow().core().cache.frames.get(page.frame);
         let unchanged = frame.version() == version + 1;
         Ok((page, unchanged))
@@ -196,14 +196,14 @@ impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
         PageMut { bytes, frame, block, touched: false, holder, file: PhantomData }
     }
 
-    /// As [`PageRef::into_parts`]; what was to be marked dirty is the caller's as well.
+    /// As [`PageRef::into_parts`]; marking the page dirty is left to the caller as well.
     fn into_parts(self) -> (H, FrameIndex, Block) {
         let guard = ManuallyDrop::new(self);
         // SAFETY: taken once, as what it is taken from is not dropped.
         (unsafe { ptr::read(&raw const guard.holder) }, guard.frame, guard.block)
     }
 
-    /// As if the bytes had been changed: for a page that was made without being read.
+    /// Marks the bytes as changed: for a page that was initialised without being read.
     pub(crate) fn touched(mut self) -> PageMut<'p, H> {
         self.touched = true;
         self
@@ -219,16 +219,16 @@ impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
         self.holder.borrow().core().cache.frames.get(self.frame).lsn()
     }
 
-    /// Says that the page has been changed, by the log record at `lsn`: it is not written before
-    /// the log is durable up to there. [`Lsn::NONE`] where there is no log, or no record of the change. Say it before
-    /// letting go, after the last change; as often as there are records.
+    /// Marks the page as changed by the log record at `lsn`: it is not written before the log is durable up to there.
+    /// Pass [`Lsn::NONE`] where there is no log, or no record of the change. Call it after the last change and before
+    /// dropping the guard; as often as there are records.
     pub fn mark_dirty(&mut self, lsn: Lsn) {
         self.touched = false;
         self.mark(lsn);
         self.holder.borrow().core().checkpoints.log_reached(lsn);
     }
 
-    /// Lets others read the page; nobody else changes it in between.
+    /// Turns the latch into a shared one; no other thread changes the page in between.
     pub fn downgrade(mut self) -> PageRef<'p, H> {
         self.settle();
         let (holder, frame, block) = self.into_parts();
@@ -236,7 +236,7 @@ impl<'p, H: Borrow<PagedFile>> PageMut<'p, H> {
         PageRef::latched(holder, frame, block)
     }
 
-    /// Lets go of the latch and keeps the page in its frame.
+    /// Releases the latch and keeps the page in its frame.
     pub fn into_pin(self) -> Pin<'p, H> {
         self.downgrade().into_pin()
     }
@@ -259,7 +259,7 @@ impl<H: Borrow<PagedFile>> Deref for PageMut<'_, H> {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: as for `PageRef`; the latch is exclusive, so nobody else writes.
+        // SAFETY: as for `PageRef`; the latch is exclusive, so no other thread writes.
         unsafe {
             std::slice::from_raw_parts(
                 self.bytes.as_ptr(),
@@ -304,7 +304,7 @@ impl<H: Borrow<PagedFile>> fmt::Debug for PageMut<'_, H> {
 }
 
 impl Pin<'_> {
-    /// As [`PageRef::into_owned`], for as long as one likes.
+    /// As [`PageRef::into_owned`]; a pin may be kept for any time.
     pub fn into_owned(self) -> Pin<'static, PagedFile> {
         let (handle, frame, block) = self.into_parts();
         Pin::held(handle.clone(), frame, block)
@@ -327,10 +327,10 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
         self.holder.borrow().core().cache.frames.get(self.frame).lsn()
     }
 
-    /// Returns the page to read, waiting while somebody changes it. The pin remains.
+    /// Returns the page to read, waiting while another thread changes it. The pin remains.
     ///
     /// # Errors
-    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile.
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated meanwhile.
     pub fn latch_shared(&self) -> crate::Result<PageRef<'p, H>>
     where
         H: Clone,
@@ -338,10 +338,10 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
         self.clone().into_shared()
     }
 
-    /// Returns the page to change, waiting while somebody else has it. The pin remains.
+    /// Returns the page to change, waiting while another thread has it latched. The pin remains.
     ///
     /// # Errors
-    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated away meanwhile,
+    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated meanwhile,
     /// [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p, H>>
     where
@@ -350,7 +350,7 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
         self.clone().into_exclusive()
     }
 
-    /// Returns the page to read, if that can be had without waiting.
+    /// Returns the page to read, if that is possible without waiting.
     ///
     /// # Errors
     /// As [`Pin::latch_shared`].
@@ -363,7 +363,7 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
         is_latched.then(|| self.clone().latched_shared()).transpose()
     }
 
-    /// Returns the page to change, if that can be had without waiting.
+    /// Returns the page to change, if that is possible without waiting.
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].

@@ -1,19 +1,18 @@
-//! Frames: slots for pages, and what is known of each.
+//! Frames: slots for pages, and their state.
 //!
-//! A frame's life: *owned* by the free list or by a thread that is about to fill it; *loading*, when
-//! the page table already leads to it and others wait; *resident*; and back to owned, when a sweep
-//! claims it or its page is discarded. Every step is one change of the state word (`word`).
+//! A frame's life: *owned* by the free list or by a thread that is about to fill it; *loading*, when the page table
+//! already points to it and other threads wait; *resident*; and back to owned, when the clock sweep claims it or its
+//! page is discarded. Every step is one change of the state word (`word`).
 //!
-//! The version counts exclusive holds: odd while one lasts. It is how an optimistic reader, who holds
-//! nothing, finds out that the page changed under it. Its top bit, COLD, says that the page's next
-//! use has to be counted, so that such a reader need not look at the word.
+//! The version counts exclusive holds: it is odd while one lasts. An optimistic reader, which holds nothing, uses it to
+//! detect that the page changed during its read. Its top bit, COLD, says that the page's next use must be counted, so
+//! that such a reader need not load the word.
 //!
 //! Invariants:  [FRM-1] a pinned frame keeps its page   [FRM-2] the version is odd exactly while
-//!              somebody may change the bytes   [FRM-3] a frame is freed once
+//!              a thread may change the bytes   [FRM-3] a frame is freed once
 //!              [FRM-4] a page newer than on disk is not taken from its frame
 //!              [FRM-5] a page that is not used, or was read ahead, is COLD as soon as that is so
-//! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O
-//!              bars their way.
+//! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O blocks them.
 
 mod extent;
 mod free;
@@ -46,25 +45,25 @@ use word::{
 /// The tag of a frame that holds nothing. No file has this number.
 const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();
 
-/// Looks at a latch before sleeping: most are held for less time than it takes to fall asleep.
+/// Spins on a latch before sleeping: most are held for less time than it takes to fall asleep.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
-/// In a version: somebody may change the bytes.
+/// In a version: a thread may be changing the bytes.
 const CHANGING: u64 = 1;
-/// In a version: the page's word may say that it is not used, or that it was read ahead ([FRM-5]).
+/// In a version: the page's word may say that it is unused, or that it was read ahead ([FRM-5]).
 const COLD: u64 = 1 << 63;
 
-/// What is known of one frame; `memory::Descriptors` says where it lies.
+/// The state of one frame; `memory::Descriptors` says where it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Frame<'a> {
     word: &'a AtomicU64,
     version: &'a AtomicU64,
     tag: &'a AtomicU64,
-    /// The newest change of the page since it came into the frame.
+    /// The newest change of the page since it was read into the frame.
     lsn: &'a AtomicU64,
 }
 
-/// A frame that is held, for letting go of it without looking for its word again.
+/// A frame that is held, to release it without looking up its word again.
 #[derive(Clone, Copy)]
 pub(crate) struct Hold<'a> {
     pub(crate) frame: FrameIndex,
@@ -72,7 +71,7 @@ pub(crate) struct Hold<'a> {
 }
 
 impl<'a> Hold<'a> {
-    /// As [`Frames::release_shared`]; `frames` is only looked for if there is somebody to tell.
+    /// As [`Frames::release_shared`]; `frames` is only evaluated if a waiter must be woken.
     #[inline]
     pub(crate) fn release_shared(self, frames: impl FnOnce() -> &'a Frames) {
         self.release_bits(PIN + SHARED, frames);
@@ -88,7 +87,7 @@ impl<'a> Hold<'a> {
     }
 }
 
-/// A state of a frame's bytes, for somebody who holds nothing.
+/// A state of a frame's bytes, for a reader that holds nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen<'a> {
     version: &'a AtomicU64,
@@ -96,18 +95,18 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// False while somebody may be changing the bytes, and of a page that is cold.
+    /// False while a thread may be changing the bytes, and for a page that is cold.
     #[inline]
     pub(crate) fn is_usual(self) -> bool {
         self.seen & (CHANGING | COLD) == 0
     }
 
-    /// As it is for those who do not mind that the page is cold; `None` while somebody may be changing the bytes.
+    /// The state, ignoring COLD; `None` while a thread may be changing the bytes.
     pub(crate) fn settled(self) -> Option<Self> {
         (self.seen & CHANGING == 0).then_some(Seen { seen: self.seen & !COLD, ..self })
     }
 
-    /// True when all reads of the bytes before an acquiring fence, or load, before this were of this state.
+    /// True if all reads of the bytes before an acquiring fence, or load, before this call saw this state.
     #[inline]
     pub(crate) fn is_still(self) -> bool {
         let now = self.version.load(Ordering::Relaxed);
@@ -125,8 +124,8 @@ impl Seen<'_> {
 #[inline]
 fn guess(word: &AtomicU64) -> u64 {
     if cfg!(loom) {
-        // Loom remembers only the last access, so a load here would hide an earlier one by
-        // another thread from it, and with that the interleavings of the two.
+        // Loom remembers only the last access, so a load here would hide an earlier access by another thread from it,
+        // and with that the interleavings of the two.
         return word.fetch_or(0, Ordering::Relaxed);
     }
     word.load(Ordering::Relaxed)
@@ -138,7 +137,7 @@ impl<'a> Frame<'a> {
         Word(self.word.load(Ordering::Acquire))
     }
 
-    /// The page here; `None` while there is none. Only a pin makes the answer last.
+    /// The page in this frame; `None` while there is none. The answer stays true only under a pin.
     #[inline]
     pub(crate) fn tag(self) -> Option<PageTag> {
         let bits = self.tag.load(Ordering::Relaxed);
@@ -164,7 +163,7 @@ impl<'a> Frame<'a> {
         Lsn(self.lsn.load(Ordering::Acquire))
     }
 
-    /// Changes the word by `change` until that sticks or says no; gives the old word.
+    /// Applies `change` to the word until the exchange succeeds or `change` refuses; returns the old word.
     #[inline]
     fn change(self, change: impl Fn(Word) -> Option<Word>) -> Result<Word, Word> {
         let mut now = guess(self.word);
@@ -189,28 +188,28 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// [FRM-5]. After the word was changed, as `Frames::touch` clears the bit before it changes the word: of the
-    /// two, the later one to change the word has the last say. A bit too many costs a read of the word; a thread that
-    /// has the frame exclusively may overwrite it (`next_version`), and has counted a use.
+    /// [FRM-5]. Called after the word was changed, while `Frames::touch` clears the bit before it changes the word: the
+    /// later of the two changes of the word decides. A superfluous bit costs one read of the word; a thread that has
+    /// the frame exclusively may overwrite it (`next_version`), and has counted a use.
     #[cold]
     fn cool(self) {
         self.version.fetch_or(COLD, Ordering::AcqRel);
     }
 
-    /// From here on optimistic readers find nothing. The caller has the frame exclusively.
+    /// From here on optimistic readers fail. The caller has the frame exclusively.
     fn begin_change(self) {
         let version = self.next_version(Ordering::Relaxed);
         assert!(version.is_multiple_of(2), "[FRM-2] two exclusive holders of one frame");
         fence(Ordering::Release);
     }
 
-    /// The bytes are whole again; the caller still has the frame exclusively.
+    /// The bytes are consistent again; the caller still has the frame exclusively.
     fn end_change(self) {
         let version = self.next_version(Ordering::Release);
         assert!(!version.is_multiple_of(2), "[FRM-2] the end of a change that never began");
     }
 
-    /// Counts the version up and gives the old one. Only one thread does that at a time.
+    /// Increments the version and returns the old one. Only one thread does that at a time.
     fn next_version(self, ordering: Ordering) -> u64 {
         if cfg!(loom) {
             // See `guess`.
@@ -224,17 +223,17 @@ impl<'a> Frame<'a> {
 
 /// All frames of a pool.
 pub(crate) struct Frames {
-    /// Of as many frames as there can be.
+    /// Sized for the largest number of frames.
     frames: memory::Descriptors,
     extent: extent::Extent,
     parking: ParkingLot,
     free: free::FreeList,
-    /// Why the page of an orphan never came in, for those who waited for it.
+    /// The reason why the page of an orphan could not be loaded, for the threads that waited for it.
     failures: Mutex<HashMap<FrameIndex, Error>>,
     ahead: Outcomes,
 }
 
-/// What became of pages that were read ahead.
+/// The outcomes of pages that were read ahead.
 #[derive(Default)]
 struct Outcomes {
     used: std::sync::atomic::AtomicU64,
@@ -253,8 +252,7 @@ impl Outcomes {
     }
 }
 
-/// A frame that this thread alone may use; it holds no page. Goes back to the free list unless it
-/// is filled.
+/// A frame that this thread alone may use; it holds no page. Returns to the free list unless it is filled.
 #[must_use]
 pub(crate) struct Owned<'a> {
     frames: &'a Frames,
@@ -268,7 +266,7 @@ impl Frames {
         Frames::with_room(count, count)
     }
 
-    /// `count` frames, all free, that may become `most`.
+    /// `count` frames, all free, that can grow to `most`.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory for them.
@@ -285,7 +283,7 @@ impl Frames {
         Ok(frames)
     }
 
-    /// Pages read ahead that were asked for afterwards, and those that went without.
+    /// Counts of pages read ahead that were used afterwards, and of those evicted unused.
     pub(crate) fn ahead_outcomes(&self) -> (u64, u64) {
         let get =
             |count: &std::sync::atomic::AtomicU64| count.load(std::sync::atomic::Ordering::Relaxed);
@@ -320,11 +318,11 @@ impl Frames {
         Some(Seen { version, seen: version.load(Ordering::Acquire) })
     }
 
-    /// Pins the page that an entry of the page table leads to `frame` for, with the latch in `mode`, in one
-    /// atomic step; `mapped` says whether it still does. `None` when something is in the way, or there is no
-    /// such frame; nothing is held then, and [`Frames::acquire`] may have success.
+    /// Pins the page that an entry of the page table points to `frame` for, with the latch in `mode`, in one atomic
+    /// step; `mapped` says whether the entry is still current. Returns `None` when something is in the way, or there is
+    /// no such frame; nothing is held then, and [`Frames::acquire`] may succeed.
     ///
-    /// This is the whole of a hit, so what happens rarely is elsewhere.
+    /// This is the whole of a hit, so rare cases are handled elsewhere.
     #[inline(always)]
     pub(crate) fn acquire_mapped(
         &self,
@@ -337,9 +335,9 @@ impl Frames {
         let now = guess(word);
         let next = Word(now).acquired_again(mode, touch)?;
         word.compare_exchange(now, next.0, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // Only now that it is pinned does the frame keep its page ([FRM-1]). Had it been given to another
-        // one since the entry was read, the word, which says that this one has come in, would show the
-        // entry as it was left by the one before ([TAB-4]).
+        // The frame keeps its page only from the pin on ([FRM-1]). If the frame had been given to another page since
+        // the entry was read, the word, which says that the new page has been loaded, would also make the entry's
+        // change by the previous thread visible ([TAB-4]).
         if !mapped() {
             self.back_out(frame, PIN + latch_held(mode), Word(now), touch);
             return None;
@@ -350,8 +348,8 @@ impl Frames {
         Some(Hold { frame, word })
     }
 
-    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. `None` when
-    /// something is in the way, or there is no such frame; nothing is held then.
+    /// Pins the page `tag` in `frame`, with the latch in `mode`, in one atomic step. Returns `None` when something is
+    /// in the way, or there is no such frame; nothing is held then.
     pub(crate) fn acquire(
         &self,
         frame: FrameIndex,
@@ -374,8 +372,8 @@ impl Frames {
         Some(Hold { frame, word: it.word })
     }
 
-    /// Hands a pinned page to its reader: latched shared and asked for, in one step. False when
-    /// something is in the way.
+    /// Hands a pinned page to its reader: latches it shared and counts the use, in one step. False when something is in
+    /// the way.
     #[must_use]
     pub(crate) fn deliver(&self, frame: FrameIndex, touch: Touch) -> bool {
         let delivered = self.get(frame).change(|word| word.delivered(touch));
@@ -385,23 +383,23 @@ impl Frames {
         delivered.is_ok()
     }
 
-    /// Lets go of a page that a stale entry led to. Its word was `old` before, and it was not used: what that
-    /// changed is put back first, while the page is held.
+    /// Releases a page that a stale entry pointed to. Its word was `old` before, and it was not used: the changes to
+    /// the word are undone first, while the page is held.
     #[cold]
     #[inline(never)]
     fn back_out(&self, frame: FrameIndex, held: u64, old: Word, touch: Touch) {
-        // Cannot be refused.
+        // Cannot fail.
         let _ = self.get(frame).change(|word| Some(word.unused(old, touch)));
         self.release_bits(frame, held);
     }
 
-    /// What would keep [`Frames::acquire`] from it now.
+    /// The current obstacle to [`Frames::acquire`].
     pub(crate) fn obstacle(&self, frame: FrameIndex, tag: PageTag) -> Obstacle {
         let it = self.get(frame);
         if it.holds(tag) { it.word().obstacle() } else { Obstacle::NotHere }
     }
 
-    /// Pins the page `tag` in `frame` even while it is on its way in or latched.
+    /// Pins the page `tag` in `frame` even while it is being loaded or is latched.
     #[must_use]
     pub(crate) fn pin(&self, frame: FrameIndex, tag: PageTag, touch: Touch) -> bool {
         let it = self.get(frame);
@@ -417,13 +415,13 @@ impl Frames {
         here
     }
 
-    /// One more pin for someone who has one.
+    /// Adds a pin for a caller that already has one.
     pub(crate) fn pin_again(&self, frame: FrameIndex) {
         let old = self.get(frame).change(|word| Some(word.pinned_again()));
         debug_assert!(old.is_ok_and(|old| old.pins() > 0), "[FRM-1] a pin beside none");
     }
 
-    /// Takes the latch of a pinned frame if that can be done at once.
+    /// Takes the latch of a pinned frame if that is possible at once.
     #[must_use]
     pub(crate) fn try_latch(&self, frame: FrameIndex, mode: Mode) -> bool {
         let it = self.get(frame);
@@ -434,7 +432,7 @@ impl Frames {
         granted
     }
 
-    /// Takes the shared latch of a pinned frame if nobody has it exclusively, past those who wait.
+    /// Takes the shared latch of a pinned frame unless a thread has it exclusively, ahead of waiting threads.
     #[must_use]
     pub(crate) fn try_latch_passing(&self, frame: FrameIndex) -> bool {
         self.get(frame).change(Word::latched_passing).is_ok()
@@ -457,8 +455,8 @@ impl Frames {
         }
     }
 
-    /// The shared latch, with sleep. A thread that waits exclusively goes first, once: behind all of them,
-    /// one after the other, a reader might stand forever.
+    /// The shared latch, with sleep. A thread that waits for the exclusive latch goes first, once: a reader that let
+    /// all of them go first might wait forever.
     fn latch_shared(&self, frame: FrameIndex) {
         let it = self.get(frame);
         for _ in 0..SPINS {
@@ -473,13 +471,13 @@ impl Frames {
         }
     }
 
-    /// Waits until the pinned frame's page has come in, or has failed to.
+    /// Waits until the pinned frame's page has been loaded, or the load has failed.
     pub(crate) fn wait_loaded(&self, frame: FrameIndex) {
         self.wait(frame, 0, |word| word.has(READING));
     }
 
-    /// As [`Frames::wait_loaded`], for a read that a queue carries: `drive` helps that queue along
-    /// until the condition it is given is met.
+    /// As [`Frames::wait_loaded`], for a read that a queue carries: `drive` drives that queue until the given condition
+    /// is met.
     pub(crate) fn wait_queued(&self, frame: FrameIndex, drive: impl Fn(&dyn Fn() -> bool)) {
         let it = self.get(frame);
         while it.word().has(READING) {
@@ -487,8 +485,8 @@ impl Frames {
         }
     }
 
-    /// Rests once, if the page of the pinned frame is on its way in, on the list of those who are woken
-    /// when it has come in: a queue with threads of its own wakes nobody else.
+    /// Calls `rest` once if the page of the pinned frame is being loaded, registered on the list of threads that are
+    /// woken when the load ends: a queue with its own threads wakes no others.
     pub(crate) fn rest_while_reading(&self, frame: FrameIndex, rest: impl FnOnce()) {
         let word = self.get(frame).word;
         self.parking.rest(frame, word, 0, |word| word.has(READING), rest);
@@ -505,8 +503,8 @@ impl Frames {
         self.parking.poll(frame, self.get(frame).word, 0, barred, place, waker)
     }
 
-    /// As [`Frames::latch`], for a task. `passing`: past those who wait exclusively, for a reader who has waited
-    /// once.
+    /// As [`Frames::latch`], for a task. `passing`: ahead of threads that wait exclusively, for a reader that has
+    /// waited once.
     pub(crate) fn poll_latch(
         &self,
         frame: FrameIndex,
@@ -537,12 +535,12 @@ impl Frames {
         }
     }
 
-    /// A task no longer waits for the frame, which it still has pinned.
+    /// Unregisters a task that no longer waits for the frame. The task still has it pinned.
     pub(crate) fn forget_task(&self, frame: FrameIndex, place: &mut TaskPlace) {
         self.parking.forget(frame, self.get(frame).word, place);
     }
 
-    /// Waits until no copy of the pinned frame's page is on its way out.
+    /// Waits until no copy of the pinned frame's page is being written.
     pub(crate) fn wait_written(&self, frame: FrameIndex) {
         self.wait(frame, 0, |word| word.has(WRITING));
     }
@@ -560,7 +558,7 @@ impl Frames {
         }
     }
 
-    /// Lets go of `held`: a pin, with or without a latch. The last to let go of an orphan frees it.
+    /// Releases `held`: a pin, with or without a latch. The last release of an orphan frees it.
     #[inline]
     fn release_bits(&self, frame: FrameIndex, held: u64) {
         self.held(frame).release_bits(held, || self);
@@ -582,19 +580,19 @@ impl Frames {
         self.release_bits(frame, PIN);
     }
 
-    /// Lets go of a pin and the shared latch.
+    /// Releases a pin and the shared latch.
     pub(crate) fn release_shared(&self, frame: FrameIndex) {
         self.held(frame).release_shared(|| self);
     }
 
-    /// Lets go of a pin and the exclusive latch.
+    /// Releases a pin and the exclusive latch.
     #[inline]
     pub(crate) fn release_exclusive(&self, frame: FrameIndex) {
         self.get(frame).end_change();
         self.release_bits(frame, PIN + EXCLUSIVE);
     }
 
-    /// Lets go of a pin and the latch in `mode`.
+    /// Releases a pin and the latch in `mode`.
     pub(crate) fn release(&self, frame: FrameIndex, mode: Mode) {
         match mode {
             Mode::Pin => self.unpin(frame),
@@ -603,7 +601,7 @@ impl Frames {
         }
     }
 
-    /// Lets go of the shared latch and keeps the pin.
+    /// Releases the shared latch and keeps the pin.
     pub(crate) fn unlatch_shared(&self, frame: FrameIndex) {
         let it = self.get(frame);
         let old = Word(it.word.fetch_sub(SHARED, Ordering::AcqRel));
@@ -612,7 +610,7 @@ impl Frames {
         }
     }
 
-    /// Turns the shared latch into an exclusive one, if nobody else has it.
+    /// Turns the shared latch into an exclusive one, if no other thread has it.
     #[must_use]
     pub(crate) fn try_upgrade(&self, frame: FrameIndex) -> bool {
         let it = self.get(frame);
@@ -623,7 +621,7 @@ impl Frames {
         upgraded
     }
 
-    /// Turns the exclusive latch into a shared one; nobody else changes the page in between.
+    /// Turns the exclusive latch into a shared one; no other thread changes the page in between.
     pub(crate) fn downgrade(&self, frame: FrameIndex) {
         let it = self.get(frame);
         it.end_change();

@@ -2,35 +2,35 @@
 //!
 //! | bits | | |
 //! |---|---|---|
-//! | 0..3 | usage | how often it was asked for recently, 0 to 5 |
+//! | 0..3 | usage | how often the page was requested recently, 0 to 5 |
 //! | 3..23 | pins | holds that keep the page in its frame |
 //! | 23..43 | shared | threads that hold the latch shared |
 //! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
-//! | 44 | EXCLUSIVE_WAITS | somebody wants it exclusively: nobody new gets it shared |
+//! | 44 | EXCLUSIVE_WAITS | a thread waits for it exclusively: no new thread gets it shared |
 //! | 45 | VALID | the frame holds the page that its tag names |
 //! | 46 | DIRTY | the page is newer than on disk |
-//! | 47 | READING | the page is on its way in |
-//! | 48 | WRITING | a copy of the page is on its way out |
-//! | 49 | AHEAD | the page was read ahead, and nobody has asked for it since |
-//! | 50 | CHECKPOINT | the checkpoint under way waits for a copy of the page to be made and written |
+//! | 47 | READING | the page is being read |
+//! | 48 | WRITING | a copy of the page is being written |
+//! | 49 | AHEAD | the page was read ahead and has not been requested since |
+//! | 50 | CHECKPOINT | the checkpoint in progress has yet to copy and write the page |
 //! | 51..54 | queue | while READING: the queue that carries the read, or 0 when the loading thread does |
-//! | 62 | SLEEPERS | a thread sleeps on this frame and is to be woken |
-//! | 63 | ORPHAN | the page table no longer leads here; the last unpin frees the frame |
+//! | 62 | SLEEPERS | a thread sleeps on this frame and must be woken |
+//! | 63 | ORPHAN | the page table no longer points here; the last unpin frees the frame |
 //!
-//! The order is for a hit to be short: what it adds lies in the lower half, the usage where a comparison's
-//! carry is added by the same instruction, and what a release looks for at the top.
+//! The order keeps a hit short: the fields it adds to lie in the lower half, the usage where the same instruction adds
+//! a comparison's carry, and the fields that a release checks at the top.
 //!
-//! A frame nobody uses is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, no
-//! sweep can take it. This module is the arithmetic; `frame::Frame` applies it atomically.
+//! An unused frame is `OWNED`: latched exclusively, not pinned, not valid. No lookup can pin it, and the clock sweep
+//! cannot claim it. This module is the arithmetic; `frame::Frame` applies it atomically.
 //!
 //! Invariants:  [WRD-1] exclusive excludes shared   [WRD-2] a count never overflows into its neighbour
 //!              [WRD-3] without VALID there is EXCLUSIVE or ORPHAN
-//! Rejected:    a separate latch as in PostgreSQL: two atomic changes a hit where one will do.
+//! Rejected:    a separate latch as in PostgreSQL: a hit would need two atomic changes instead of one.
 
-/// Most pins or shared holders of one frame at a time. The top bit of each count is never set: it
-/// bars the way like a flag, so that a hit checks for both with one comparison.
+/// Most pins or shared holders of one frame at a time. The top bit of each count is never set: it blocks like a flag,
+/// so that a hit checks for both with one comparison.
 const COUNT_MAX: u64 = (1 << 19) - 1;
-/// A page asked for this often is as hot as it gets. Source: PostgreSQL, BM_MAX_USAGE_COUNT.
+/// The usage count of the hottest pages. Source: PostgreSQL, BM_MAX_USAGE_COUNT.
 pub(crate) const USAGE_MAX: u64 = 5;
 
 const USAGE: u64 = 7;
@@ -42,7 +42,7 @@ const PINS: u64 = ((1 << 20) - 1) << PIN_SHIFT;
 const SHARED_SHIFT: u32 = 23;
 pub(crate) const SHARED: u64 = 1 << SHARED_SHIFT;
 const SHAREDS: u64 = ((1 << 20) - 1) << SHARED_SHIFT;
-/// More holders than there may be.
+/// More holders than are allowed.
 const FULL: u64 = (COUNT_MAX + 1) * (PIN + SHARED);
 pub(crate) const EXCLUSIVE: u64 = 1 << 43;
 pub(crate) const EXCLUSIVE_WAITS: u64 = 1 << 44;
@@ -57,44 +57,43 @@ const QUEUE: u64 = 7 << QUEUE_SHIFT;
 pub(crate) const SLEEPERS: u64 = 1 << 62;
 pub(crate) const ORPHAN: u64 = 1 << 63;
 
-/// The word of a frame that nobody uses.
+/// The word of an unused frame.
 pub(crate) const OWNED: Word = Word(EXCLUSIVE);
 
-/// A frame's place in the pool, from 0.
+/// A frame's index in the pool, from 0.
 pub(crate) type FrameIndex = u32;
 
 /// No frame has this number.
 pub(crate) const NO_FRAME: FrameIndex = FrameIndex::MAX;
 
-/// How a page is wanted.
+/// The access that a caller requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Only held in its frame.
+    /// Only kept in its frame.
     Pin,
-    /// Pinned, and its contents not to change.
+    /// Pinned, and its contents must not change.
     Shared,
     /// Pinned, for changing its contents.
     Exclusive,
 }
 
-/// Whether a page's being asked for counts towards keeping it.
+/// Whether a request for a page counts towards keeping it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
     /// One more use.
     Count,
     /// Not at all: housekeeping.
     Not,
-    /// A scan's use: the page counts as used once at most, or a scan that reads a page row by row
-    /// would make it hot.
+    /// A scan's use: the page counts as used at most once, or a scan that reads a page row by row would make it hot.
     Once,
 }
 
-/// What stands in the way of a pin or latch.
+/// The obstacle to a pin or latch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obstacle {
-    /// The frame holds no page, or is about to lose it: look in the page table again.
+    /// The frame holds no page, or is about to lose it: look up the page table again.
     NotHere,
-    /// The page is on its way in.
+    /// The page is being read.
     Reading,
     /// The latch is held in a conflicting way.
     Latched,
@@ -115,7 +114,7 @@ impl Word {
         (self.0 & PINS) >> PIN_SHIFT
     }
 
-    /// Pins but the one that a queue has as long as it carries the read of the page.
+    /// Pins without the one that a queue has while it carries the read of the page.
     pub(crate) fn holders(self) -> u64 {
         self.pins() - u64::from(self.queue() > 0)
     }
@@ -129,36 +128,36 @@ impl Word {
         self.0 & USAGE
     }
 
-    /// True of a page whose next use has to be counted.
+    /// True for a page whose next use must be counted.
     #[inline]
     pub(crate) fn is_cold(self) -> bool {
         self.has(VALID) && (self.usage() == 0 || self.has(AHEAD))
     }
 
-    /// The queue that carries the read of a page on its way in; 0 when the loading thread does.
+    /// The queue that carries the read of a page that is being read; 0 when the loading thread does.
     pub(crate) fn queue(self) -> u8 {
         ((self.0 & QUEUE) >> QUEUE_SHIFT) as u8
     }
 
-    /// The word of a frame whose page is on its way in, by queue `queue`.
+    /// The word of a frame whose page is being read, by queue `queue`.
     pub(crate) fn loading(queue: u8) -> Word {
         let queue = u64::from(queue) << QUEUE_SHIFT;
         assert!(queue & !QUEUE == 0, "[WRD-2] no queue has such a number");
         Word(EXCLUSIVE | READING | PIN | queue)
     }
 
-    /// A load that ends, well or not: what READING meant is over.
+    /// The word after a load ends, successfully or not: READING and its queue are cleared.
     pub(crate) fn loaded(self) -> Word {
         Word(self.0 & !(READING | EXCLUSIVE | QUEUE))
     }
 
-    /// True when nobody holds the latch.
+    /// True when the latch is free.
     #[inline]
     pub(crate) fn is_unlatched(self) -> bool {
         self.0 & (SHAREDS | EXCLUSIVE) == 0
     }
 
-    /// What a use adds: nothing once there are enough.
+    /// The increment for a use: nothing once the count is at its maximum.
     #[inline]
     fn used(self, touch: Touch) -> u64 {
         let most = match touch {
@@ -169,22 +168,20 @@ impl Word {
         u64::from(self.usage() < most) * USE
     }
 
-    /// As if the use that [`Word::acquired`] or [`Word::pinned`] made of the page, when its word was `old`,
-    /// had not been.
+    /// Undoes the use that [`Word::acquired`] or [`Word::pinned`] counted, when the page's word was `old`.
     pub(crate) fn unused(self, old: Word, touch: Touch) -> Word {
         let used = old.used(touch).min(self.usage());
         Word((self.0 - used) | (old.0 & AHEAD))
     }
 
-    /// One more pin, with the latch in `mode`; of a page found in the page table. `None` when
-    /// something is in the way.
+    /// One more pin, with the latch in `mode`, of a page found in the page table. `None` when something is in the way.
     #[inline]
     pub(crate) fn acquired(self, mode: Mode, touch: Touch) -> Option<Word> {
         Word(self.0 & !AHEAD).acquired_again(mode, touch)
     }
 
-    /// As [`Word::acquired`], and `None` as well for a page that was read ahead: for the short path, which
-    /// checks all that may be in the way with one comparison.
+    /// As [`Word::acquired`], and also `None` for a page that was read ahead: for the fast path, which checks all
+    /// obstacles with one comparison.
     #[inline]
     pub(crate) fn acquired_again(self, mode: Mode, touch: Touch) -> Option<Word> {
         let (bars, latch) = match mode {
@@ -192,13 +189,13 @@ impl Word {
             Mode::Shared => (EXCLUSIVE | EXCLUSIVE_WAITS, SHARED),
             Mode::Exclusive => (EXCLUSIVE | SHAREDS, EXCLUSIVE),
         };
-        // A thread that takes a latch need not look for VALID ([WRD-3]), and looks for nothing but zeroes.
+        // A thread that takes a latch need not check VALID ([WRD-3]), and only checks for zeroes.
         let here = mode != Mode::Pin || self.has(VALID);
         let free = here && self.0 & (ORPHAN | AHEAD | FULL | bars) == 0;
         free.then(|| Word(self.0 + PIN + latch + self.used(touch)))
     }
 
-    /// Handed to a reader who has the page pinned: latched shared, and asked for. `None` as for
+    /// Handed to a reader that has the page pinned: latched shared, and counted as requested. `None` as for
     /// [`Word::acquired`].
     #[inline]
     pub(crate) fn delivered(self, touch: Touch) -> Option<Word> {
@@ -207,7 +204,7 @@ impl Word {
         free.then(|| Word((self.0 & !AHEAD) + SHARED + self.used(touch)))
     }
 
-    /// What kept [`Word::acquired`] from it.
+    /// The reason why [`Word::acquired`] failed.
     pub(crate) fn obstacle(self) -> Obstacle {
         self.check_room();
         if self.has(ORPHAN) {
@@ -221,22 +218,22 @@ impl Word {
         }
     }
 
-    /// One more pin of a page that is here or on its way in, whatever its latch.
+    /// One more pin of a page that is resident or being read, whatever its latch.
     pub(crate) fn pinned(self, touch: Touch) -> Option<Word> {
         self.check_room();
         let here = self.0 & (VALID | READING) != 0 && !self.has(ORPHAN);
-        // Housekeeping is no use of the page.
+        // Housekeeping does not count as a use of the page.
         let asked = if touch == Touch::Not { 0 } else { AHEAD };
         here.then(|| Word((self.0 & !asked) + PIN + self.used(touch)))
     }
 
-    /// One more pin beside one that is held already.
+    /// One more pin in addition to an existing one.
     pub(crate) fn pinned_again(self) -> Word {
         self.check_room();
         Word(self.0 + PIN)
     }
 
-    /// The latch, taken by someone who has a pin. `None` while it is held in a conflicting way.
+    /// The latch, taken by a thread that has a pin. `None` while it is held in a conflicting way.
     pub(crate) fn latched(self, mode: Mode) -> Option<Word> {
         let (bars, latch) = match mode {
             Mode::Pin => return Some(self),
@@ -245,19 +242,19 @@ impl Word {
         };
         self.check_room();
         let granted = self.0 & bars == 0;
-        // A thread that still waits for it exclusively is woken with the others and says so again.
+        // A thread that still waits for it exclusively is woken with the others and sets the bit again.
         let cleared = if mode == Mode::Exclusive { EXCLUSIVE_WAITS } else { 0 };
         granted.then_some(Word((self.0 & !cleared) + latch))
     }
 
     /// The shared latch for a short time, ahead of threads that wait for it exclusively: a thread that flushes may
-    /// hold the page shared already, and would wait for one who waits for it.
+    /// already hold the page shared, and would deadlock with a thread that waits for it exclusively.
     pub(crate) fn latched_passing(self) -> Option<Word> {
         self.check_room();
         (!self.has(EXCLUSIVE)).then_some(Word(self.0 + SHARED))
     }
 
-    /// Shared turned into exclusive, by the only one who has it shared.
+    /// Shared turned into exclusive, by the only shared holder.
     pub(crate) fn upgraded(self) -> Option<Word> {
         (self.shared() == 1).then_some(Word(self.0 - SHARED + EXCLUSIVE))
     }
@@ -268,43 +265,43 @@ impl Word {
         Word(self.0 - EXCLUSIVE + SHARED)
     }
 
-    /// Taken away from its page, to be used for another one. Only for a clean page that nobody
-    /// holds and that was used at most `usage_most` times recently.
+    /// Taken from its page, to be used for another one. Only for a clean page that is not pinned and was used at most
+    /// `usage_most` times recently.
     pub(crate) fn claimed(self, usage_most: u64) -> Option<Word> {
         let free = self.0 & !(USAGE | EXCLUSIVE_WAITS | AHEAD | CHECKPOINT) == VALID;
         (free && self.usage() <= usage_most).then_some(OWNED)
     }
 
-    /// No longer its file's page: a thread that has it pinned keeps it, and it is never written. Not while
-    /// it is on its way in or out.
+    /// No longer its file's page: a thread that has it pinned keeps it, and it is never written. Not while it is being
+    /// read or written.
     pub(crate) fn orphaned(self) -> Option<Word> {
         let settled = self.has(VALID) && !self.has(READING | WRITING | ORPHAN);
         settled.then_some(Word((self.0 | ORPHAN) & !(DIRTY | CHECKPOINT)))
     }
 
-    /// True while what is on disk may be older than the page: it is dirty, or its write is under way.
+    /// True while the page on disk may be older: the page is dirty, or its write is in progress.
     pub(crate) fn is_unsaved(self) -> bool {
         self.has(DIRTY | WRITING)
     }
 
-    /// To be written by a checkpoint that begins now. A thread that has the page exclusively may have logged a
+    /// Marked to be written by a checkpoint that begins now. A thread that has the page exclusively may have logged a
     /// change that is not marked yet, so such a page counts as dirty. `None` for a page that is clean.
     pub(crate) fn due(self) -> Option<Word> {
         let here = self.has(VALID) && !self.has(ORPHAN);
         (here && self.has(DIRTY | WRITING | EXCLUSIVE)).then_some(Word(self.0 | CHECKPOINT))
     }
 
-    /// With one use less.
+    /// The word with its usage decremented.
     pub(crate) fn aged(self) -> Word {
         Word(if self.usage() > 0 { self.0 - USE } else { self.0 })
     }
 
-    /// With its use set.
+    /// The word with its usage set.
     pub(crate) fn with_usage(self, usage: u64) -> Word {
         Word(self.0 & !USAGE | usage.min(USAGE_MAX))
     }
 
-    /// True when letting go of this much (what was held before the release) calls for a wake.
+    /// True when releasing this much (the hold before the release) requires a wakeup.
     #[inline]
     pub(crate) fn wakes_after(self, released: u64) -> bool {
         self.has(SLEEPERS) && Word(self.0 - released).is_unlatched()

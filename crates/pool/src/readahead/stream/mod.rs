@@ -1,30 +1,29 @@
 //! Read stream: look-ahead over a sequence of blocks.
 //!
-//! One pin at a time stalls on every miss; here the next blocks are asked for while the caller works on
-//! this one. The caller names its blocks by an iterator, in whatever order it wants them; inside the
-//! known window they are *asked for* sorted and merged. Worked example: 1, 3, 2, 6, 4, 9 asks for
-//! [1..=4], [6], [9], or for [1..=6], [9] where reading 5 as well costs less than another request; and
-//! gives 1, 3, 2, 6, 4, 9.
+//! One pin at a time stalls on every miss; here the next blocks are requested while the caller works on this one. The
+//! caller names its blocks by an iterator, in whatever order it wants them; inside the known window they are
+//! *requested* sorted and merged. Worked example: for 1, 3, 2, 6, 4, 9 the requests are [1..=4], [6], [9], or [1..=6],
+//! [9] where reading 5 as well costs less than another request; the pages are returned as 1, 3, 2, 6, 4, 9.
 //!
-//! The window is refilled when half of it has been given out, so blocks are asked for in batches that
-//! are worth sorting, and half of the window is on its way while the next batch is put together. While
-//! pages are found in memory there is no window: such a page costs what a plain read costs.
+//! The window is refilled when half of it has been returned, so blocks are requested in batches that are worth sorting,
+//! and half of the window is being read while the next batch is assembled. While pages are found in memory there is no
+//! window: such a page costs as much as a plain read.
 //!
 //! | part | its one idea |
 //! |---|---|
-//! | `window` | what is known and not given out yet |
+//! | `window` | blocks that are known and not returned yet |
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page in the caller's hand |
-//! | `tasked` | the same for a task, which cannot wait |
-//! | `winners` | which mode of reading was the cheaper one, among streams |
-//! | `many` | a stream of blocks that are known, and all wanted |
+//! | `tasked` | the same for a task, which must not block |
+//! | `winners` | which read mode was the cheaper one, across streams |
+//! | `many` | a stream over a known list of blocks, all needed |
 //!
 //! How far ahead, in which mode and in which requests is decided in [`forebay_lookahead`].
 //!
 //! Invariants:  [RS-1] pinned <= the stream's share of the budget   [RS-2] blocks return in the caller's
 //!              order, each once for each time it was named   [RS-3] a dropped stream leaves no pin
-//! Concurrency: one owner; may be sent between threads. Between calls, and while the caller's iterator
-//!              runs, it holds pins, never latches or locks; what it has asked for comes in without it.
+//! Concurrency: one owner; may be sent between threads. Between calls, and while the caller's iterator runs, it holds
+//!              pins, never latches or locks; its requested reads complete without it.
 //! Failure:     a failed block is returned as that block's error; the stream goes on.
 //! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
 //!              sort, the gaps and the modes are ours.
@@ -65,36 +64,36 @@ use crate::tag::Block;
 use noted::{Gaps, Noted};
 use window::{State, Window};
 
-/// Blocks ahead that a stream starts with, when it does not know how many are wanted.
+/// Blocks ahead that a stream starts with, when the number of needed blocks is unknown.
 const START_BLOCKS: u32 = 32;
 
-/// Most blocks ahead, whatever the device has a use for.
+/// Largest look-ahead distance, whatever the device can use.
 const DISTANCE_MOST: u32 = 8192;
 
 /// A scan of more than one part in this many of the pool reads in bulk. Source: PostgreSQL, heapam.c.
 const BULK_SHARE: u64 = 4;
 
-/// How a stream reads what it looks ahead at.
+/// How a stream reads ahead.
 #[derive(Debug)]
 enum Policy {
     /// Always in this mode.
     Fixed(ReadMode),
-    /// As the evidence says.
+    /// Chosen by measurement.
     Adaptive(Adaptive),
 }
 
 /// Pages of a file in the order of an iterator of their blocks, read ahead.
 ///
-/// Made by [`PagedFile::stream`] and [`PagedFile::scan`]. An `Iterator` of pages, each with what the
-/// caller gave along with its block. Dropping it lets go of everything: what was not asked for yet is
-/// not, and what was comes in as ordinary pages.
+/// Made by [`PagedFile::stream`] and [`PagedFile::scan`]. An `Iterator` of pages, each with the data that the caller
+/// passed with its block. Dropping it releases everything: blocks that are not requested yet are never read, and those
+/// under way come in as ordinary pages.
 pub struct ReadStream<'f, I: Iterator>
 where
     I::Item: Wanted,
 {
     handle: &'f PagedFile,
     blocks: I,
-    /// The iterator is not asked again: it has ended, or has panicked.
+    /// The iterator is not called again: it has ended, or has panicked.
     ended: bool,
     paused: bool,
     window: Window<<I::Item as Wanted>::Data>,
@@ -105,12 +104,12 @@ where
     order: Order,
     expected_rows: Option<u64>,
     distance_most: u32,
-    /// All blocks are known and wanted: as many are asked for as the device, of this useful depth, has a use for.
+    /// All blocks are known and needed: the stream requests as many as a device of this useful depth can use.
     known: Option<usize>,
-    /// There was no frame for all that was last asked for.
+    /// There were not enough frames for the last request.
     crowded: bool,
     strategy: AccessStrategy,
-    /// Runs that are to be read when the reader comes to them, ascending.
+    /// Runs that are to be read when the reader reaches them, ascending.
     noted: Vec<Noted>,
     gaps: Gaps,
     private: Option<Private>,
@@ -123,7 +122,7 @@ where
     stats: StreamStats,
     /// Pages found in memory since the last that was not; they are in no other figure yet.
     found: u64,
-    /// What is read now comes from the device for certain, so that its time says what that costs.
+    /// The current reads certainly go to the device, so their time measures its cost.
     from_device: bool,
     pace: Pace,
     /// Scratch of `refill`.
@@ -132,25 +131,24 @@ where
     runs: Vec<Run>,
 }
 
-/// How the time went since the last batch.
+/// Times since the last batch.
 #[derive(Debug, Default)]
 struct Pace {
     refilled: Duration,
-    /// Time in which the reader stood still, whatever for.
+    /// Time in which the reader was blocked, for any reason.
     waited: Duration,
-    /// The part of it spent waiting for reads under way: what came from the page cache says nothing of
-    /// the device.
+    /// The part of it spent waiting for reads under way: a page from the page cache says nothing about the device.
     waited_for_reads: Duration,
     delivered: u32,
-    /// Blocks given out that had to be read.
+    /// Returned blocks that had to be read.
     read: u32,
-    /// Time spent on asking for blocks.
+    /// Time spent on requesting blocks.
     asking: Duration,
 }
 
 impl PagedFile {
-    /// Returns the pages of `blocks`, in that order, read ahead: an iterator of block numbers, or of pairs of
-    /// a block number and whatever is to come back with its page.
+    /// Returns the pages of `blocks`, in that order, read ahead: an iterator of block numbers, or of pairs of a block
+    /// number and a value that is returned with its page.
     ///
     /// ```
     /// # use forebay::{BufferPool, Checksum::Off, FileOptions, TornPages::Unprotected};
@@ -169,12 +167,11 @@ impl PagedFile {
     /// # }
     /// ```
     ///
-    /// The iterator is asked on the caller's thread, inside the stream's `next`, for blocks some way
-    /// ahead. It may read pages itself, of this file too. While it runs the stream holds pins and nothing
-    /// else, so an iterator that blocks keeps nobody from the pages that are on their way. One that
-    /// panics is not asked again; what it named before is still given. An iterator whose next block
-    /// depends on a page that this stream has not given yet waits for itself: give it
-    /// [`StreamOptions::distance`] 1, or read such pages by themselves.
+    /// The iterator is called on the caller's thread, inside the stream's `next`, for blocks some way ahead. It may
+    /// read pages itself, of this file too. While it runs the stream holds only pins, so an iterator that blocks does
+    /// not keep other threads from the pages that are being read. An iterator that panics is not called again; the
+    /// blocks that it named before are still returned. An iterator whose next block depends on a page that this stream
+    /// has not returned yet deadlocks: give the stream [`StreamOptions::distance`] 1, or read such pages separately.
     pub fn stream<B>(&self, blocks: B) -> ReadStream<'_, B::IntoIter>
     where
         B: IntoIterator<Item: Wanted>,
@@ -183,10 +180,10 @@ impl PagedFile {
         ReadStream::new(self, blocks.into_iter(), plan)
     }
 
-    /// As [`PagedFile::stream`], as `options` say.
+    /// As [`PagedFile::stream`], with `options`.
     ///
     /// # Errors
-    /// [`Error::Io`] when the backend asked for does not work here.
+    /// [`Error::Io`] when the requested backend does not work here.
     pub fn stream_with<B>(
         &self,
         blocks: B,
@@ -199,14 +196,14 @@ impl PagedFile {
         Ok(ReadStream::new(self, blocks.into_iter(), plan))
     }
 
-    /// Returns the pages of a range of blocks, one after the other, read ahead. Blocks past the end of the file
-    /// are errors, each for itself: `0..file.blocks()` is the whole file.
+    /// Returns the pages of a range of blocks, one after the other, read ahead. Each block past the end of the file is
+    /// an error of its own block only: `0..file.blocks()` is the whole file.
     pub fn scan(&self, range: Range<Block>) -> ReadStream<'_, Range<Block>> {
         let plan = Plan::new(self, &StreamOptions::default(), Some(range.len() as u64));
         ReadStream::new(self, range, plan)
     }
 
-    /// As [`PagedFile::scan`], as `options` say.
+    /// As [`PagedFile::scan`], with `options`.
     ///
     /// # Errors
     /// As [`PagedFile::stream_with`].
@@ -220,7 +217,7 @@ impl PagedFile {
     }
 }
 
-/// What a stream is to be, with every default filled in.
+/// The parameters of a stream, with every default filled in.
 struct Plan {
     strategy: AccessStrategy,
     policy: Policy,
@@ -234,18 +231,18 @@ struct Plan {
 }
 
 impl Plan {
-    /// `scan`: how many blocks a scan goes over; `None` when it is no scan.
+    /// `scan`: the number of blocks of a scan; `None` when it is not a scan.
     fn new(handle: &PagedFile, options: &StreamOptions, scan: Option<u64>) -> Plan {
         let (core, cache) = (handle.core(), handle.file().space.cache);
         let frames = core.cache.frames.usable();
         let bulk = scan.is_some_and(|blocks| blocks > frames as u64 / BULK_SHARE);
         let usual = if bulk { StrategyKind::BulkRead } else { StrategyKind::Normal };
         let kind = options.access.unwrap_or(usual);
-        // As many requests as the device has a use for, each of the largest size.
+        // As many requests as the device can use, each of the largest size.
         let useful = handle.file().space.device_costs().useful_depth.max(1);
         let useful = useful.saturating_mul(core.combine_pages as u32).min(DISTANCE_MOST);
         let most = options.distance.unwrap_or(useful).min(core.budget.most());
-        // Twice the look-ahead: the half that was given out may still be in the caller's hands.
+        // Twice the look-ahead: the caller may still hold the returned half.
         let ring = 2 * u64::from(most) * core.page_bytes() as u64;
         let strategy = AccessStrategy::covering(kind, ring, core.page_bytes(), frames);
         let ring_most = strategy.ring_frames().map_or(u32::MAX, |frames| frames as u32 / 2);
@@ -253,7 +250,7 @@ impl Plan {
         let readahead = options.readahead.unwrap_or(handle.readahead_strategy());
         let start = if scan.is_some() { 2 * core.combine_pages as u32 } else { START_BLOCKS };
         let start = options.expected_rows.map_or(start, refill::rows_asked);
-        // Of a LIMIT, what follows is not wanted.
+        // With a LIMIT, the blocks after it are not needed.
         let whole = scan.filter(|_| options.expected_rows.is_none());
         let by_kernel = whole.is_some_and(|blocks| {
             cache == CacheMode::Buffered && blocks >= handle.file().scan_blocks_min()
@@ -297,13 +294,13 @@ impl Policy {
                 Policy::Adaptive(Adaptive::new(reading, space.winners.get(scan)))
             }
             (ReadaheadStrategy::Prefetch, CacheMode::Buffered) => Policy::Fixed(ReadMode::Hint),
-            // What the kernel could do for them it does in its page cache, which a direct file has not.
+            // The kernel's help would work in its page cache, which a direct file does not use.
             _ => Policy::Fixed(ReadMode::Plain),
         }
     }
 }
 
-/// What to tell the kernel of a stream's own descriptor; `None` where it has no use for one.
+/// The advice to the kernel for a stream's own descriptor; `None` where none is useful.
 fn hint(
     strategy: ReadaheadStrategy,
     cache: CacheMode,
@@ -320,10 +317,9 @@ fn hint(
         ReadaheadStrategy::Max => Hint::Sequential,
         ReadaheadStrategy::Hint => Hint::Random,
         ReadaheadStrategy::Adaptive if !by_kernel => Hint::Random,
-        // Of a sequence the kernel's guesses are right, and in its cache it makes larger pages of what
-        // it reads ahead by itself.
+        // For a sequence the kernel's predictions are right, and its own readahead creates larger pages in its cache.
         _ if scan => Hint::Normal,
-        // What is to be read is said exactly; what the kernel guessed beside would be too much.
+        // The stream requests exactly what it needs; the kernel's own readahead would only add to it.
         _ => Hint::Random,
     })
 }
@@ -368,20 +364,20 @@ where
         }
     }
 
-    /// Names no further blocks until [`ReadStream::resume`]: those known are still given, then `None`.
+    /// Stops taking blocks from the iterator until [`ReadStream::resume`]: those known are still returned, then `None`.
     pub fn pause(&mut self) {
         self.paused = true;
     }
 
-    /// Goes on after [`ReadStream::pause`].
+    /// Continues after [`ReadStream::pause`].
     pub fn resume(&mut self) {
         self.paused = false;
-        // The time in between was not the reader's.
+        // The reader did not use the time in between.
         self.pace = Pace { refilled: self.handle.core().clock.now(), ..Pace::default() };
     }
 
-    /// Begins again with other blocks. What is known of the old ones and not given out is forgotten; the
-    /// look-ahead distance is kept, less for what was asked for in vain.
+    /// Begins again with other blocks. Old blocks that are known and not returned are forgotten; the look-ahead
+    /// distance is kept, reduced by the number of useless requests.
     pub fn reset<B>(&mut self, blocks: B)
     where
         B: IntoIterator<IntoIter = I>,
@@ -405,8 +401,7 @@ where
         }
     }
 
-    /// Books the pages that were found in memory, which is put off so that each costs no more than it
-    /// has to.
+    /// Counts the pages that were found in memory. This is deferred so that a hit stays cheap.
     fn book_found(&mut self) {
         let found = std::mem::take(&mut self.found);
         self.stats.delivered += found;
@@ -420,14 +415,14 @@ where
         if self.ended || self.paused {
             return None;
         }
-        // If the iterator panics, it is not asked again.
+        // If the iterator panics, it is not called again.
         self.ended = true;
         let wanted = self.blocks.next()?;
         self.ended = false;
         Some(wanted.into_parts())
     }
 
-    /// Lets go of every page that is known. Gives how many had been asked for in vain.
+    /// Releases every known page. Returns how many of them were requested in vain.
     fn let_go(&mut self) -> u32 {
         let mut wasted = 0;
         self.noted.clear();
@@ -444,7 +439,7 @@ where
         wasted
     }
 
-    /// Whether blocks are looked at ahead at all now.
+    /// True if the stream looks ahead now.
     fn looks_ahead(&self) -> bool {
         match &self.policy {
             Policy::Fixed(mode) => *mode != ReadMode::Plain,

@@ -1,4 +1,4 @@
-//! Refilling the window: blocks are named, those not in memory are asked for, sorted and merged.
+//! Refilling the window: blocks are named, and those not in memory are requested, sorted and merged.
 
 use forebay_io::{Advice, CacheMode};
 use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
@@ -15,25 +15,25 @@ use crate::observe::trace::{Action, TraceEvent, Why};
 use crate::readahead::{Ahead, Submitted, requests};
 use crate::tag::Block;
 
-/// Most blocks read through for a hundred that are wanted. Source: Seastar steers read-ahead to 25 % of
-/// waste; that suits users who pay by the byte as well.
+/// Most unneeded blocks read through, per hundred needed. Source: Seastar limits read-ahead waste to 25 %; that suits
+/// users who pay by the byte as well.
 const OVER_READ_PERCENT: u32 = 25;
 
-/// Most runs to remember that are to be read later, before those of a batch are added.
+/// Most runs to remember for a later read, before those of a batch are added.
 const NOTED_MOST: usize = 1024;
 
-/// Requests under way for each that the device has a use for, so that the next ones can be put together meanwhile.
+/// Requests in progress, per request that the device can use, so that the next ones can be assembled meanwhile.
 const KEPT_BUSY: usize = 2;
 
-/// When frames are short, blocks that are all wanted are known one in so many of what may be.
+/// When frames are short, a stream of blocks that are all needed knows only one in this many of the maximum.
 const CROWDED_PART: usize = 4;
 
-/// The part of the time since the last batch that the reader must have spent waiting for the batch to
-/// say anything about the device: then that was kept busy. In percent.
+/// The part of the time since the last batch that the reader must have spent waiting for the batch, for its time to say
+/// anything about the device: then the device was kept busy. In percent.
 const BUSY_PERCENT: u32 = 70;
 
-/// Blocks to ask for when `rows` are expected to be taken: some more, as a row may be passed over, and
-/// 16 for 10. Source: the issue of LIMIT queries that PostgreSQL's index prefetching ran into.
+/// The number of blocks to request when `rows` are expected: some more, as a row may be skipped, and 16 for 10. Source:
+/// the issue of LIMIT queries that PostgreSQL's index prefetching ran into.
 pub(super) fn rows_asked(rows: u64) -> u32 {
     u32::try_from(rows.saturating_add(rows / 5 * 3)).unwrap_or(u32::MAX).max(1)
 }
@@ -56,21 +56,21 @@ where
         let delivered = self.stats.delivered - self.stats.delivered_before_reset;
         let by_rows = match self.expected_rows {
             Some(rows) if delivered < rows => u64::from(rows_asked(rows)).saturating_sub(delivered),
-            // More than was expected: then as much again, and so on.
+            // More rows than expected: then as many again, and so on.
             Some(_) => delivered,
             None => u64::MAX,
         };
         u64::from(ahead).min(by_rows).max(1) as usize
     }
 
-    /// Blocks that may ever be known, of those that are all wanted.
+    /// Most blocks that may be known, if all of them are needed.
     fn known_most(&self) -> usize {
         let most = self.distance_most.min(self.share.most()) as usize;
         if self.crowded { most.div_ceil(CROWDED_PART) } else { most }
     }
 
-    /// Blocks to ask for at once, of those that are all wanted. The more, the better they merge; but the device
-    /// should have something to do soon, and the caller little left to take when it has done all.
+    /// Blocks to request at once, if all of them are needed. A larger batch merges better; but the device should get
+    /// work soon, and the caller should have little left to process when the device has finished.
     fn batch(&self, depth: usize) -> usize {
         let few = KEPT_BUSY * depth;
         if self.window.len() <= 1 {
@@ -80,7 +80,7 @@ where
         (left / 2).clamp(few, few.max(depth * self.handle.core().combine_pages))
     }
 
-    /// Whether it is time to name more blocks.
+    /// True when it is time to name more blocks.
     #[inline]
     pub(super) fn is_due(&self) -> bool {
         if self.ended || self.paused {
@@ -89,8 +89,7 @@ where
         self.window.len() <= self.low || self.known.is_some_and(|depth| self.device_runs_dry(depth))
     }
 
-    /// Whether the queue will soon have less to do than the device has a use for, and a batch has room in the
-    /// window.
+    /// True if the queue will soon have fewer requests than the device can use, and a batch has room in the window.
     fn device_runs_dry(&self, depth: usize) -> bool {
         let io = self.handle.file().space.queue(self.queue);
         if io.in_flight() >= KEPT_BUSY * depth {
@@ -107,7 +106,7 @@ where
         self.expected_rows.is_some_and(|rows| delivered < rows)
     }
 
-    /// Names and asks for more blocks, if half of what may be known is gone.
+    /// Names and requests more blocks, once half of the window has been used.
     #[inline]
     pub(super) fn refill(&mut self) {
         if self.is_due() {
@@ -115,7 +114,7 @@ where
         }
     }
 
-    /// Names as many blocks as may be known, and asks for those that have not been decided on.
+    /// Names as many blocks as the window allows, and requests those that have not been decided on.
     pub(super) fn refill_behind_first(&mut self) {
         let most = self.window_most();
         self.low = most / 2;
@@ -133,7 +132,7 @@ where
         self.pace.asking += self.handle.core().clock.now().saturating_sub(start);
     }
 
-    /// What the time since the last batch says about device and reader.
+    /// Evaluates what the time since the last batch says about device and reader.
     fn take_stock(&mut self) {
         let now = self.handle.core().clock.now();
         let elapsed = now.saturating_sub(self.pace.refilled);
@@ -159,7 +158,7 @@ where
         self.pace = Pace { refilled: now, ..Pace::default() };
     }
 
-    /// Decides on every block that was named: asks for those that are absent.
+    /// Decides on every named block: requests those that are not in memory.
     pub(super) fn ask(&mut self) {
         if self.order == Order::Any {
             self.window.sort_named();
@@ -169,7 +168,7 @@ where
         let limits = self.limits();
         requests(file, &mut self.wanted, limits, &mut self.runs);
 
-        // In a child of the process nothing can be asked for.
+        // A child process cannot request anything.
         let mode = if file.check_owner().is_ok() { self.choose() } else { ReadMode::Plain };
         let submitted = match mode {
             ReadMode::Plain => {
@@ -192,7 +191,7 @@ where
         }
     }
 
-    /// What bounds the requests of the next batch.
+    /// The limits for the requests of the next batch.
     fn limits(&self) -> Limits {
         let (core, file) = (self.handle.core(), self.handle.file());
         let combine_blocks = core.combine_pages as u32;
@@ -200,7 +199,7 @@ where
             return Limits { combine_blocks, gap_blocks: 0, over_read_percent: 0 };
         }
         let gap_blocks = file.space.gap_blocks();
-        // What a gap costs is what is not wanted of it later on.
+        // The cost of a gap is the part of it that is not needed later.
         let lost = if self.window.ascends() { 100 } else { self.gaps.lost_percent() };
         Limits {
             combine_blocks,
@@ -209,8 +208,8 @@ where
         }
     }
 
-    /// There was no frame for all that was to be read: gives up the pins on what was, or this stream
-    /// itself would have the frame that the block it comes to next is in need of.
+    /// There were not enough frames for all reads: releases the pins of the pages that were read, or this stream itself
+    /// would hold the frame that its next block needs.
     fn unpin_all(&mut self) {
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, .. } = item.state {
@@ -227,7 +226,7 @@ where
             Policy::Adaptive(adaptive) => adaptive,
         };
         if adaptive.mode() == ReadMode::Inline {
-            // As long as its reads are fast.
+            // While its reads are fast.
             return ReadMode::Inline;
         }
         let Some(first) = self.runs.first() else {
@@ -247,7 +246,7 @@ where
         adaptive.batch(cached, self.wanted.len() as u32, self.runs.len() as u32)
     }
 
-    /// Reads `runs` here and now, all at once.
+    /// Reads `runs` synchronously, all at once.
     fn read_inline(&mut self) -> Submitted {
         let start = self.handle.core().clock.now();
         let submitted = self.read_runs(0);
@@ -259,7 +258,7 @@ where
         submitted
     }
 
-    /// Reads `runs` into frames, by queue `queue` or, for 0, here and now; pins what was named.
+    /// Reads `runs` into frames, by queue `queue` or, for 0, synchronously; pins the named blocks.
     fn read_runs(&mut self, queue: u8) -> Submitted {
         let ahead = Ahead {
             core: self.handle.core(),
@@ -291,7 +290,7 @@ where
                     share.give_back();
                     continue;
                 }
-                // Of a block that is named twice, the second is a hit.
+                // When a block is named twice, the second one is a hit.
                 let asked = wanted
                     .binary_search(&item.block)
                     .is_ok_and(|place| !std::mem::replace(&mut seen[place], true));
@@ -302,7 +301,7 @@ where
                 } else if word.has(READING) && !word.has(VALID) {
                     file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
-                    // Its own gaps, as likely as not; if another stream's, gaps seem better than they are.
+                    // Probably its own gaps; if another stream's, gaps seem better than they are.
                     gaps.used += u32::from(word.queue() > 0);
                     Why::Joined
                 } else {
@@ -319,14 +318,14 @@ where
         })
     }
 
-    /// Leaves `runs` to be read when the reader comes to them; has the kernel fetch them into its page
-    /// cache meanwhile, if it is to be `told` of them.
+    /// Defers `runs` until the reader reaches them; if `told` is set, a hint makes the kernel fetch them into its page
+    /// cache meanwhile.
     fn note_runs(&mut self, told: bool) {
         let (core, file) = (self.handle.core(), self.handle.file());
         for item in self.window.newly_named() {
             item.state = State::Later;
             let frame = file.table.lookup(item.block);
-            // Not pinned: it may be another's page by now, which a figure can bear.
+            // Not pinned: it may be another page by now, which a statistic tolerates.
             let word =
                 core.cache.frames.find(frame).map(Frame::word).filter(|word| word.has(VALID));
             self.stats.hits += u64::from(word.is_some());
@@ -334,7 +333,7 @@ where
         }
         let page_bytes = core.page_bytes() as u64;
         if self.noted.len() > NOTED_MOST {
-            // Of blocks that were found in memory after all. To forget one costs a smaller read.
+            // Blocks that were found in memory after all. Forgetting one costs a smaller read.
             self.noted.clear();
         }
         self.stats.asked += self.wanted.len() as u64;
@@ -365,26 +364,26 @@ where
                 trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
             }
         }
-        // Batches overlap when their blocks do; the later note is as good as the earlier.
+        // Batches overlap when their blocks do; the later entry is as good as the earlier.
         self.noted.sort_unstable_by_key(|noted| noted.run.first);
         self.noted.dedup_by_key(|noted| noted.run.first);
     }
 
-    /// The run with `block` that was left to be read now, if nobody has read it since.
+    /// Returns the deferred run with `block`, which must be read now, if no other reader has read it since.
     pub(super) fn take_noted(&mut self, block: Block) -> Option<Noted> {
         let place = self.noted.partition_point(|it| it.run.first <= block).checked_sub(1)?;
         let run = self.noted[place].run;
         (block - run.first < run.blocks).then(|| self.noted.remove(place))
     }
 
-    /// Reads a run that the kernel has fetched, or is about to, into frames. Gives the frame of
-    /// `block`, pinned for the moment until it is handed out; `None` if there was none for it.
+    /// Reads a run that the kernel has fetched, or is about to, into frames. Returns the frame of `block`, pinned until
+    /// it is handed out; `None` if there was no frame for it.
     pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<Held<'f>> {
         let Noted { run, told } = noted;
         let handle = self.handle;
         let core = handle.core();
         let start = core.clock.now();
-        let trace = self.trace.as_ref().filter(|_| !told); // or else the hint stands for it
+        let trace = self.trace.as_ref().filter(|_| !told); // otherwise the hint represents it
         let ahead = Ahead {
             core,
             file: self.handle.file(),
