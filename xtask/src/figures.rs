@@ -51,7 +51,7 @@ struct Row {
 enum Cell {
     /// Words.
     Words(String),
-    /// What `over` comes to when divided by `under`.
+    /// The quotient of `over` and `under`.
     Ratio { over: Source, under: Source },
     /// One figure.
     Figure {

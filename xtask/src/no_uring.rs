@@ -2,8 +2,8 @@
 //!
 //! Container runtimes forbid io_uring (EPERM or ENOSYS from seccomp) and so does the sysctl
 //! kernel.io_uring_disabled. The filter makes the three system calls fail in the same way. It is
-//! inherited through fork and exec, needs no privilege (the kernel asks for no_new_privs instead,
-//! which seccompiler sets), and cannot be taken off again. `strace -e inject` was the other
+//! inherited through fork and exec, needs no privilege (the kernel requires no_new_privs instead,
+//! which seccompiler sets), and cannot be removed. `strace -e inject` was the other
 //! candidate: it stops at every system call and needs ptrace, which containers may forbid.
 //!
 //! Limits: a set-user-ID program (sudo) under the filter stays an ordinary one, and a program of

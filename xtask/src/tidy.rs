@@ -31,7 +31,7 @@ const VAGUE: [&str; 4] = ["common", "utils", "helpers", "prelude"];
 const LEFTOVER: [&str; 4] =
     [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), concat!("HA", "CK")];
 
-/// Each package of ours, and the packages of ours that it may depend on.
+/// Each package of the workspace, and the workspace packages that it may depend on.
 const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-io", &[]),
     ("forebay-lookahead", &[]),
@@ -153,7 +153,7 @@ fn shape(path: &str, text: &str) -> Vec<String> {
     findings
 }
 
-/// Whether `package` may depend on `dependency`, another of ours.
+/// Whether `package` may depend on `dependency`, another workspace package.
 fn layer(package: &str, dependency: &str, in_tests: bool) -> Option<String> {
     let below = LAYERS.iter().find(|(name, _)| *name == package).map_or(&[][..], |it| it.1);
     // Tests have their own package with all its features.

@@ -1,12 +1,12 @@
-//! A cfg for our own crates alone, without building their dependencies again.
+//! A cfg for the workspace's crates alone, without building their dependencies again.
 //!
-//! RUSTFLAGS reach every crate, so that another flag builds everything again. A wrapper around rustc that cargo
+//! RUSTFLAGS apply to every crate, so that another flag rebuilds everything. A wrapper around rustc that cargo
 //! uses for the workspace's members alone (RUSTC_WORKSPACE_WRAPPER) does not: dependencies stay as they are.
-//! Cargo tells the members' artifacts apart by the wrapper's path, hence one wrapper for each cfg.
+//! Cargo distinguishes the members' artifacts by the wrapper's path, hence one wrapper for each cfg.
 //!
-//! Cargo asks the wrapper for the target's cfgs, too, and is not told of ours: a manifest's
-//! `[target.'cfg(...)'.dependencies]` would leave some out, and then others have other features and are built
-//! again. What needs that section (loom) takes RUSTFLAGS and a target directory of its own.
+//! Cargo also queries the wrapper for the target's cfgs, and the wrapper does not report this one: a manifest's
+//! `[target.'cfg(...)'.dependencies]` would leave some dependencies out, so others have other features and are rebuilt.
+//! A crate that needs that section (loom) takes RUSTFLAGS and a separate target directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result};
 use cargo_metadata::Metadata;
 use cargo_metadata::camino::Utf8PathBuf;
 
-/// The environment variable by which cargo is told of a wrapper.
+/// The environment variable that names a wrapper to cargo.
 pub(crate) const VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 
 /// The wrapper that adds `cfg`, an identifier, and takes warnings for errors.

@@ -49,7 +49,7 @@ pub(crate) enum Blocks<'a> {
     },
 }
 
-/// What came of it.
+/// Its result.
 #[derive(Debug, Clone)]
 pub(crate) struct Outcome {
     /// Pages read.
@@ -63,8 +63,8 @@ pub(crate) struct Outcome {
 /// Lets `threads` threads read `blocks` through `peer` until `duration` is over or all are read.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), an error of the peer, or a page that is not the one
-/// asked for.
+/// [`Interrupted`](interrupt::Interrupted), an error of the peer, or a page other than the requested
+/// one.
 pub(crate) fn measure(
     peer: &dyn Peer,
     content: &Content,

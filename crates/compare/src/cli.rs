@@ -1,4 +1,4 @@
-//! The command line, and the settings it comes to.
+//! The command line, and the settings that result from it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const FILE_TIMES_MIN: u64 = 4;
 /// Frames for each thread: peers may fail when every frame is pinned.
 const FRAMES_PER_THREAD_MIN: u64 = 4;
 
-/// Measure Forebay's buffer pool beside its peers.
+/// Compare Forebay's buffer pool with its peers.
 #[derive(Debug, Parser)]
 #[command(
     name = "forebay-compare",
@@ -75,9 +75,9 @@ pub(crate) struct Args {
         default_value = "resident,missing"
     )]
     pub(crate) cases: Vec<Case>,
-    /// Instead: look-ups of a B+tree beside vmcache's rndread. PROGRAM is vmcache, built by `make` in its sources
+    /// Instead: compare look-ups of a B+tree with vmcache's rndread. PROGRAM is vmcache, built by `make` in its sources
     /// (github.com/viktorleis/vmcache; it needs libaio-dev). --memory is in whole GiB then, and --file-size,
-    /// --page-size, --peers and --cases say nothing
+    /// --page-size, --peers and --cases have no effect
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) vmcache: Option<PathBuf>,
     /// With --vmcache: entries of 128 bytes
@@ -116,7 +116,7 @@ impl Case {
     }
 }
 
-/// What is to be measured, checked.
+/// The settings of a measurement, checked.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Settings {
     #[serde(skip)]

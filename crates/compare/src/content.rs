@@ -1,9 +1,9 @@
-//! Content: what a page holds, so that a reader can tell whether it got the page it asked for.
+//! Content: what a page holds, so that a reader can verify that it got the requested page.
 //!
 //! The first and the last word of a payload follow from the block's number and the seed; random
-//! bytes stand between them, so that no device or filesystem can compress them away. Peers differ
+//! bytes fill the space between them, so that no device or filesystem can compress them away. Peers differ
 //! in what they put into a page themselves, so the payload is [`RESERVED_BYTES`] shorter than the
-//! page for everyone, wherever in the page a peer keeps it.
+//! page for every peer, wherever in the page a peer keeps its data.
 //!
 //! Invariants:  [CMP-1] no two blocks, and no mixture of two, fold to the same number (except for a
 //!              chance of about 1 in 2^64)

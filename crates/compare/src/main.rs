@@ -1,4 +1,4 @@
-//! `forebay-compare`: Forebay's buffer pool beside its peers.
+//! `forebay-compare`: Forebay's buffer pool compared with its peers.
 //!
 //! Every peer gets the same pages, the same memory and the same order of reads, once with all of
 //! them in memory (resident) and once with none (missing), on 1 to 64 threads. How a run goes:
@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// What the user asked for cannot be done, and it is for the user to change: exit code 2.
+/// The request cannot be done as given, and the user must change it: exit code 2.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct BadInput(String);
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     } else {
         (format!("{error:#}"), if error.is::<BadInput>() { 2 } else { 1 })
     };
-    // The exit code says it too, so that a reader of stderr who has gone is no reason to panic.
+    // The exit code reports the failure too, so a closed standard error is no reason to panic.
     let _ = writeln!(std::io::stderr(), "forebay-compare: {message}");
     ExitCode::from(code)
 }

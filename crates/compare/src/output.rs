@@ -49,7 +49,7 @@ pub(crate) fn write(
     });
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(tables.as_bytes()).and_then(|()| stdout.flush()) {
-        // A reader who has gone, such as `head`, is no error.
+        // A reader that has exited, such as `head`, is no error.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("cannot print the tables")
         }

@@ -31,7 +31,7 @@ impl Progress {
         }
         let (before, after) = if self.terminal { ("\r\x1b[K", "") } else { ("", "\n") };
         let mut stderr = std::io::stderr();
-        // A reader who has gone misses the progress, and nothing else.
+        // If the reader has exited, only the progress is lost.
         let _ = write!(stderr, "{before}{doing}: {done} of {all}{after}");
         let _ = stderr.flush();
         self.due = now + if self.terminal { REDRAW_INTERVAL } else { LINE_INTERVAL };

@@ -170,7 +170,7 @@ fn record(
     Record { experiment: "compare", cell, metrics, remarks }
 }
 
-/// What a reader has to know of where the pages came from, if anything.
+/// What the reader must know about the source of the pages, if anything.
 fn remark(case: Case, pages: Option<f64>) -> Option<String> {
     let Some(pages) = pages else {
         return Some("not known where the pages came from: /proc/self/io is not here".to_owned());

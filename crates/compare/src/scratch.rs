@@ -1,8 +1,8 @@
-//! Scratch: the directory of the working files, gone when the run ends, and their page cache.
+//! Scratch: the directory of the working files, removed when the run ends, and their page cache.
 //!
-//! DONTNEED drops clean pages only, so files are synced first, and it passes over pages that
-//! someone holds just then, so it is asked for twice. Whether it worked is not taken on trust:
-//! the counters say what came from the device ([`counters`](crate::counters)).
+//! DONTNEED drops clean pages only, so files are synced first, and it skips pages that
+//! are referenced at that moment, so it is called twice. Its success is verified:
+//! the counters report what was read from the device ([`counters`](crate::counters)).
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -1,7 +1,7 @@
 //! Table: the report as text, a table of rates and one of waits for each case.
 //!
 //! Rows are numbers of threads and columns are peers, so that a column reads as how a peer scales
-//! and a row as who is faster. What each peer is stands below, with where its pages came from.
+//! and a row as which peer is faster. Below are a description of each peer and the source of its pages.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::cli::Case;
 use crate::peer::Kind;
 use crate::report::{Cell, Record, Report};
 
-/// Rounds of a cell that differ by more than this part of their median are told.
+/// If the rounds of a cell differ by more than this part of their median, the table reports it.
 const SPREAD_TOLD: f64 = 0.2;
 
 /// Draws `report`; every line ends in a line feed.
@@ -87,7 +87,7 @@ fn table(report: &Report, case: Case, text: impl Fn(&Record) -> String) -> Strin
     table.lines().fold(String::new(), |all, line| all + line.trim_end() + "\n")
 }
 
-/// What each peer is, and where its missing pages came from.
+/// What each peer is, and where it read its missing pages.
 fn peers(report: &Report) -> String {
     let mut text = String::from("\n");
     for about in &report.peers {

@@ -93,14 +93,14 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
             assert!(metrics["times_page_db"].as_f64().unwrap() > 0.0, "{record}");
             assert!(metrics["wait_us_p99"].as_f64() >= metrics["wait_us_p50"].as_f64());
         }
-        // A peer without memory goes to the device for everything; one that reads buffered may get more
-        // than was asked for.
+        // A peer without memory reads everything from the device; one that reads buffered may get more
+        // than it requested.
         let resident = if peer == "pread-direct" { 0.9..1.1 } else { 0.0..0.1 };
         for (case, expected) in [("resident", resident), ("missing", 0.9..2.0)] {
             for record in of_peer.clone().filter(|record| record["cell"]["case"] == case) {
                 let pages = record["metrics"]["process_pages_per_read"].as_f64();
                 let remarked = !record["remarks"].as_array().unwrap().is_empty();
-                // Where there is a device, the pages came from it or did not; elsewhere it is said.
+                // Where there is a device, its counters show whether the pages were read from it; elsewhere a remark says so.
                 let as_expected = pages.is_some_and(|pages| expected.contains(&pages));
                 assert!(as_expected || remarked, "{record}");
             }
@@ -153,7 +153,7 @@ fn compare_lookups(directory: &Path, peer: &str, args: &[&str]) -> Output {
 
 #[test]
 fn look_ups_stand_beside_those_of_a_program_that_is_told_the_same() {
-    // Says what it was told: entries times threads, GiB, and whether it has an empty file.
+    // Prints its settings: entries times threads, GiB, and whether it has an empty file.
     let peer = "#!/bin/sh\n\
         test -f \"$BLOCK\" -a ! -s \"$BLOCK\" -a \"$RNDREAD\" = 1 || exit 3\n\
         echo ts,tx,rmb,wmb,system\n\

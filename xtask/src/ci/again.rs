@@ -55,7 +55,7 @@ const LAB_WITHOUT_URING: &[&str] = &[
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
     "emulate::contents::an_experiment_runs_on_it_with_every_backend",
     "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
-    // What is in flight when a run is told to end, or hangs on a dead disk, is the backend's.
+    // The backend handles requests in flight when a run is interrupted, or hangs on a dead disk.
     "cli::ctrl_c_ends_the_run_soon_with_130_and_leaves_nothing",
     "on::a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device",
     // Streams and checkpoints make the requests that they should through any queue.

@@ -25,7 +25,7 @@ use super::run::Run;
 /// The user and group `nobody` on every Linux we know of; they own nothing.
 const NOBODY: u32 = 65534;
 
-/// The user, with a directory of its own.
+/// The user, with a private directory.
 pub(super) struct OrdinaryUser {
     home: TempDir,
 }

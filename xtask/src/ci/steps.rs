@@ -1,4 +1,4 @@
-//! The steps that cargo carries out: what each compiles, and what it runs.
+//! The steps that cargo runs: what each compiles, and what it runs.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -75,7 +75,7 @@ fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
     run.command(command)
 }
 
-/// Without what starts a PostgreSQL server, which is a step of its own.
+/// Without the tests that start a PostgreSQL server, which are a separate step.
 pub(super) fn test(run: &mut Run) -> Result<()> {
     run.tests(&["--workspace"], None, &[("FOREBAY_PG_QUERIES", "0")])
 }
@@ -97,7 +97,7 @@ pub(super) fn timing(run: &mut Run) -> Result<()> {
     servers(run, &[LAB_ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }
 
-/// As many queries as the extension's issue asks for, from a new seed.
+/// As many queries as the extension's issue requires, from a new seed.
 pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
     servers(run, POSTGRES, &[], ("FOREBAY_PG_QUERIES", "2000"))
 }
@@ -120,7 +120,7 @@ fn servers(
     Ok(())
 }
 
-/// As many of each as the VFS's issue asks for; 350 statements are 6,300 for a page size, 8,400 for a journal mode.
+/// As many of each as the VFS's issue requires; 350 statements are 6,300 for a page size, 8,400 for a journal mode.
 pub(super) fn sqlite(run: &mut Run) -> Result<()> {
     let set = [
         ("FOREBAY_SQLITE_STATEMENTS", "350"),
@@ -155,8 +155,8 @@ pub(super) fn loom_full(run: &mut Run) -> Result<()> {
     models(run, &[])
 }
 
-/// Optimised where models spend their time, and in a target directory of its own: loom is a dependency
-/// for this cfg alone, which cargo has to know, and RUSTFLAGS build everything again.
+/// Optimised where models spend their time, and in a separate target directory: loom is a dependency
+/// for this cfg alone, which cargo has to know, and RUSTFLAGS rebuild everything.
 fn models(run: &mut Run, bound: &[(&str, &str)]) -> Result<()> {
     let target = run.workspace.target_directory.join("loom");
     let flags = with_flags("RUSTFLAGS", "--cfg loom");
@@ -187,7 +187,7 @@ pub(super) fn kills(run: &mut Run) -> Result<()> {
     run.tests(&["--workspace", "--test", "kill"], None, &[("FOREBAY_KILL_ROUNDS", "200")])
 }
 
-/// As many crashes, fights and kills as the object stores' issue asks for.
+/// As many crashes, fights and kills as the object stores' issue requires.
 pub(super) fn object(run: &mut Run) -> Result<()> {
     let of = |test| ["--workspace", "--features", "forebay-object/url", "--test", test];
     let runs = |count| [("FOREBAY_OBJECT_RUNS", count)];

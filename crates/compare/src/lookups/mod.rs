@@ -1,11 +1,11 @@
-//! Look-ups of a B+tree beside vmcache's `rndread`, for the same keys, values, memory and threads.
+//! Look-ups of a B+tree, compared with vmcache's `rndread`, for the same keys, values, memory and threads.
 //!
 //! Keys are the numbers from 0, eight bytes each, big endian; values have 120 bytes and begin with the key. Pages
 //! have 4 KiB and are read past the kernel's page cache. Each round measures both, one after the other, in turns.
-//! Ours is `forebay-btree`: loaded once, sorted, its pages full and with checksums, and read into memory before time
-//! counts. vmcache has no files that last: each of its measurements begins by inserting everything, and where that
-//! did not fit, its first seconds go by with writing it out. `--settle` has it run longer first; what it wrote in
-//! each second is in the records.
+//! Forebay's side is `forebay-btree`: loaded once, sorted, its pages full and with checksums, and read into memory
+//! before the timed part. vmcache has no persistent files: each of its measurements begins by inserting everything, and
+//! if the data did not fit into memory, its first seconds are spent writing it out. `--settle` runs it longer first; the
+//! records have what it wrote in each second.
 //!
 //! Failure:     a look-up that finds no value, or another key's, ends the run.
 //! Source:      vmcache: Leis et al., Virtual-Memory Assisted Buffer Management (2023), and its `rndread`.
@@ -36,7 +36,7 @@ const VALUE_BYTES: usize = 120;
 /// Most bytes that vmcache takes for an entry, inserted in order by several threads.
 const ENTRY_BYTES_MAX: u64 = 200;
 
-/// What is to be measured, checked.
+/// The settings of a measurement, checked.
 #[derive(Debug, Clone, Serialize)]
 struct Settings {
     entries: u64,
@@ -87,7 +87,7 @@ enum Who {
     Vmcache,
 }
 
-/// What came of one measurement, second by second; those to settle in are the first.
+/// The result of one measurement, second by second; the settling seconds are first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 struct Seconds {
     lookups: Vec<u64>,

@@ -1,7 +1,7 @@
-//! Their side: vmcache's own program, which is told everything by its environment.
+//! vmcache's side: its own program, which gets all its settings from its environment.
 //!
-//! It prints a line for each second: its number, look-ups, MiB read, MiB written, and words that repeat what it was
-//! told. A pipe holds them all, so they are read when it has ended.
+//! It prints a line for each second: its number, look-ups, MiB read, MiB written, and words that repeat its
+//! settings. A pipe holds them all, so they are read when it has ended.
 
 use std::fs::File;
 use std::io::Read;

@@ -1,13 +1,13 @@
 //! A plain `Mutex<LruCache>` over `pread`: the cache that one writes in an afternoon.
 //!
-//! Two of them. `lru-locked` keeps the mutex while it reads a missing page, as the plain one does.
-//! `lru-unlocked` lets go of it meanwhile: misses overlap, at the price that two threads which miss
+//! There are two variants. `lru-locked` keeps the mutex while it reads a missing page, as the plain one does.
+//! `lru-unlocked` releases it meanwhile: misses overlap, at the price that two threads which miss
 //! the same page read it twice, that the slower one replaces what the faster one put there, and that
-//! nothing could be written through it without losing changes. It is no buffer pool (no pins, no
-//! dirty pages) and is here to show how far the locking alone goes.
+//! writes through it would lose changes. It is no buffer pool (no pins, no
+//! dirty pages) and shows how far the locking alone goes.
 //!
-//! Both read buffered, so the kernel's page cache comes on top of their memory; the file is
-//! advised RANDOM, so that the kernel reads what is asked for and no more. Neither has a checksum.
+//! Both read buffered, so they use the kernel's page cache in addition to their memory; the file is
+//! advised RANDOM, so that the kernel reads only the requested pages. Neither has a checksum.
 //! Both reuse the buffer of the page they evict; a hit folds the page under the lock.
 
 use std::fs::File;

@@ -51,7 +51,7 @@ pub(crate) enum Kind {
     ForebayBuffered,
     /// Forebay past the kernel's page cache, as page-db reads
     ForebayDirect,
-    /// Bare pread through the kernel's page cache: no cache of its own
+    /// Bare pread through the kernel's page cache: no cache in the program
     PreadBuffered,
     /// Bare pread past the kernel's page cache: no cache at all
     PreadDirect,

@@ -6,7 +6,7 @@
 //!   allocates all frames (`pool.rs:140`), each page aligned to its size (`page.rs:217`). The page
 //!   size is a power of two from 4 KiB to 1 MiB (`page.rs:29-32,148`), 4 KiB unless asked
 //!   otherwise (`page.rs:39`). Past that, nothing can be tuned.
-//! - **Direct.** Files are opened with `O_DIRECT` unless `direct_io(false)` is asked for
+//! - **Direct.** Files are opened with `O_DIRECT` unless `direct_io(false)` is set
 //!   (`file.rs:37-45`, `sys.rs:103-110` of the Linux part); there is no fallback, a filesystem
 //!   without it is an error. Writing the file here is buffered, which makes the same bytes sooner.
 //! - **One mutex.** `BufferPool` is `Send + Sync`. `fetch` takes the pool's one mutex (`pool.rs:192`)

@@ -1,9 +1,9 @@
 //! Bare `pread`: no cache at all, the least that a missing page can cost.
 //!
-//! Two of them, on Forebay's own file: through the kernel's page cache and past it. Each thread
-//! reads into a buffer that nobody else has, folds the payload and forgets it. No checksum is
-//! looked at. In the resident case `pread-buffered` shows what the kernel's page cache costs as a
-//! buffer pool, and `pread-direct` has nothing to keep pages in.
+//! There are two variants, on Forebay's own file: through the kernel's page cache and past it. Each thread
+//! reads into a private buffer, folds the payload and discards it. No checksum is
+//! verified. In the resident case `pread-buffered` shows what the kernel's page cache costs as a
+//! buffer pool, and `pread-direct` has no memory for pages.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

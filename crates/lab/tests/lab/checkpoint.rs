@@ -40,7 +40,7 @@ fn records(report: &Value) -> &Vec<Value> {
     report["records"].as_array().unwrap()
 }
 
-/// The better one of the two backends that a run takes by itself, which is not the same everywhere.
+/// The better one of the two default backends of a run, which is not the same on every machine.
 fn best_backend(report: &Value) -> String {
     let backends = report["backends"].as_array().unwrap();
     assert_eq!((backends.len(), &backends[0]["backend"]), (2, &json!("sync")));

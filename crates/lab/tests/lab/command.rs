@@ -1,4 +1,4 @@
-//! The command in a process of its own, and what it finds and leaves where it is run.
+//! The command in a separate process, and what it finds and leaves in its directory.
 
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -73,7 +73,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Waits until `child` handles Ctrl-C, which on a crowded machine takes as long as it takes, or has
+/// Waits until `child` handles Ctrl-C, which may take long on a busy machine, or has
 /// ended.
 pub(crate) fn wait_until_it_listens(child: &Child) {
     let status = format!("/proc/{}/status", child.id());
@@ -89,7 +89,7 @@ pub(crate) fn wait_until_it_listens(child: &Child) {
     });
 }
 
-/// True once the process `pid` is gone, or no more than an exit code; never where /proc does not tell.
+/// True once the process `pid` has ended, or is a zombie; never on a system without /proc.
 pub(crate) fn has_ended(pid: u32) -> bool {
     if !Path::new("/proc/self").exists() {
         return false;
@@ -103,8 +103,8 @@ pub(crate) fn interrupt(child: &Child) {
     kill_process(Pid::from_child(child), Signal::INT).unwrap();
 }
 
-/// The command that a report tells for repeating its run does, when given in `directory`. The directory that
-/// was measured is gone; the rest of the line is as it stands in the report.
+/// Asserts that the report's command repeats its run when given in `directory`. The measured directory
+/// no longer exists; the rest of the line is as in the report.
 #[track_caller]
 pub(crate) fn assert_repeats(directory: &Path, report: &Value) {
     let command = report["command"].as_str().unwrap();

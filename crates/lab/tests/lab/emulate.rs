@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::wait_until;
 
-/// A device that takes so long for any command.
+/// A device that takes this time for any command.
 pub(crate) fn fixed(directory: &Path, name: &str, time: &str) -> String {
     let path = directory.join(format!("{name}.toml"));
     let text = format!(
@@ -122,7 +122,7 @@ impl Called {
         std::fs::create_dir(&mount_point).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg("emulate").args(more).arg(spec).arg(&mount_point);
-        // Its own group, so that a signal to all of it reaches nobody else.
+        // A separate process group, so that a signal to all of it reaches no other process.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -139,7 +139,7 @@ impl Called {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Waits until it has ended, and tells what it said meanwhile.
+    /// Waits until it has ended, and returns its output.
     pub(crate) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();

@@ -1,8 +1,8 @@
-//! `explain` as its users meet it: is what it shows what the disk was asked for, request by request.
+//! `explain` as its users meet it: whether it shows the requests that the disk received, request by request.
 //!
-//! What it shows is held against two witnesses that know nothing of it: the log that each emulated disk
-//! keeps, and the requests that arrive when this test reads the same blocks by itself, on a disk that it
-//! has mounted by itself. Without FUSE the tests say `skipped` and write that to the file named by
+//! Its output is compared with two independent sources: the log that each emulated disk
+//! keeps, and the requests that arrive when this test itself reads the same blocks, on a disk that it
+//! has mounted. Without FUSE the tests say `skipped` and write that to the file named by
 //! FOREBAY_SKIPS.
 #![cfg(target_os = "linux")]
 #![allow(clippy::print_stdout)]
@@ -175,7 +175,7 @@ impl Mounted {
     }
 }
 
-/// The requests when this test reads `blocks` as `strategy` does, from a file of its own.
+/// The requests when this test reads `blocks` as `strategy` does, from a separate file.
 fn read_by_oneself(mounted: &Mounted, strategy: &str, blocks: &[u32]) -> Vec<[u64; 2]> {
     let path = mounted.path(strategy);
     let writer = File::create(&path).unwrap();
@@ -317,11 +317,11 @@ fn ctrl_c_once_or_twice_unmounts_the_disk_and_ends_with_130() {
     }
     for signals in [1, 2] {
         let scratch = scratch();
-        // The mount is in there, beside the ledger.
+        // The mount is in there, next to the undo log.
         let place = scratch.path().canonicalize().unwrap().join("temporary");
         let text = place.to_str().unwrap();
         let mounted = || std::fs::read_to_string("/proc/self/mounts").unwrap().contains(text);
-        // Minutes, if nobody stopped it.
+        // Without a signal it would take minutes.
         let args = ["explain", "random:100000", "--profile", "7200rpm", "--json", "out.json"];
         let mut command = forebay(scratch.path(), &args);
         let child = spawned(command.env(STATE_DIRECTORY, &place));

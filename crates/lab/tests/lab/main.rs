@@ -1,4 +1,4 @@
-//! The laboratory as its users meet it: the command in a process of its own, its reports in a browser.
+//! The laboratory as its users meet it: the command in a separate process, its reports in a browser.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoint;

@@ -125,7 +125,7 @@ fn what_an_interrupted_run_cannot_remove_is_told() {
     assert!(told.contains("interrupted") && !told.contains("nothing is left"), "{told}");
 }
 
-/// PUTs that the server carries out after the client has gone, as it may when it has read all of them.
+/// PUTs that the server executes after the client has ended, as it may when it has read all of them.
 #[test]
 fn a_second_interrupt_leaves_no_object_or_names_it() {
     let scratch = scratch();

@@ -1,7 +1,7 @@
-//! `--on PROFILE`: experiments on a disk that is not there, and nothing left of it.
+//! `--on PROFILE`: experiments on an emulated disk, and nothing left of it.
 //!
-//! Mount points, ledger and data go into the test's own directory, so that what is left can be told from
-//! what others are doing. Without FUSE, or root's rights for `--fs`, the tests say `skipped`.
+//! Mount points, undo log and data go into the test's own directory, so that leftovers can be distinguished from
+//! the files of other processes. Without FUSE, or root's rights for `--fs`, the tests say `skipped`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -273,7 +273,7 @@ fn after_a_signal_or_two_nothing_of_the_emulated_disk_is_left() {
             kill_process(Pid::from_child(&child), signal).unwrap();
         }
         assert_ends_with(130, child, &format!("{signals:?}"));
-        // What was in use when the second signal came goes with its user.
+        // What was in use at the second signal is removed when its user ends.
         wait_until("all to be gone", || left_of(scene.scratch.path()).is_empty());
         scene.assert_nothing_left();
     }
@@ -310,7 +310,7 @@ fn after_everybody_was_killed_at_once_the_next_start_cleans_up_for_all_of_them()
     let mut child = scene.varying();
     let family = family(child.id());
     assert!(family.len() >= 3, "the lab, the emulation, its guardian: {family:?}");
-    // The guardian first, then the emulation: nobody is left who could do anything.
+    // The guardian first, then the emulation: no process is left that could clean up.
     for &pid in family.iter().rev() {
         kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
     }

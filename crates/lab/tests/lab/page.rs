@@ -17,7 +17,7 @@ use chromium::{Visit, visit};
 use forebay_lab::report::html;
 
 const PROBE: &str = include_str!("page/probe.js");
-/// Comes before any script of the page, so that it sees every error of theirs.
+/// Runs before any script of the page, so that it sees every error of theirs.
 const WATCH: &str = "<script>window.seenErrors = [];\
     addEventListener('error', (event) => seenErrors.push('error: ' + event.message));\
     addEventListener('unhandledrejection', (event) => seenErrors.push('rejected: ' + event.reason));\

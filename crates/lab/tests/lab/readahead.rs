@@ -394,7 +394,7 @@ fn a_devices_readahead_is_varied_and_put_back_on_each_filesystem() {
             assert_eq!(of(bytes)["cell"]["readahead_by"], "device");
             assert_eq!(of(bytes)["cell"]["filesystem"], filesystem.name());
         }
-        // The loop device counts what comes: without readahead each page or block by itself.
+        // The loop device counts its requests: without readahead there is one for each page or block.
         let requests = |bytes| of(bytes)["metrics"]["device_requests"].as_f64();
         if let (Some(none), Some(much)) = (requests(0), requests(1 << 20)) {
             assert!(none > 4.0 * much, "{}: {none} and {much} requests", filesystem.name());
@@ -437,7 +437,7 @@ fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
                 // The kernel takes the beginning of a file for that of a sequence.
                 (_, "begin") => assert_eq!(*reads, 1, "{name}: {record}"),
                 _ if is_sequence => assert_eq!(*reads, 2, "{name}: {record}"),
-                // Two streams are told apart sooner or later.
+                // The kernel recognises two streams sooner or later.
                 _ if cell["streams"] == 2 => assert!(reads.is_u64(), "{name}: {record}"),
                 // Two blocks left out are no sequence.
                 _ => assert!(reads.is_null(), "{name}: {record}"),

@@ -1,4 +1,4 @@
-//! What is in the mount: the disk, files beside it, and the request log.
+//! What is in the mount: the disk, files next to it, and the request log.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};

@@ -1,4 +1,4 @@
-//! What cannot be mounted, told in a sentence, with nothing changed.
+//! What cannot be mounted, reported in a sentence, with nothing changed.
 
 use super::{Called, can_mount};
 use crate::command::{assert_refused, output, scratch};

@@ -1,4 +1,4 @@
-//! A real Chromium, started headless for one page and gone again.
+//! A real Chromium, started headless for one page and ended afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
