@@ -15,11 +15,12 @@
 //!
 //! Not modelled: defects and their spares, retries, thermal recalibration, spinning down, reading a track from
 //! the angle at which the head arrives, and the errors in a drive's own estimate of positioning times.
-//! Invariants:  [DSK-1] the arm does one thing at a time, and what it began it ends
+//!
 //! Invariants:  [DSK-1] the arm does one thing at a time, and finishes what it began
 //!              [DSK-2] no more commands are in the disk than its queue holds
 //!              [DSK-3] no command in the queue is overtaken more often than allowed
 //!              [DSK-4] a flush ends after everything that the cache held when the flush arrived
+//! Source:      Ruemmler and Wilkes, "An introduction to disk drive modeling" (1994), for what matters in a
 //!              model of a disk; Jacobson and Wilkes, "Disk scheduling algorithms based on rotational
 //!              position" (1991), for positioning time and for a bound on its unfairness; the
 //!              caching mode page of SCSI (minimum and maximum prefetch) for reading ahead.
