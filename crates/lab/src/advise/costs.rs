@@ -258,7 +258,8 @@ pub(super) fn crossing(
     }))
 }
 
-/// The random_page_cost with which the planner changes at `share` if seq_page_cost is `unit`, and the share where it then does.
+/// The random_page_cost with which the planner changes at `share` if seq_page_cost is `unit`, and the share at which it
+/// changes with that value, rounded.
 fn crossing_at(
     site: &mut Site<'_>,
     table: &Table,

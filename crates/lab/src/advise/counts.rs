@@ -168,8 +168,8 @@ impl Counts {
         ))
     }
 
-    /// Whether a disk that completed checkpoint-like writes, `bytes` of them at `rates` pages/s per round, has enough time
-    /// for all of them.
+    /// Whether a disk that completed checkpoint-like writes, `bytes` of them at `rates` pages/s per round, has enough
+    /// time for all of them.
     fn pace(
         &self,
         set: &dyn Fn(&str) -> Option<f64>,

@@ -91,8 +91,8 @@ fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
 }
 
 impl Disk {
-    /// Measures the disk, if the user agrees. Returns why it was not measured, or that it was faster at first (a
-    /// burst).
+    /// Measures the disk, if the user agrees. Returns why it was not measured, or that it was faster at
+    /// first (a burst).
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) if there is not enough space, or an interruption.
@@ -140,7 +140,7 @@ impl Disk {
         Ok(told)
     }
 
-    /// What its measurement advises `server` for `setting`, which may already be set.
+    /// The advice of its measurement for `setting` on `server`; the value may already be set.
     pub(super) fn advice(&self, server: &Server, setting: &str) -> Option<&Advice> {
         let applies = applies_to(server);
         let fits = |to| [applies, AppliesTo::Postgres, AppliesTo::BlockDevice].contains(&to);

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(250);
 const BEFORE: usize = 4;
 const WINDOW: usize = 8;
 
-/// The limit is twice the load from before plus this, in sessions or bytes: an idle server may get some load.
+/// The limit is twice the earlier load plus this, in sessions or bytes: an idle server may get some load.
 const MORE: f64 = 2.0;
 const MORE_ACTIVE: f64 = 4.0;
 const MORE_WAITING: f64 = 2.0;
@@ -40,7 +40,8 @@ struct Sample {
     /// Sessions that run a statement, and those of them that wait for a lock, a latch or the disk.
     active: f64,
     waiting: f64,
-    /// Bytes of WAL that the furthest standby has not replayed; on a standby, bytes received and not replayed.
+    /// Bytes of WAL that the standby with the largest lag has not replayed; on a standby, bytes received and not
+    /// replayed.
     lag: f64,
 }
 

@@ -23,7 +23,7 @@ const WORKERS: &str = "io_workers";
 const METHODS: [(&str, &str); 3] = [("worker", "threads"), (URING, "uring"), ("sync", "sync")];
 const URING: &str = "io_uring";
 
-/// What else a server needs to start with io_uring.
+/// The other requirements for a server to start with io_uring.
 const NEEDS: &str = "; the server does not start with it unless its user may use it: check first that \
                      kernel.io_uring_disabled is 0 where it runs, that no seccomp profile of a container forbids it, \
                      and that `ulimit -n` of the server's user leaves a ring, which is an open file, for each backend";
@@ -199,7 +199,7 @@ mod tests {
             ),
             "{told}"
         );
-        // With more workers nothing is faster, even if that many were measured only at a smaller depth.
+        // With more workers no method is faster, even if that many were measured only at a smaller depth.
         assert!(found(&set("worker"), 16, 8).0.is_none());
         assert!(found(&set("worker"), 64, 8).0.is_none());
         // If that many were not measured, there is no result.

@@ -1,7 +1,7 @@
 //! `forebay advise postgres`: settings for a running server, measured, proved on it, set and taken back.
 //!
 //! A run: `libpq` connects to the server, `server` inspects it, `disks` measures the disks under its tablespaces if the
-//! user agrees, `propose` tries values that follow from that with the queries of `query` or those that `given` accepts,
+//! user agrees, `propose` tries the resulting values with the queries of `query` or those that `given` accepts,
 //! compared as `prove` describes, and `told` reports the result. Only `apply` changes anything, and only on request.
 //!
 //! Invariants:  [ADP-1] what was not proved on the server is reported, and never set
@@ -133,7 +133,7 @@ fn carry_out(args: &PostgresArgs, load: &mut Option<Load>) -> anyhow::Result<()>
     let queries = args.queries.as_deref().map(given::File::read).transpose()?;
     let config = libpq::config(args.dsn.as_deref(), APPLICATION)?;
     if args.rollback {
-        // What prevents inspecting the server must not prevent taking back.
+        // Taking back must work even if the server cannot be inspected.
         let identity = Identity::read(&mut libpq::session(&config)?)?;
         apply::rollback(&config, &apply::state_file(&identity, args.state.as_deref())?)?;
         return output::print("What --apply has set is taken back.\n");

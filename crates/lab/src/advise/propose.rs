@@ -559,7 +559,7 @@ pub(super) fn overridden(source: &str) -> Option<String> {
     (!counts).then(|| format!("its value comes from: {source}, which hides what ALTER SYSTEM sets"))
 }
 
-/// What the measurement of `disk` advises and no query can prove.
+/// Proposals from the measurement of `disk` that no query can prove.
 fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
     let settings = [
         (MAINTENANCE, "no read-only statement uses it"),

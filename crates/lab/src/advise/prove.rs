@@ -68,7 +68,7 @@ pub(super) struct Site<'a> {
     /// Whether pages are evicted before each query.
     pub(super) drop_caches: bool,
     pub(super) random: fastrand::Rng,
-    /// What was left out, and why; each remark once.
+    /// What was left out, and why; each remark occurs once.
     pub(super) remarks: Vec<String>,
     pub(super) records: Vec<Record>,
     /// Whether a table was found in the page cache.

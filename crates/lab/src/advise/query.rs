@@ -24,7 +24,8 @@ use serde_json::Value;
 use super::server::{Index, Table};
 use crate::report::numbers;
 
-/// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range, to limit the time on slow disks.
+/// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range: they limit the time on slow
+/// disks.
 const STRETCH_BLOCKS_MAX: u64 = 4096;
 const RANGE_ROWS_MAX: f64 = 1000.0;
 

@@ -102,7 +102,7 @@ pub(super) struct Identity {
     standby: bool,
 }
 
-/// What distinguishes servers. pg_settings leaves out what a role may not see.
+/// Query for what distinguishes servers. pg_settings omits what a role may not see.
 const IDENTITY: &str = "select (select system_identifier from pg_control_system()), current_setting('port'), \
      (select setting from pg_settings where name = 'data_directory'), \
      coalesce(host(inet_server_addr()), (select setting from pg_settings where name = 'unix_socket_directories')), \

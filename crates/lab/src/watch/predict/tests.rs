@@ -354,7 +354,7 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     assert!((seconds[1] - 0.001_306_3).abs() < 1e-6 && seconds[0] == 0.001_801, "{seconds:?}");
     assert_eq!(ways(&[500, 2500, 950], 1.0).0, "undecided");
     assert_eq!(ways(&[500, 1000], 1.0).0, "undecided", "of two rounds");
-    // Far from the recorded waiting, which was 1 ms.
+    // The unchanged run is far from the recorded waiting, which was 1 ms.
     let apart = predicted(&[&[9000, 9100, 9200], &[500, 1000, 450]], 1.0);
     assert!(apart.remarks[0].contains("is about something else"), "{:?}", apart.remarks);
     let text = apart.drawn(Look { width: 90, colour: false, ascii: false });
