@@ -29,7 +29,7 @@ const STAGES_MAX: usize = 3;
 const GUESSES_MAX: usize = 8;
 /// A pass over the deferred keys ends after so many pages that are not cached: later keys were requested later.
 const MISSING_MAX: usize = 4;
-/// Rows whose leaves are read one after the other are at most this far apart; SQLite already has the leaves between.
+/// The maximum distance between rows whose leaves are read consecutively; SQLite already has the leaves in between.
 const NEAR: usize = 16;
 /// Reads in a row that match none of the next rows before the cursor's assumed position is dropped.
 const ASTRAY_MAX: u32 = 8;
