@@ -1,10 +1,9 @@
-//! Volume: the names of files, and the one place through which files and names are changed.
+//! Volume: the interface for creating, renaming, resizing and syncing files.
 //!
-//! Bytes travel through a queue, and a simulated disk takes its place there as a backend. But what
-//! a power cut leaves behind depends as much on what goes past the queue: a file is made, cut,
-//! renamed, synced; a directory is synced or forgotten. All of that goes through a `Volume`.
-//! [`Volume::system`] does it and nothing else. [`Volume::over`] tells an [`Interpose`] of every
-//! change, and lets it make the change, refuse it, or do something before and after:
+//! Bytes go through a queue, and a simulated disk replaces its backend there. But the state after a power cut depends
+//! equally on operations outside the queue: files are created, resized, renamed and synced; directories are synced, or
+//! the sync is forgotten. All of these go through a `Volume`. [`Volume::system`] only performs them. [`Volume::over`]
+//! passes every change to an [`Interpose`], which can make the change, refuse it, or act before and after it:
 //!
 //! ```text
 //! volume.open(path, create)      ---+
@@ -12,18 +11,18 @@
 //! file.{set_len, sync_data, ...} ---+
 //! ```
 //!
-//! A file that was opened through a volume keeps it, with every clone and private descriptor.
-//! Reads and writes of bytes are not changes in this sense: they are the backend's. The same file
-//! is opened through one volume, or an interposer sees only a part of what happens to it.
+//! A file that is opened through a volume keeps it, with every clone and private descriptor. Reads and writes of bytes
+//! are not changes in this sense: they belong to the backend. Open a file through one volume only, or an interposer
+//! sees just some of its changes.
 //!
-//! The alternative, a trait for whole filesystems, would give every backend files without
-//! descriptors to deal with, of which the kernel knows nothing.
+//! The alternative, a trait for whole filesystems, would require every backend to handle files without descriptors,
+//! which the kernel does not know.
 //!
-//! Invariants:  [VOL-1] a change is made at most once, and not at all when it was refused
-//!              [VOL-2] the caller that asks for a change is told what the interposer says came of it
-//! Concurrency: from any thread; an interposer is called by many at once, with no lock of ours held
+//! Invariants:  [VOL-1] a change is made at most once, and not at all when it is refused
+//!              [VOL-2] the caller that requests a change receives the result that the interposer returns
+//! Concurrency: from any thread; an interposer is called by many threads at once, with no lock of this crate held
 //!              except the right to sync of the file being synced.
-//! Failure:     a refused change is the typed error that the same refusal by the system would be.
+//! Failure:     a refused change returns the same typed error as a refusal by the system.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -38,11 +37,11 @@ use crate::os_error::OsError;
 use crate::properties::ThroughCache;
 use crate::sys;
 
-/// What is written and read directly to see what that does: a multiple of every alignment.
+/// Size of the direct write and read that probe the kernel's behaviour: a multiple of every alignment.
 const TRIED_BYTES: usize = 64 << 10;
 
 impl Volume {
-    /// Opens `path` as `options` say.
+    /// Opens `path` with `options`.
     ///
     /// # Errors
     /// As for [`File::open`].
@@ -50,7 +49,7 @@ impl Volume {
         if !self.is_interposed() || !options.makes_files() {
             return open_file(path, options, self);
         }
-        // It is not made by that: if somebody removes it before it is opened, the interposer of changes is asked.
+        // This does not create the file. If the file is removed before it is opened, the interposer is called instead.
         let there = options.clone().create(false);
         if !there.makes_files() && self.exists(path)? {
             match open_file(path, &there, self) {
@@ -74,13 +73,13 @@ impl Volume {
         }
     }
 
-    /// What of direct I/O the kernel does through its page cache all the same, on files that are made in `directory`: btrfs
-    /// writes so what has checksums (since Linux 6.14), ext4 with journalled data. Tried on a file without a name. Nothing is
-    /// claimed of files that an interposer stands for.
+    /// Which direct I/O the kernel still performs through its page cache, on files that are created in `directory`:
+    /// btrfs writes data with checksums this way (since Linux 6.14), ext4 journalled data. Probed on a nameless file.
+    /// With an interposer it reports nothing.
     ///
     /// # Errors
-    /// [`Error::Open`] with the system's reason, where that cannot be tried: no direct I/O, no nameless files, no right to
-    /// write there, another system than Linux.
+    /// [`Error::Open`] with the system's error, if the probe is impossible: no direct I/O, no nameless files, no write
+    /// permission, or a system other than Linux.
     pub fn through_cache(&self, directory: &Path) -> Result<ThroughCache, Error> {
         if self.is_interposed() {
             return Ok(ThroughCache::default());
@@ -91,8 +90,7 @@ impl Volume {
             .map_err(|source| Error::Open { file: directory.into(), source })
     }
 
-    /// Whether `path` leads to something, links followed. "No" is certain: what cannot be looked at
-    /// is an error.
+    /// Whether `path` exists, following links. "No" is certain: a path that cannot be examined is an error.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -100,7 +98,7 @@ impl Volume {
         path.try_exists().map_err(|error| Error::Open { file: path.into(), source: error.into() })
     }
 
-    /// The numbers of device and inode of what `path` leads to, links followed, as [`File::number`]; `None` if nothing is
+    /// Device and inode number of the file at `path`, following links, as [`File::number`]; `None` if nothing exists
     /// there.
     ///
     /// # Errors
@@ -116,23 +114,23 @@ impl Volume {
     /// The real path, absolute and with all links followed.
     ///
     /// # Errors
-    /// [`Error::Open`], also when nothing is there.
+    /// [`Error::Open`], also when nothing exists there.
     pub fn canonicalize(&self, path: &Path) -> Result<PathBuf, Error> {
         path.canonicalize().map_err(|error| Error::Open { file: path.into(), source: error.into() })
     }
 
-    /// Takes the name `path` away from its file, which goes with its last name and its last open.
-    /// Durable after [`Volume::sync_directory`].
+    /// Removes the name `path` of a file, which is freed with its last name and its last open. Durable after
+    /// [`Volume::sync_directory`].
     ///
     /// # Errors
-    /// [`Error::Name`], also when nothing is there (ENOENT).
+    /// [`Error::Name`], also when nothing exists there (ENOENT).
     pub fn remove(&self, path: &Path) -> Result<(), Error> {
         self.carry_out(&Change::Remove { path }, || Ok(fs::unlink(path)?))
             .map_err(|source| name_failure(NameOp::Remove, path, source))
     }
 
-    /// Names the file `from` `to`; a file that had that name loses it in the same step, so that at
-    /// every moment one of the two is there. Durable after [`Volume::sync_directory`].
+    /// Renames the file `from` to `to`, and atomically replaces any file with that name, so that `to` always exists.
+    /// Durable after [`Volume::sync_directory`].
     ///
     /// # Errors
     /// [`Error::Name`].
@@ -141,11 +139,11 @@ impl Volume {
             .map_err(|source| name_failure(NameOp::Rename, from, source))
     }
 
-    /// Makes `path` and the directories it is in, as far as they are not there, each of them durable
-    /// in the one above before the next is made.
+    /// Creates `path` and its missing parent directories. Each is made durable in its parent before the next is
+    /// created.
     ///
     /// # Errors
-    /// [`Error::Name`] for what cannot be made, or is there and no directory; the errors of
+    /// [`Error::Name`] if a directory cannot be created, or if the path exists and is not a directory; the errors of
     /// [`Volume::sync_directory`].
     pub fn make_directory(&self, path: &Path) -> Result<(), Error> {
         let absent = |it: &&Path| !it.as_os_str().is_empty() && !it.exists();
@@ -155,7 +153,7 @@ impl Volume {
             let make = || Ok(fs::mkdir(directory, fs::Mode::from_raw_mode(0o777))?);
             match self.carry_out(&change, make) {
                 Ok(()) => self.sync_directory(directory_of(directory))?,
-                // Somebody else was quicker.
+                // Another process created it first.
                 Err(source) if source.raw() == libc::EEXIST => {}
                 Err(source) => return Err(name_failure(NameOp::MakeDirectory, directory, source)),
             }
@@ -167,7 +165,7 @@ impl Volume {
         Err(name_failure(NameOp::MakeDirectory, path, source))
     }
 
-    /// Makes the names in `directory` durable: needed after making, renaming or removing a file.
+    /// Makes the names in `directory` durable: needed after creating, renaming or removing a file.
     ///
     /// # Errors
     /// [`Error::Open`] if it cannot be opened, [`Error::Io`] if it cannot be synced.
@@ -190,7 +188,7 @@ impl Volume {
     }
 }
 
-/// The directory that a name is in.
+/// The directory that contains `path`.
 fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

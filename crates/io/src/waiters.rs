@@ -1,7 +1,7 @@
-//! Threads that sleep until someone wakes them.
+//! Threads that sleep until another thread wakes them.
 //!
-//! A thread registers *before* it looks at the condition it waits for, and parks only after the
-//! look said no. A wake between the two is kept by the park token, so none is lost.
+//! A thread registers *before* it checks the condition that it waits for, and parks only if the condition is false. The
+//! park token keeps a wake-up between the two, so none is lost.
 //!
 //! Concurrency: any thread; the lock is held for a few instructions, never across a park.
 
@@ -14,7 +14,7 @@ use std::thread::{self, Thread};
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     threads: Mutex<VecDeque<Thread>>,
-    /// Length of `threads`, so that waking nobody costs one load.
+    /// Length of `threads`: with no waiters, waking costs one load.
     count: AtomicUsize,
 }
 
@@ -62,7 +62,7 @@ impl Drop for Registered<'_> {
     fn drop(&mut self) {
         let me = thread::current().id();
         let mut threads = self.waiters.lock();
-        // From the back: there are the newest, and the one that was woken last.
+        // Search from the back: it holds the newest threads, and the one that was woken last.
         if let Some(place) = threads.iter().rposition(|thread| thread.id() == me) {
             threads.remove(place);
         }

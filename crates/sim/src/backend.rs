@@ -1,10 +1,10 @@
-//! The queue of a disk: requests carried out one by one, in an order of the seed's choosing.
+//! The queue of a disk: requests executed one by one, in an order chosen by the seed.
 //!
-//! Nothing is done before somebody waits, and then any request in the queue may be the next, not only
-//! the one waited for. So the order in which writes take effect is any that the contract allows. A
-//! sync may *begin* some time before it is carried out; writes in between are not covered by it.
+//! No request is executed before a thread waits. Then any request in the queue may be next, not only the awaited one.
+//! So writes take effect in any order that the contract allows. A sync may *begin* some time before it is executed; it
+//! does not cover writes in between.
 //!
-//! Concurrency: each thread that waits carries out requests; the lock guards the list only.
+//! Concurrency: each waiting thread executes requests; the lock guards only the list.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ struct Waiting {
 
 struct Waiter {
     transfer: Transfer,
-    /// When it began, of a sync that has.
+    /// For a sync that has begun: its start.
     since: Option<Position>,
 }
 
@@ -53,7 +53,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the transfer to carry out next.
+    /// Takes the next transfer to execute.
     fn next(&self, waiting: &mut Waiting, want: &Want<'_>) -> Option<Waiter> {
         let Waiting { rng, transfers } = waiting;
         if !self.reorder {
@@ -80,7 +80,7 @@ impl Queue {
 }
 
 impl Backend for Queue {
-    /// As `sync`, it leaves everything to those who wait.
+    /// Like `sync`, it leaves all work to the waiting threads.
     fn kind(&self) -> Kind {
         Kind::Sync
     }

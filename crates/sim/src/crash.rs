@@ -1,26 +1,25 @@
-//! What survives a power cut: one choice among all that is legal.
+//! State after a power cut: one choice among all legal states.
 //!
-//! What a sync covered is durable, see [`replay`](crate::replay). Of everything else:
+//! Everything that a sync covered is durable, see [`replay`](crate::replay). For everything else:
 //!
-//! - **Bytes.** Of each write any set of its sectors survives. A sector is whole: as it was before, or
-//!   as some write left it, with what earlier writes to the same sector had put there. So writes may be
-//!   lost, torn, and outlived by earlier ones.
-//! - **Sizes.** Of each file the changes of its size survive in order: the first few, and not the
-//!   rest. A sector that lies past the surviving size is lost with the size, and so is one that was
-//!   written past an earlier end which a lost truncation had taken away. What a file gained without
-//!   a surviving write there is zero. (The size is one field of an inode, and journaled there; that
-//!   is what ext4, xfs and btrfs do. Stale bytes of other files are not modelled.)
-//! - **Names.** Of the changes in each directory any set survives, each wholly: a renamed file has its
-//!   old name or its new one, never both or none.
+//! - **Bytes.** Of each write any set of its sectors survives. A sector is never torn: it has its old content, or the
+//!   content after some write, including earlier writes to the same sector. So writes may be lost, be torn, or be lost
+//!   while earlier ones survive.
+//! - **Sizes.** The size changes of each file survive in order: the first few, and not the rest. A sector past the
+//!   surviving size is lost with the size, and so is a sector written past an earlier end that a lost truncation had
+//!   removed. The part that a file gained without a surviving write is zero. (The size is one field of an inode, and
+//!   journaled there, as in ext4, xfs and btrfs. Stale bytes of other files are not modelled.)
+//! - **Names.** Of the changes in each directory any set survives, each completely: a renamed file has its old name or
+//!   its new one, never both or none.
 //!
-//! Chosen evenly, the ends would hardly ever come up. So a cut has a mood: nothing of what is pending
-//! survives, or all of it, or all up to some moment and nothing after, or each thing by chance.
+//! A uniform choice would hardly ever produce the extremes. So each cut has a mood: nothing pending survives, or
+//! everything, or everything up to some moment and nothing after, or each change at random.
 //!
-//! Invariants:  [CRS-1] what is durable is in every image
-//!              [CRS-2] a sector is as it was at its last sync, or as a write since has left it
+//! Invariants:  [CRS-1] durable state is in every image
+//!              [CRS-2] a sector has the content of its last sync, or of a later write
 //!              [CRS-3] the same position and seed give the same image
-//! Source:      redb's and SQLite's crash tests for sectors; "All File Systems Are Not Created Equal"
-//!              (Pillai and others, OSDI 2014) for names and sizes.
+//! Source:      redb's and SQLite's crash tests for sectors; "All File Systems Are Not Created Equal" (Pillai and
+//!              others, OSDI 2014) for names and sizes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -44,25 +43,25 @@ pub(crate) struct Choice {
 enum Mood {
     Nothing,
     Everything,
-    /// All before this position, none after, and of a write just here a part.
+    /// Everything before this position, nothing after it, and a part of a write exactly here.
     Until(Position),
     Anything,
 }
 
-/// What survives of one write.
+/// The part of one write that survives.
 enum Survives {
     Nothing,
     Whole,
-    /// So many sectors from the first one on.
+    /// This many sectors from the first one on.
     First(u64),
-    /// All but so many from the first one on.
+    /// All but this many sectors from the first one on.
     AllBut(u64),
-    /// Each by the toss of a coin.
+    /// Each sector at random.
     Tossed,
 }
 
 impl Choice {
-    /// Choices for a cut, with `pending` from the oldest event that is not durable to the cut.
+    /// Choices for a cut; `pending` ranges from the oldest event that is not durable to the cut.
     pub(crate) fn new(seed: u64, sector_bytes: u64, pending: Range<Position>) -> Choice {
         let mut rng = Rng::with_seed(seed);
         let mood = match rng.u8(0..8) {
@@ -78,7 +77,7 @@ impl Choice {
         Choice { rng: Rng::with_seed(0), mood: Mood::Everything, sector_bytes }
     }
 
-    /// The mood for one file or directory: where anything goes, some fare all alike.
+    /// The mood for one file or directory: under `Anything`, some lose or keep everything.
     fn mood_of_one(&mut self) -> Mood {
         match self.mood {
             Mood::Anything => match self.rng.u8(0..6) {
@@ -116,16 +115,16 @@ impl Choice {
         if pending.is_empty() {
             return bytes;
         }
-        // What everyone has seen: a sector is written as it is there, with all earlier changes.
+        // The visible state: a sector is written with its content there, including all earlier changes.
         let mut cache = bytes.clone();
-        // How many changes of the size survive, as far as writes change it too.
+        // The number of pending events whose size changes survive; writes also change the size.
         let sized = match mood {
             Mood::Nothing => 0,
             Mood::Everything => pending.len(),
             Mood::Until(end) => pending.partition_point(|(position, _)| *position <= end),
             Mood::Anything => self.rng.usize(0..=pending.len()),
         };
-        // Past this nothing of what is written reaches blocks that are found again.
+        // Writes beyond this offset go to blocks that the file no longer has.
         let mut reach = u64::MAX;
         for (index, (position, event)) in pending.iter().enumerate() {
             apply_content(&mut cache, event);
@@ -171,8 +170,8 @@ impl Choice {
         }
     }
 
-    /// Writes the surviving sectors of `range` that begin before `reach`, as they are in the cache and
-    /// up to the end of `content`.
+    /// Writes the surviving sectors of `range` that begin before `reach`, with their content in the cache, up to the
+    /// end of `content`.
     fn write_sectors(
         &mut self,
         content: &mut [u8],
@@ -194,7 +193,7 @@ impl Choice {
             let end = (start + self.sector_bytes).min(content.len() as u64);
             if here && start < end.min(reach) {
                 let (start, end) = (start as usize, end as usize);
-                // Past the end of the file there are zeroes in the cache.
+                // Past the end of the file the cache has zeroes.
                 let filled = end.min(cache.len());
                 content[start..filled].copy_from_slice(&cache[start..filled]);
                 content[filled..end].fill(0);

@@ -1,13 +1,12 @@
-//! The disk: real files in a scratch directory, and a journal of what is done to them.
+//! The disk: real files in a scratch directory, and a journal of the changes to them.
 //!
-//! The files are what everyone sees, like the page cache; the journal knows what of it is durable.
-//! So the disk needs no model of a filesystem to serve reads, and its users have real descriptors,
-//! sizes and locks.
+//! The files are the visible state, like the page cache; the journal knows which part of it is durable. So the disk
+//! needs no model of a filesystem to serve reads, and its users have real descriptors, sizes and locks.
 //!
 //! Invariants:  [DSK-1] a change of a file and its entry in the journal are one step
-//! Concurrency: any thread. `state` is held while bytes are moved, so that the journal's order is the
-//!              order of effects; it is not held while a rule decides or a delay lasts.
-//! Failure:     of the scratch directory itself: told by `boot`, and a panic after that.
+//! Concurrency: any thread. `state` is held while bytes are moved, so that the journal's order is the order of effects;
+//!              it is not held while a rule decides or during a delay.
+//! Failure:     an error of the scratch directory itself: `boot` returns it; afterwards it is a panic.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -27,19 +26,19 @@ use crate::fault::{Fault, Operation, What};
 use crate::image::Image;
 use crate::journal::{ContentEvent, Entry, Journal, Node, Origin, Position, ROOT};
 
-/// Where scratch directories are best: files there are memory.
+/// The preferred place of scratch directories: files there are in memory.
 const MEMORY_DIRECTORY: &str = "/dev/shm";
 
-/// What a disk is like.
+/// Properties of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskOptions {
-    /// Decides in which order requests are carried out.
+    /// Determines the order in which requests are executed.
     pub seed: u64,
-    /// Bytes that a power cut leaves whole. Default: 512; disks of 4096 exist.
+    /// Number of bytes that a power cut never splits. Default: 512; disks of 4096 exist.
     pub sector_bytes: u32,
-    /// Whether requests that are in the queue together are carried out in any order. Default: yes.
+    /// Whether requests that are in the queue together are executed in any order. Default: yes.
     pub reorder: bool,
-    /// What files are like that are opened direct. Default: there are none, as in the scratch directory.
+    /// Properties of files that are opened direct. Default: none can be, as in the scratch directory.
     pub direct: Option<DirectFiles>,
 }
 
@@ -51,33 +50,32 @@ impl Default for DiskOptions {
 
 type Rule = Box<dyn FnMut(&Operation<'_>) -> Fault + Send>;
 
-/// A simulated disk. Its files are reached through [`Disk::volume`] and [`Disk::io`] alone.
+/// A simulated disk. Access its files only through [`Disk::volume`] and [`Disk::io`].
 pub struct Disk {
     options: DiskOptions,
     /// The real path of the scratch directory.
     root: PathBuf,
     state: Mutex<State>,
     rule: Mutex<Rule>,
-    /// Goes with its files when the disk goes.
+    /// Removed with its files when the disk is dropped.
     _scratch: TempDir,
 }
 
 pub(crate) struct State {
     pub(crate) journal: Journal,
-    /// Nodes by device and inode: of what is there, and of what is still open.
+    /// Nodes by device and inode: of existing files, and of files that are still open.
     by_number: HashMap<(u64, u64), Node>,
     /// The names in each directory.
     names: HashMap<Node, BTreeMap<OsString, Node>>,
     next: u32,
-    /// Syncs under way in a queue, by the thread that carries them out: when they began.
+    /// Syncs in flight in a queue, by the thread that executes them: the position at which they began.
     begun: HashMap<(ThreadId, Node), Position>,
 }
 
 impl Disk {
-    /// Switches a disk on that holds `image`.
+    /// Boots a disk that contains `image`.
     ///
-    /// # Errors
-    /// What the system says when the scratch directory cannot be made or filled.
+    /// # Errors The system's error when the scratch directory cannot be created or filled.
     pub fn boot(image: &Image, options: DiskOptions) -> io::Result<Arc<Disk>> {
         let scratch = match tempfile::tempdir_in(MEMORY_DIRECTORY) {
             Ok(scratch) => scratch,
@@ -103,17 +101,17 @@ impl Disk {
         }))
     }
 
-    /// The directory that the disk is, by its real path.
+    /// The root directory of the disk, as a real path.
     pub fn directory(&self) -> &Path {
         &self.root
     }
 
-    /// For names and sizes.
+    /// The volume, for names and sizes.
     pub fn volume(self: &Arc<Self>) -> Volume {
         Volume::over(Arc::clone(self) as Arc<dyn Interpose>)
     }
 
-    /// For bytes: a queue of `queue_depth` requests. There may be several.
+    /// A queue of `queue_depth` requests, for bytes. There may be several queues.
     ///
     /// # Errors
     /// [`Error::Setting`] for a depth of 0.
@@ -125,23 +123,23 @@ impl Disk {
         })
     }
 
-    /// From now on `rule` decides what becomes of each operation. It is not to use the disk.
+    /// From now on `rule` decides the outcome of each operation. It must not use the disk.
     pub fn rule(&self, rule: impl FnMut(&Operation<'_>) -> Fault + Send + 'static) {
         *self.rule.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(rule);
     }
 
-    /// No more faults.
+    /// Stops all faults.
     pub fn heal(&self) {
         self.rule(|_| Fault::None);
     }
 
-    /// Entries in the journal so far. A promise that was given now holds for every power cut at this
-    /// position and after.
+    /// Number of entries in the journal so far. A promise that was given by now holds for every power cut at this
+    /// position or later.
     pub fn position(&self) -> Position {
         self.state().journal.len()
     }
 
-    /// What has happened so far.
+    /// The journal so far.
     pub fn journal(&self) -> Journal {
         self.state().journal.clone()
     }
@@ -151,11 +149,11 @@ impl Disk {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while it is held is a failed test; what comes after need not make sense.
+        // A panic while it is held is a failed test; the later state need not be consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the rule, and lets delays pass.
+    /// Calls the rule, and waits for delays.
     pub(crate) fn fault(&self, what: What, path: &Path, offset: u64, len: u64) -> Fault {
         let position = self.position();
         let operation = Operation { what, path, offset, len, position };
@@ -166,7 +164,7 @@ impl Disk {
         fault
     }
 
-    /// Carries out one attempt of a transfer. A sync has begun at `since`.
+    /// Executes one attempt of a transfer. For a sync, `since` is where it began.
     pub(crate) fn attempt(
         &self,
         transfer: &mut Transfer,
@@ -209,7 +207,7 @@ impl Disk {
             let node = state.node(transfer.file());
             state.begun.insert((thread::current().id(), node), since);
         }
-        // It comes back as a change of its file, after the file's own latch has been looked at.
+        // The sync returns to this disk as a change of its file, after the file's own latch has been checked.
         let synced = attempt(transfer);
         let mut state = self.state();
         let node = state.node(transfer.file());
@@ -217,7 +215,7 @@ impl Disk {
         synced
     }
 
-    /// A sync of `file`, by whichever way it was asked for.
+    /// A sync of `file`, through the queue or directly.
     pub(crate) fn sync(&self, file: &File) -> Result<(), OsError> {
         let (node, since) = {
             let mut state = self.state();
@@ -245,7 +243,7 @@ impl Disk {
         }
     }
 
-    /// The directory that the name `path` is in, and the name.
+    /// The directory that contains the name `path`, and the name.
     pub(crate) fn place(&self, state: &State, path: &Path) -> Result<(Node, OsString), OsError> {
         let name = path.file_name().ok_or(OsError::EINVAL)?;
         let above = path.parent().filter(|above| !above.as_os_str().is_empty());
@@ -264,7 +262,7 @@ impl Disk {
 }
 
 impl State {
-    /// Finds the numbers and names of `directory` and all it holds, which has just been written.
+    /// Records the numbers and names of `directory` and its contents, which have just been written.
     fn find(&mut self, node: Node, directory: &Path) -> io::Result<()> {
         let Origin::Directory(names) = self.journal.origins[node.0 as usize].clone() else {
             return Ok(());
@@ -282,12 +280,12 @@ impl State {
 
     fn note_number(&mut self, node: Node, path: &Path) -> io::Result<()> {
         let facts = std::fs::metadata(path)?;
-        // A number that is used again belonged to a file that is gone ([JRN-1]).
+        // A reused number belonged to a removed file ([JRN-1]).
         self.by_number.insert((facts.dev(), facts.ino()), node);
         Ok(())
     }
 
-    /// A file or directory has come into being at `path`.
+    /// Registers a new file or directory at `path`.
     pub(crate) fn born(&mut self, path: &Path, is_directory: bool) -> io::Result<Node> {
         let node = Node(self.next);
         self.next += 1;
@@ -325,7 +323,7 @@ impl State {
         Ok(moved)
     }
 
-    /// Gives a read the bytes from before the newest write there.
+    /// Replaces the bytes of a read with those from before the newest write there.
     fn make_stale(&self, node: Node, transfer: &mut Transfer, moved: u64) {
         let range = transfer.position()..transfer.position() + moved;
         let mut past = self.journal.clone();
@@ -345,14 +343,14 @@ impl State {
         }
     }
 
-    /// Gives a read the bytes of a place beside it.
+    /// Replaces the bytes of a read with those of an adjacent place.
     fn misdirect(&self, node: Node, transfer: &mut Transfer, moved: u64) {
         let (at, step) = (transfer.position(), moved.max(1));
         let other = if at >= step { at - step } else { at + step };
         fill(transfer, &seen(&self.journal, node), other);
     }
 
-    /// After a failed sync: what has been dropped is not seen any more.
+    /// After a failed sync: dropped writes are no longer visible.
     fn show_what_is_left(&self, node: Node, file: &File) {
         let left = seen(&self.journal, node);
         let copy = file.descriptor().try_clone_to_owned().map(std::fs::File::from);
@@ -361,14 +359,14 @@ impl State {
     }
 }
 
-/// The bytes of `node` at the end of a journal.
+/// The visible bytes of `node` at the end of a journal.
 fn seen(journal: &Journal, node: Node) -> Vec<u8> {
     let mut replay = journal.replay();
     replay.advance_to(journal.len());
     replay.file(node).map(|(seen, _)| seen).unwrap_or_default()
 }
 
-/// Fills a read with `content` from `offset` on, and zeroes past its end.
+/// Fills a read with `content` from `offset` on, and with zeroes past its end.
 fn fill(transfer: &mut Transfer, content: &[u8], offset: u64) {
     let mut rest = content.get(offset as usize..).unwrap_or_default();
     for mut slice in transfer.slices_mut() {

@@ -1,7 +1,7 @@
-//! Faults: what a disk does besides what it is told.
+//! Faults: unrequested behaviour of a disk.
 //!
-//! A rule looks at each operation before it is carried out and says what becomes of it. [`Faults`] is
-//! a rule that tosses seeded dice; a test that wants one certain fault writes its own.
+//! A rule examines each operation before it is executed and decides its outcome. [`Faults`] is a rule with seeded
+//! random choices; a test that needs a specific fault provides its own rule.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,71 +11,70 @@ use forebay_io::OsError;
 
 use crate::journal::Position;
 
-/// What is about to be done.
+/// An operation that is about to be executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum What {
-    /// Bytes from a file; one attempt of a request.
+    /// Reads bytes from a file; one attempt of a request.
     Read,
-    /// Bytes to a file; one attempt of a request.
+    /// Writes bytes to a file; one attempt of a request.
     Write,
     /// A sync of a file.
     Sync,
     /// Writeback of a range, started or awaited.
     Writeback,
-    /// A change of a file's size, or reserving space.
+    /// A change of a file's size, or a reservation of space.
     Resize,
-    /// A new file.
+    /// Creation of a file.
     Create,
-    /// A new directory.
+    /// Creation of a directory.
     MakeDirectory,
-    /// A name that goes.
+    /// Removal of a name.
     Remove,
-    /// A name that changes.
+    /// A rename.
     Rename,
     /// A sync of a directory.
     SyncDirectory,
 }
 
-/// An operation that a rule decides about.
+/// An operation whose outcome a rule decides.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct Operation<'a> {
-    /// What is to be done.
+    /// The kind of operation.
     pub what: What,
-    /// The file or directory, by the path it was opened by or is named by.
+    /// The file or directory, by the path used to open or name it.
     pub path: &'a Path,
-    /// The first byte, of reads and writes.
+    /// First byte, for reads and writes.
     pub offset: u64,
-    /// Bytes to move; of a resize the new size.
+    /// Bytes to move; for a resize, the new size.
     pub len: u64,
-    /// Entries in the journal so far.
+    /// Number of entries in the journal so far.
     pub position: Position,
 }
 
-/// What becomes of an operation. A fault that makes no sense for an operation is none.
+/// The outcome of an operation. A fault that does not apply to an operation has no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It is carried out.
+    /// It is executed.
     None,
-    /// It fails with this error, and nothing is done. A sync that fails drops what was written to the
-    /// file and is not durable yet, as Linux does: reads see the old bytes then, and a sync that is
-    /// tried again succeeds and has done nothing.
+    /// It fails with this error and has no effect. A failed sync drops the writes to the file that are not durable yet,
+    /// as Linux does: reads then return the old bytes, and a repeated sync succeeds without doing anything.
     Fail(OsError),
-    /// A read or write moves at most so many bytes.
+    /// A read or write moves at most this many bytes.
     Short(u64),
-    /// It takes so much longer.
+    /// It is delayed by this time.
     Delay(Duration),
-    /// A read gives the bytes from before the newest write there.
+    /// A read returns the bytes from before the newest write there.
     Stale,
-    /// A read gives the bytes of another place in the file.
+    /// A read returns the bytes of another place in the file.
     Misdirected,
-    /// A write is acknowledged and not done.
+    /// A write is acknowledged but not executed.
     Lost,
 }
 
-/// How often faults happen by chance, each out of a thousand operations it makes sense for.
+/// How often faults happen at random, each per thousand operations that it applies to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Faults {
     /// Reads that fail with EIO.
@@ -86,24 +85,24 @@ pub struct Faults {
     pub full: u32,
     /// Syncs of files and directories that fail with EIO.
     pub sync_errors: u32,
-    /// Reads and writes that move a part.
+    /// Reads and writes that move only a part.
     pub short: u32,
     /// Reads and writes that are interrupted.
     pub interrupted: u32,
-    /// Reads that give old bytes.
+    /// Reads that return old bytes.
     pub stale: u32,
-    /// Reads that give the bytes of another place.
+    /// Reads that return the bytes of another place.
     pub misdirected: u32,
-    /// Writes that are acknowledged and not done.
+    /// Writes that are acknowledged but not executed.
     pub lost: u32,
     /// Operations that are delayed.
     pub delayed: u32,
-    /// By at most how much.
+    /// Maximum delay.
     pub delay: Duration,
 }
 
 impl Faults {
-    /// The rule that tosses these dice.
+    /// The rule that makes these random choices.
     pub fn rule(self, seed: u64) -> impl FnMut(&Operation<'_>) -> Fault + Send + 'static {
         let mut rng = Rng::with_seed(seed);
         move |operation| self.toss(operation, &mut rng)

@@ -1,6 +1,6 @@
 //! Images: a tree of directories and files, at rest.
 //!
-//! What a disk holds when it is switched on, and what a power cut leaves.
+//! The content of a disk when it boots, and the state that a power cut leaves.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -28,18 +28,18 @@ impl Image {
         Image::default()
     }
 
-    /// What there is in `directory`, with all that is below.
+    /// Reads the contents of `directory`, recursively.
     ///
     /// # Errors
-    /// What the system says; also when there is something that is neither file nor directory.
+    /// The system's error; also an error if an entry is neither file nor directory.
     pub fn read_from(directory: &Path) -> io::Result<Image> {
         Ok(Image { root: read_entries(directory)? })
     }
 
-    /// Writes everything into `directory`, which exists and is empty.
+    /// Writes the image into `directory`, which exists and is empty.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn write_to(&self, directory: &Path) -> io::Result<()> {
         write_entries(&self.root, directory)
     }
@@ -52,7 +52,7 @@ impl Image {
         }
     }
 
-    /// True when there is a file or directory `path`, relative to the root.
+    /// True when `path`, relative to the root, is a file or directory.
     pub fn exists(&self, path: impl AsRef<Path>) -> bool {
         self.tree(path.as_ref()).is_some()
     }

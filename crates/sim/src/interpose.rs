@@ -1,7 +1,6 @@
-//! Changes of names and sizes, carried out and noted in the journal.
+//! Changes of names and sizes, executed and recorded in the journal.
 //!
-//! Of what is a sync nothing is asked of the system: the scratch files need not outlive the process,
-//! and what is durable, the journal decides.
+//! Syncs make no system call: the scratch files need not outlive the process, and the journal decides what is durable.
 
 use forebay_io::{Change, DirectFiles, Interpose, OsError, Preallocate};
 
@@ -9,7 +8,7 @@ use crate::disk::{Disk, State};
 use crate::fault::{Fault, What};
 use crate::journal::{ContentEvent, Entry, NameEvent};
 
-/// Two directories are two nodes, and nothing here changes two nodes in one step.
+/// Two directories are two nodes, and no operation here changes two nodes in one step.
 const EXDEV: OsError = OsError::from_raw(18);
 
 type Make<'m> = &'m mut dyn FnMut() -> Result<(), OsError>;

@@ -1,13 +1,13 @@
-//! The journal: everything that happened on a disk, in the order in which it took effect.
+//! The journal: all changes on a disk, in the order in which they took effect.
 //!
-//! A power cut is a position in the journal: so many entries had happened, the others had not. Each
-//! change took effect at one moment, that of its entry. A sync has two: it covers what came before it
-//! *began*, and promises that once it has *ended*; its entry stands at the end and names the beginning.
+//! A power cut is a position in the journal: the entries before it have happened, the others have not. Each change
+//! takes effect at one moment, that of its entry. A sync has two: it covers the changes before it *began*, and
+//! guarantees their durability once it has *ended*; its entry is at the end and names the beginning.
 //!
-//! Files and directories are nodes with numbers of their own. The inode of a file that is gone is
-//! used again by the system; a node's number never is.
+//! Files and directories are nodes with their own numbers. The system reuses the inode of a removed file; a node's
+//! number is never reused.
 //!
-//! Invariants:  [JRN-1] a node's number stands for one file or directory forever
+//! Invariants:  [JRN-1] a node's number always identifies the same file or directory
 //! Concurrency: none here; a disk appends under its lock.
 
 use std::collections::BTreeMap;
@@ -17,38 +17,38 @@ use std::sync::Arc;
 use crate::image::{Entries, Image, Tree};
 use crate::replay::Replay;
 
-/// So many entries of a journal: those before a power cut, or before some event.
+/// A number of journal entries: those before a power cut, or before some event.
 pub type Position = u64;
 
 /// A file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node(pub(crate) u32);
 
-/// The directory that a disk is.
+/// The root directory of a disk.
 pub(crate) const ROOT: Node = Node(0);
 
-/// What happened to the bytes or the size of a file.
+/// A change of the bytes or the size of a file.
 #[derive(Debug, Clone)]
 pub(crate) enum ContentEvent {
     Write {
         offset: u64,
         bytes: Arc<[u8]>,
-        /// It survives whole or not at all.
+        /// It survives entirely or not at all.
         atomic: bool,
     },
     Resize {
         len: u64,
     },
-    /// The file got at least this long.
+    /// The file grows to at least this length.
     Grow {
         len: u64,
     },
 }
 
-/// What happened to the names in a directory.
+/// A change of the names in a directory.
 #[derive(Debug, Clone)]
 pub(crate) enum NameEvent {
-    /// `node` is new, and got a name.
+    /// `node` is new and receives a name.
     Link {
         name: OsString,
         node: Node,
@@ -73,26 +73,26 @@ pub(crate) enum Entry {
         directory: Node,
         event: NameEvent,
     },
-    /// A sync ended well: what happened to the node before `since` is durable.
+    /// A sync succeeded: changes of the node before `since` are durable.
     Synced {
         node: Node,
         since: Position,
     },
-    /// A sync failed: what was written before `since` and not durable yet will never be.
+    /// A sync failed: writes before `since` that are not durable yet will never be.
     Dropped {
         node: Node,
         since: Position,
     },
 }
 
-/// What a node was when the disk was switched on.
+/// The state of a node when the disk was booted.
 #[derive(Debug, Clone)]
 pub(crate) enum Origin {
     Directory(BTreeMap<OsString, Node>),
     File(Arc<Vec<u8>>),
 }
 
-/// What happened on a disk, from the moment it was switched on. Cheap to clone: bytes are shared.
+/// The changes on a disk since it was booted. Cheap to clone: bytes are shared.
 #[derive(Debug, Clone)]
 pub struct Journal {
     pub(crate) origins: Vec<Origin>,
@@ -107,7 +107,7 @@ impl Journal {
         Journal { origins, entries: Vec::new(), sector_bytes }
     }
 
-    /// How many entries there are: the position of a power cut after everything.
+    /// Number of entries: the position of a power cut after all of them.
     pub fn len(&self) -> Position {
         self.entries.len() as Position
     }
@@ -117,12 +117,12 @@ impl Journal {
         self.entries.is_empty()
     }
 
-    /// What happened, from the beginning: for many power cuts in the order of their positions.
+    /// Replays the journal from the beginning: for many power cuts in the order of their positions.
     pub fn replay(&self) -> Replay<'_> {
         Replay::new(self)
     }
 
-    /// What a power cut after `at` entries may leave. Which of all the legal states is `seed`'s choice.
+    /// Returns a possible state after a power cut at `at` entries. `seed` chooses among all legal states.
     ///
     /// # Panics
     /// If there are fewer entries.
@@ -133,7 +133,7 @@ impl Journal {
     }
 }
 
-/// Gives numbers to a directory and all it holds, parents first.
+/// Numbers a directory and its contents, parents first.
 fn number(entries: &Entries, origins: &mut Vec<Origin>) -> Node {
     let node = Node(origins.len() as u32);
     origins.push(Origin::Directory(BTreeMap::new()));

@@ -1,8 +1,7 @@
 //! A simulated disk, and every state that a power cut may leave on it.
 //!
-//! A storage engine promises that what it has acknowledged survives. Whether that is so shows only
-//! when the power goes at the worst moment, in the worst way, and no test machine does that often
-//! enough. Here it is done a hundred thousand times:
+//! A storage engine promises that acknowledged data survives. A violation shows only when the power fails at the worst
+//! moment, in the worst way, and no test machine does that often enough. Here it is done a hundred thousand times:
 //!
 //! ```text
 //! engine --- Io ------> backend ---+
@@ -13,11 +12,10 @@
 //!                                                    +--> booted as another Disk: recover, check
 //! ```
 //!
-//! [`Disk`] stands in for the system below [`forebay_io`]: its [`Io`](forebay_io::Io) carries out
-//! requests in seeded order, its [`Volume`](forebay_io::Volume) is told of names, sizes and syncs. A
-//! [`Journal`] of a run can be cut at any [`Position`]; [`Journal::crash`] gives one of the states
-//! that are legal then. What is legal is said at one place, the module `crash`. Rules inject
-//! [`Fault`]s.
+//! [`Disk`] replaces the system below [`forebay_io`]: its [`Io`](forebay_io::Io) executes requests in seeded order, and
+//! its [`Volume`](forebay_io::Volume) receives changes of names and sizes, and syncs. A [`Journal`] of a run can be cut
+//! at any [`Position`]; [`Journal::crash`] returns one of the states that are legal then. The module `crash` alone
+//! defines which states are legal. Rules inject [`Fault`]s.
 //!
 //! ```
 //! use forebay_io::{Arena, OpenOptions, Request};
@@ -50,7 +48,7 @@
 //! # }
 //! ```
 //!
-//! A run of one thread and its crashes are the same for the same seeds, entry by entry.
+//! A run of one thread and its crashes are identical for identical seeds, entry by entry.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 

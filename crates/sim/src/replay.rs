@@ -1,8 +1,8 @@
-//! Replay: the state of a disk at a position of its journal, durable and pending apart.
+//! Replay: the state of a disk at a position of its journal, durable and pending state separately.
 //!
-//! Of every file two things are kept: its durable bytes, and what has happened to it since, in order.
-//! A sync that ends moves what it covers from the second to the first. So going forward costs what
-//! the entries cost, and a crash at a position is a choice among what is pending there.
+//! For every file it keeps two things: the durable bytes, and the changes since then, in order. A sync that ends moves
+//! the changes it covers from the second to the first. So advancing costs only the entries, and a crash at a position
+//! is a choice among the changes that are pending there.
 //!
 //! ```text
 //! write A, write B, sync begins, write C, sync ends | cut     durable: A B     pending: C
@@ -18,7 +18,7 @@ use crate::crash::Choice;
 use crate::image::{Entries, Image, Tree};
 use crate::journal::{ContentEvent, Entry, Journal, NameEvent, Node, Origin, Position, ROOT};
 
-/// A journal, followed up to some position.
+/// A journal, replayed up to some position.
 #[derive(Debug)]
 pub struct Replay<'j> {
     journal: &'j Journal,
@@ -59,15 +59,15 @@ impl<'j> Replay<'j> {
         Replay { journal, at: 0, nodes: nodes.collect() }
     }
 
-    /// The position reached.
+    /// The current position.
     pub fn position(&self) -> Position {
         self.at
     }
 
-    /// Goes on until `to` entries have happened.
+    /// Advances until `to` entries have happened.
     ///
     /// # Panics
-    /// If that is back, or past the end.
+    /// If `to` is before the current position, or past the end.
     pub fn advance_to(&mut self, to: Position) {
         assert!((self.at..=self.journal.len()).contains(&to), "from {} to {to}", self.at);
         for position in self.at..to {
@@ -76,20 +76,20 @@ impl<'j> Replay<'j> {
         self.at = to;
     }
 
-    /// What a power cut at this position may leave. Which of all the legal states is `seed`'s choice.
+    /// Returns a possible state after a power cut at this position. `seed` chooses among all legal states.
     pub fn crash(&self, seed: u64) -> Image {
         let mut choice =
             Choice::new(seed, self.journal.sector_bytes, self.oldest_pending()..self.at);
         Image { root: self.entries(ROOT, &mut choice) }
     }
 
-    /// What everyone sees at this position: everything that has happened.
+    /// The visible state at this position: all changes so far.
     pub fn seen(&self) -> Image {
         let mut choice = Choice::everything(self.journal.sector_bytes);
         Image { root: self.entries(ROOT, &mut choice) }
     }
 
-    /// The bytes of `node` that everyone sees at this position, and those that are durable.
+    /// The visible bytes of `node` at this position, and the durable ones.
     pub(crate) fn file(&self, node: Node) -> Option<(Vec<u8>, &[u8])> {
         match self.nodes.get(node.0 as usize)? {
             State::Directory(_) => None,
@@ -171,8 +171,8 @@ impl Names {
     }
 }
 
-/// Carries out a change of names. A node has one name, so one that is linked or renamed loses the
-/// one it had, whatever that was in the state at hand.
+/// Applies a change of names. A node has one name, so a node that is linked or renamed loses its previous name, if it
+/// has one in this state.
 pub(crate) fn apply_name(names: &mut BTreeMap<OsString, Node>, event: &NameEvent) {
     match event {
         NameEvent::Link { name, node, .. } => {
@@ -196,8 +196,8 @@ impl Content {
         }
     }
 
-    /// What was written before `since` is gone. The sizes it gave the file stay: those are in the
-    /// inode, not in the pages that the kernel has thrown away.
+    /// Discards writes before `since`. The sizes that they gave the file stay: sizes are in the inode, not in the pages
+    /// that the kernel has dropped.
     fn dropped(&mut self, since: Position) {
         for (position, event) in &mut self.pending {
             if let ContentEvent::Write { offset, bytes, .. } = event
@@ -209,7 +209,7 @@ impl Content {
     }
 }
 
-/// Carries out a change of a file. What it gains without a write is zero.
+/// Applies a change of a file. Bytes that it gains without a write are zero.
 pub(crate) fn apply_content(content: &mut Vec<u8>, event: &ContentEvent) {
     match event {
         ContentEvent::Write { offset, bytes, .. } => {

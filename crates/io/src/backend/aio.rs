@@ -1,13 +1,12 @@
 //! The `aio` backend: Linux native AIO, for direct files where io_uring is forbidden.
 //!
-//! Containers that forbid io_uring nearly always allow `io_submit`. It is asynchronous for direct
-//! transfers only (a buffered one would be carried out inside the submission), and even then the
-//! submission may block where the filesystem has to allocate or look up blocks first; that is the
-//! kernel's, and one more reason to prefer `uring`.
+//! Containers that forbid io_uring nearly always allow `io_submit`. It is asynchronous for direct transfers only (the
+//! kernel would execute a buffered one inside the submission). Even then the submission may block where the filesystem
+//! must first allocate or look up blocks; this is a limit of the kernel, and another reason to prefer `uring`.
 //!
 //! Invariants:  [AIO-1] an iocb handed to the kernel has its transfer in `in_flight`
-//! Concurrency: anyone submits; one thread at a time waits in the kernel (`reap`).
-//! Failure:     a transfer that the kernel refuses to take is answered with its error at once.
+//! Concurrency: any thread submits; one thread at a time waits in the kernel (`reap`).
+//! Failure:     a transfer that the kernel refuses is answered with its error at once.
 //! Source:      io_setup(2), io_submit(2), io_getevents(2), linux/aio_abi.h for the layout.
 #![expect(unsafe_code, reason = "the kernel's own system calls, which no crate wraps")]
 
@@ -21,15 +20,15 @@ use crate::op::Op;
 use crate::os_error::OsError;
 use crate::request::Transfer;
 
-/// Completions taken from the kernel in one call.
+/// Maximum number of completions taken from the kernel in one call.
 const REAP_BATCH: usize = 64;
 
-/// Longest sleep in the kernel, in nanoseconds. A submission that fails, or that has to make room
-/// in the kernel first, answers requests outside of `reap`; a thread asleep in the kernel must
-/// then look again by itself. Anything else wakes it at once.
+/// Longest sleep in the kernel, in nanoseconds. A submission that fails, or that must first make room in the kernel,
+/// answers requests outside of `reap`; a thread that sleeps in the kernel must then check again on its own. Anything
+/// else wakes it at once.
 const SLEEP_NS_MAX: libc::c_long = 100_000_000;
 
-/// Pause before the next look when the kernel may not be asked any more.
+/// Pause before the next check when the kernel cannot be queried any more.
 const PAUSE: Duration = Duration::from_millis(1);
 
 const IOCB_CMD_FSYNC: u16 = 2;
@@ -103,13 +102,13 @@ impl AioBackend {
             match self.context.submit(&mut iocbs[start..]) {
                 Ok(taken) => start += taken,
                 Err(OsError::EINTR | OsError::EAGAIN) => {
-                    // The kernel is short of request structures; completions free them. Taken
-                    // without `reap`: this thread will not be there to hand it on.
+                    // The kernel is short of request structures; completions free them. Collected without `reap`: this
+                    // thread will not stay to hand it over.
                     self.reap_available(0);
                     thread::yield_now();
                 }
                 Err(error) => {
-                    // The first one of the slice is at fault; the others have not been looked at.
+                    // The error is for the first block of the slice; the kernel has not examined the others.
                     let mut transfer = lock(&self.in_flight).remove(iocbs[start].data as u32);
                     transfer.refused_by = Some(Kind::Aio);
                     start += 1;
@@ -121,13 +120,13 @@ impl AioBackend {
         }
     }
 
-    /// Hands completions to the sink, sleeping for at most [`SLEEP_NS_MAX`] until there are `least`.
-    /// Returns how many.
+    /// Hands completions to the sink, sleeping for at most [`SLEEP_NS_MAX`] until there are `least`. Returns the number
+    /// of completions.
     fn reap_available(&self, least: usize) -> usize {
         let mut events = [IoEvent::default(); REAP_BATCH];
         let count = self.context.events(least, &mut events).unwrap_or_else(|error| {
             if error != OsError::EINTR {
-                // Cannot happen for a context of our own, unless a filter forbids it.
+                // Cannot happen for our own context, unless a filter forbids it.
                 tracing::debug!(%error, "io_getevents");
                 thread::sleep(PAUSE);
             }
@@ -220,17 +219,16 @@ struct Context(libc::c_ulong);
 impl Context {
     fn new(capacity: usize) -> Result<Context, OsError> {
         let mut context: libc::c_ulong = 0;
-        // SAFETY: io_setup writes one context handle to the address it is given.
+        // SAFETY: io_setup writes one context handle to the given address.
         let done = unsafe { libc::syscall(libc::SYS_io_setup, capacity, &raw mut context) };
         answer(done).map(|_| Context(context))
     }
 
-    /// Submits control blocks in order; returns how many were taken, at least one.
+    /// Submits control blocks in order; returns the number of accepted blocks, at least one.
     fn submit(&self, iocbs: &mut [Iocb]) -> Result<usize, OsError> {
         let mut pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(|iocb| &raw mut *iocb).collect();
-        // SAFETY: [AIO-1] every block names a descriptor, vectors and memory that the transfer in
-        // its slot owns until its completion is reaped; blocks and vectors themselves are copied
-        // by the kernel before the call returns.
+        // SAFETY: [AIO-1] every block names a descriptor, vectors and memory that the transfer in its slot owns until
+        // its completion is reaped; the kernel copies the blocks and vectors before the call returns.
         let taken = unsafe {
             libc::syscall(libc::SYS_io_submit, self.0, pointers.len(), pointers.as_mut_ptr())
         };
@@ -259,8 +257,8 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: the handle came from io_setup and is destroyed once; the kernel first waits for
-        // whatever is still in the context.
+        // SAFETY: the handle was created by io_setup and is destroyed once; the kernel first waits for all requests in
+        // the context.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.0) };
     }
 }
@@ -270,6 +268,6 @@ fn answer(result: libc::c_long) -> Result<usize, OsError> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Panics under these locks are broken invariants; a thread that goes on finds the same ones.
+    // A panic under these locks is a broken invariant; a thread that continues finds the same one.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,5 @@
-//! The flag of an atomic write reaches the kernel by every backend: a file that has no such writes is refused
-//! by the kernel itself, although nobody here has looked.
+//! The flag of an atomic write reaches the kernel through every backend: the kernel itself refuses it on a file without
+//! atomic writes, with no check by this crate.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,7 @@ use crate::os_error::OsError;
 use crate::properties::CacheMode;
 use crate::request::Transfer;
 
-/// What came of the attempts.
+/// Results of the attempts.
 #[derive(Default)]
 struct Answers(Mutex<Vec<Result<u64, OsError>>>);
 

@@ -1,4 +1,4 @@
-//! One attempt, carried out by the calling thread: what `sync` and `threads` have in common.
+//! One attempt, executed by the calling thread: shared by `sync` and `threads`.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -9,18 +9,17 @@ use crate::os_error::OsError;
 use crate::request::Transfer;
 use crate::sys;
 
-/// Most pieces of memory moved in one call; what is beyond them goes in the next attempt. On the stack: a page
-/// that is missing is not to cost a request for memory too.
+/// Maximum number of memory segments moved in one call; the next attempt moves the rest. On the stack: a page miss must
+/// not cost a memory allocation too.
 const SLICES_MAX: usize = 256;
 
-/// Does what is left of `transfer` in one system call, blocking; returns the bytes moved.
+/// Executes the rest of `transfer` in one system call, blocking; returns the bytes moved.
 ///
-/// One call may move less than asked, for the reasons `preadv(2)` lists or because there are more
-/// leases than it takes at once. For backends that block the thread that drives them, such as a
-/// simulated disk.
+/// One call may move fewer bytes than requested, for the reasons that `preadv(2)` lists or because there are more
+/// leases than it takes at once. For backends that block the thread that drives them, such as a simulated disk.
 ///
 /// # Errors
-/// What the system says; for the backend to hand to its [`Sink`](super::Sink).
+/// The system's error; the backend passes it to its [`Sink`](super::Sink).
 pub fn attempt(transfer: &mut Transfer) -> Result<u64, OsError> {
     let position = transfer.position();
     let moved = match transfer.op() {

@@ -1,19 +1,19 @@
-//! Transfers that the kernel is working on, by slot number.
+//! Transfers in the kernel, by slot number.
 //!
-//! The kernel gives back a number with each completion. Here the number finds the transfer, whose
-//! leases and descriptor stay in place until then, together with the I/O vectors that point into
-//! them (after a submission the kernel has put off, it reads those vectors later).
+//! The kernel returns a number with each completion. Here the number finds the transfer. Its leases and descriptor stay
+//! in place until then, together with the I/O vectors that point into them (if the kernel defers a submission, it reads
+//! those vectors later).
 //!
 //! Invariants:  [INF-1] a slot is filled from before its submission until after its completion
 #![expect(unsafe_code, reason = "vectors point into leases that it keeps with them")]
 
 use crate::request::Transfer;
 
-/// The most pieces of memory the kernel takes in one request (UIO_MAXIOV).
+/// Maximum number of memory segments that the kernel takes in one request (UIO_MAXIOV).
 pub(super) const SEGMENTS_MAX: usize = 1024;
 
-/// Pieces of a usual request. A slot has room for so many from the beginning, so that a queue which has been
-/// opened takes no more memory for them.
+/// Segments of a usual request. A slot has room for this many from the start, so that an open queue allocates no more
+/// memory for them.
 const SEGMENTS_USUAL: usize = 16;
 
 /// A table of transfers with a free list.
@@ -26,11 +26,11 @@ pub(super) struct InFlight {
 #[derive(Debug, Default)]
 struct Slot {
     transfer: Option<Transfer>,
-    /// Reused from transfer to transfer, so that it is allocated once.
+    /// Reused by each transfer in the slot, so that it is allocated once.
     vectors: Vectors,
 }
 
-/// I/O vectors into the leases of the transfer beside them.
+/// I/O vectors into the leases of the transfer in the same slot.
 #[derive(Debug)]
 struct Vectors(Vec<libc::iovec>);
 
@@ -40,8 +40,8 @@ impl Default for Vectors {
     }
 }
 
-// SAFETY: the pointers in field 0 are used by the kernel only, while the transfer in the same
-// slot owns the memory they point to; no Rust code dereferences them.
+// SAFETY: only the kernel uses the pointers in field 0, while the transfer in the same slot owns the memory that they
+// point to; no Rust code dereferences them.
 unsafe impl Send for Vectors {}
 
 impl InFlight {
@@ -53,7 +53,7 @@ impl InFlight {
         }
     }
 
-    /// Puts a transfer into a free slot; its vectors are ready then.
+    /// Puts a transfer into a free slot and fills its vectors.
     pub(super) fn insert(&mut self, transfer: Transfer) -> u32 {
         let index =
             self.free.pop().expect("[INF-1] the queue lets in no more than there are slots");
@@ -69,15 +69,14 @@ impl InFlight {
         index
     }
 
-    /// The transfer and the vectors of a filled slot. The vectors stay where they are until the
-    /// slot is emptied.
+    /// The transfer and the vectors of a filled slot. The vectors do not move until the slot is emptied.
     pub(super) fn get(&self, index: u32) -> (&Transfer, &[libc::iovec]) {
         let slot = &self.slots[index as usize];
         let transfer = slot.transfer.as_ref().expect("[INF-1] a submitted slot is filled");
         (transfer, &slot.vectors.0)
     }
 
-    /// Takes the transfer of a completion out again.
+    /// Removes the transfer of a completion.
     pub(super) fn remove(&mut self, index: u32) -> Transfer {
         let slot = &mut self.slots[index as usize];
         let transfer = slot.transfer.take().expect("[INF-1] a completion belongs to a filled slot");
@@ -85,7 +84,7 @@ impl InFlight {
         transfer
     }
 
-    /// True when the kernel has nothing of ours.
+    /// True when no transfer is in the kernel.
     pub(super) fn is_empty(&self) -> bool {
         self.free.len() == self.slots.len()
     }

@@ -1,8 +1,7 @@
-//! The ladder: the best backend that works here, and why not a better one.
+//! Backend selection: opens the best backend that works here, and records why each better one does not.
 //!
-//! A backend that is silently not the one hoped for is a performance bug that nobody finds.
-//! So opening keeps, for each rung it could not stand on, what the system said and what would
-//! change it; the laboratory and the user's log show it.
+//! A silent fallback to a slower backend is a performance bug that goes undetected. So for each backend that cannot be
+//! used, the report keeps the system's error and the remedy; the laboratory and the user's log show it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,16 +11,15 @@ use crate::error::Error;
 use crate::kind::{Kind, Refusal};
 use crate::options::{IoOptions, Prefer};
 
-/// Which backend was taken, and why.
+/// The selected backend, and why it was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The backend in use.
     pub chosen: Kind,
-    /// The better ones that could not be used, best first; empty when a particular one was asked
-    /// for.
+    /// The better backends that cannot be used, best first; empty when a particular one was requested.
     pub refused: Vec<Refusal>,
-    /// Anything else worth knowing, such as memory that could not be registered.
+    /// Other notes, such as memory that could not be registered.
     pub notes: Vec<String>,
 }
 
@@ -30,7 +28,7 @@ impl Report {
         Report { chosen, refused: Vec::new(), notes: Vec::new() }
     }
 
-    /// Notes that memory was to be registered and the backend does not do that.
+    /// Adds a note if memory should be registered and the backend does not support it.
     fn note_unregistered(&mut self, options: &IoOptions) {
         if options.register.is_some() && self.chosen != Kind::Uring {
             self.notes.push(format!(
@@ -40,7 +38,7 @@ impl Report {
         }
     }
 
-    /// What a user should know: the better backends that the system refused, and the notes.
+    /// Notes for users: the better backends that the system refused, and the other notes.
     pub(crate) fn for_users(&self) -> Vec<String> {
         let by_system = self.refused.iter().filter(|refusal| refusal.source.is_some());
         let reasons: Vec<_> =
@@ -65,7 +63,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Opens what `options` prefer.
+/// Opens the backend that `options` prefer.
 pub(crate) fn open(
     options: &IoOptions,
     sink: Arc<dyn Sink>,
@@ -90,18 +88,17 @@ pub(crate) fn open(
             Err(why) => return Err(Error::Unavailable { backend: kind, why }),
         }
     }
-    // Not even one thread could be started. The caller's own always can.
+    // Not even one thread could be started. The caller's own thread always works.
     let backend = SyncBackend::new(options.queue_depth, options.advise, sink);
     report.note_unregistered(options);
     tracing::info!(%report, "I/O backend opened");
     Ok((Box::new(backend), report))
 }
 
-/// Opens one backend without a queue of its own, to be wrapped by another one.
+/// Opens one backend without a queue, for another backend to wrap.
 ///
-/// For use inside [`Io::over`](crate::Io::over): a wrapper that injects faults, delays or traces
-/// hands its own sink to the backend it wraps. `options.prefer` is not looked at, and memory that
-/// could not be registered goes unreported.
+/// For use inside [`Io::over`](crate::Io::over): a wrapper that injects faults, delays or traces passes its own sink to
+/// the wrapped backend. `options.prefer` is ignored, and memory that could not be registered is not reported.
 ///
 /// # Errors
 /// [`Error::Setting`] for settings out of range, [`Error::Unavailable`] when the backend does not

@@ -1,26 +1,23 @@
-//! Backends: how a transfer is carried out, and the contract they all keep.
+//! Backends: how transfers are executed, and the contract that all backends obey.
 //!
-//! A backend moves bytes between a file and leased memory; everything else (limits, continuing,
-//! retrying, errors, waiting) is done once, centrally, by [`Io`](crate::Io). What follows holds
-//! for every backend and both cache modes, and `tests/conformance` runs each clause over each of
-//! them.
+//! A backend moves bytes between a file and leased memory; [`Io`](crate::Io) does everything else (limits, short
+//! transfers, retries, errors, waiting) for all of them. The following holds for every backend and both cache modes,
+//! and `tests/conformance` checks each clause on each of them.
 //!
 //! # The contract, as seen through [`Io`](crate::Io)
 //!
-//! **Alignment.** On a buffered file anything goes. On a direct file the offset, the length of
-//! each lease and the address of each lease are multiples of what
-//! [`File::alignment`](crate::File::alignment) says; a request that breaks this ends in
-//! [`Error::Misaligned`](crate::Error::Misaligned) and nothing is moved.
+//! **Alignment.** A buffered file has no requirement. On a direct file the offset, the length of each lease and the
+//! address of each lease are multiples of the values that [`File::alignment`](crate::File::alignment) returns; a
+//! request that breaks this ends in [`Error::Misaligned`](crate::Error::Misaligned) and nothing is transferred.
 //!
-//! **Ordering.** There is none between requests in flight, whatever their order of submission.
-//! Two writes in flight that overlap leave either's bytes, perhaps mixed at the granularity of a
-//! sector. A request submitted after the completion of another was observed sees its effect.
+//! **Ordering.** Requests in flight are not ordered, regardless of their order of submission. Two overlapping writes in
+//! flight leave the bytes of either, perhaps mixed at the granularity of a sector. A request that is submitted after
+//! the completion of another was observed sees its effect.
 //!
-//! **Short transfers.** A completed request moved every byte it asked for. The system may move
-//! less in one go; the rest is then asked for again, up to the end of the file, which is
-//! [`Error::PastEnd`](crate::Error::PastEnd) and says how many bytes are valid. Interrupted,
-//! refused-for-now and cancelled attempts (EINTR, EAGAIN, ECANCELED) are repeated, a bounded
-//! number of times.
+//! **Short transfers.** A completed request moved all requested bytes. The system may move fewer bytes in one call; the
+//! rest is then requested again, up to the end of the file, which is [`Error::PastEnd`](crate::Error::PastEnd) and says
+//! how many bytes are valid. Interrupted, temporarily refused and cancelled attempts (EINTR, EAGAIN, ECANCELED) are
+//! repeated, a bounded number of times.
 //!
 //! **Durability.** A completed write is visible to every later read through a file of the same
 //! mode; it is durable only after a sync that was *submitted after* the write completed. A failed
@@ -28,22 +25,21 @@
 //! [`Error::Failed`](crate::Error::Failed), because Linux drops the dirty pages of a failed
 //! writeback and would report success the second time.
 //!
-//! **Atomic writes.** A [`Request::atomic`](crate::Request::atomic) write goes to the kernel in one piece, which
-//! carries it out whole or refuses it, and is never continued. Where it is not proven that the file has such
-//! writes it ends in [`Error::Unsupported`](crate::Error::Unsupported) before anything is started.
+//! **Atomic writes.** A [`Request::atomic`](crate::Request::atomic) write goes to the kernel in one piece. The kernel
+//! executes it entirely or refuses it, and it is never continued. If the file is not proven to support such writes, it
+//! ends in [`Error::Unsupported`](crate::Error::Unsupported) before it starts.
 //!
-//! **Cancellation.** There is none. Dropping a ticket gives up the answer, not the transfer: it
-//! runs to its end, and only then are its leases given back. A dropped write is carried out.
+//! **Cancellation.** Not supported. Dropping a ticket gives up the answer, not the transfer: it runs to its end, and
+//! only then are its leases given back. A dropped write is still executed.
 //!
-//! **Back-pressure.** A backend holds at most `capacity` transfers. Submitting more blocks the
-//! submitter, who meanwhile reaps what has finished; nothing is refused and nothing is lost.
+//! **Back-pressure.** A backend holds at most `capacity` transfers. Submitting more blocks the submitter, which
+//! meanwhile collects finished requests; no request is refused or lost.
 //!
-//! **Progress.** Transfers are under way when `submit` returns, except on `sync`, which carries
-//! them out when they are waited for. Completions may stay unnoticed, and their leases out, until
-//! some thread waits, looks, drains, or submits to a full queue; no thread polls, so an idle queue
-//! uses no processor time. `threads` alone completes with nobody looking. Syncs of one file that
-//! overlap in the kernel (uring, aio) are answered when all of them have ended, so two queues that
-//! sync one file at the same time must both be driven.
+//! **Progress.** Transfers are in flight when `submit` returns, except on `sync`, which executes them when a thread
+//! waits for them. Completions may stay undetected, and their leases in use, until some thread waits, polls, drains, or
+//! submits to a full queue; no thread polls on its own, so an idle queue uses no processor time. Only `threads`
+//! completes requests without this. Syncs of one file that overlap in the kernel (uring, aio) are answered when all of
+//! them have ended, so two queues that sync one file at the same time must both be driven.
 //!
 //! **Closing.** Dropping the last handle waits for every transfer in flight.
 
@@ -72,12 +68,12 @@ pub use crate::request::Transfer;
 
 use crate::os_error::OsError;
 
-/// Where a backend hands in what it has finished.
+/// Receives finished transfers from a backend.
 pub trait Sink: Send + Sync {
     /// Takes one attempt back: `result` is the bytes it moved, or the system's error.
     ///
-    /// Called once for each attempt, from any thread, and never while the kernel may still touch
-    /// the transfer's memory. The answer [`Next::Again`] is carried out before anything else.
+    /// Called once for each attempt, from any thread, and never while the kernel may still access the transfer's
+    /// memory. The backend executes a returned [`Next::Again`] before anything else.
     fn finished(&self, transfer: Transfer, result: Result<u64, OsError>) -> Next;
 }
 
@@ -91,13 +87,13 @@ pub enum Next {
     Again(Transfer),
 }
 
-/// What a thread that calls [`Backend::drive`] is after.
+/// What a thread that calls [`Backend::drive`] waits for.
 pub struct Want<'a> {
-    /// The transfer it waits for; `None` when any progress will do.
+    /// The transfer that it waits for; `None` if any progress is enough.
     pub id: Option<u64>,
-    /// Whether what it waits for has happened. Completions change it, nothing else does.
+    /// Whether the awaited condition is true. Only completions change it.
     pub satisfied: &'a dyn Fn() -> bool,
-    /// True to sleep until something finishes, false to take only what has finished already.
+    /// True to sleep until a transfer finishes, false to collect only finished transfers.
     pub block: bool,
 }
 
@@ -107,32 +103,32 @@ impl fmt::Debug for Want<'_> {
     }
 }
 
-/// What came of [`Backend::drive`].
+/// Result of [`Backend::drive`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driven {
-    /// Something was handed to the sink, or nothing is left to wait for.
+    /// A transfer was handed to the sink, or nothing is left to wait for.
     Progress,
-    /// Nothing has finished, and the caller did not want to sleep.
+    /// Nothing has finished, and the caller did not request to sleep.
     Nothing,
-    /// Another calling thread is at it. The caller may sleep: it is woken by its own completion
-    /// or when the other one leaves.
+    /// Another thread is driving. The caller may sleep: it is woken by its own completion or when the other thread
+    /// leaves.
     OtherDrives,
-    /// Threads of the backend's own deliver completions; nobody needs to drive.
+    /// Threads of the backend deliver completions; no caller needs to drive.
     SelfDriven,
 }
 
-/// Carries out one attempt at a transfer, blocking, as [`attempt`] does.
+/// Executes one attempt at a transfer, blocking, as [`attempt`] does.
 pub type Attempt = fn(&mut Transfer) -> Result<u64, OsError>;
 
-/// One way of carrying out transfers. See the [module](self) for the contract.
+/// Executes transfers. See the [module](self) for the contract.
 ///
-/// Implementors get at most [`capacity`](Backend::capacity) transfers at a time, already checked
-/// for alignment, closing and latched files, none of them empty of bytes except syncs.
+/// An implementation receives at most [`capacity`](Backend::capacity) transfers at a time, already checked for
+/// alignment, closing and latched files. Only syncs have no bytes.
 pub trait Backend: Send + Sync + fmt::Debug {
-    /// Which one this is.
+    /// The kind of this backend.
     fn kind(&self) -> Kind;
 
-    /// Most transfers it holds at once.
+    /// Maximum number of transfers that it holds at once.
     fn capacity(&self) -> usize;
 
     /// Takes all of `transfers`, leaving it empty, and starts them.
@@ -141,20 +137,19 @@ pub trait Backend: Send + Sync + fmt::Debug {
     /// Does not wait for any of them.
     fn start(&self, transfers: &mut Vec<Transfer>);
 
-    /// Hands finished transfers to the sink, as the caller wants it.
+    /// Hands finished transfers to the sink, as `want` requires.
     ///
-    /// Must not block once `want.satisfied` is true, also when that became so on another thread
-    /// after the call began.
+    /// Must not block once `want.satisfied` is true, even if another thread made it true after the call began.
     fn drive(&self, want: &Want<'_>) -> Driven;
 
-    /// How a thread that waits for a transfer carries out an attempt at it by itself, past
-    /// [`start`](Backend::start) and [`drive`](Backend::drive), where it may. Default: `None`, it may not.
+    /// The function with which a waiting thread executes an attempt itself, bypassing [`start`](Backend::start) and
+    /// [`drive`](Backend::drive). Default: `None`, not supported.
     fn attempt(&self) -> Option<Attempt> {
         None
     }
 
-    /// What a user should know of how it is doing, such as threads that could not be started; a
-    /// sentence each. Empty when all is well.
+    /// Problems that a user should know about, such as threads that could not be started; one sentence each. Empty if
+    /// there are none.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

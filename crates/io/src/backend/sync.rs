@@ -1,16 +1,14 @@
-//! The `sync` backend: the waiting thread does the work; the kernel is told early what comes.
+//! The `sync` backend: the waiting thread does the work; the kernel receives advice early.
 //!
-//! Asynchronous reads by advice: starting a buffered read only says WILLNEED, so the kernel
-//! fetches while the caller goes on; the `preadv` at wait time then finds the bytes in the page
-//! cache. Hints of one batch are sorted and merged first, because page-by-page WILLNEED makes
-//! page-by-page device requests (document 004 of the sources: "fadvise interferes with
-//! readahead"). A read that is alone in the queue is not hinted: the thread that submitted it will wait
-//! for it next, and a hint would only be a second system call.
+//! Asynchronous reads by advice: starting a buffered read only sends WILLNEED, so the kernel reads while the caller
+//! continues; the `preadv` at wait time then finds the bytes in the page cache. Hints of one batch are sorted and
+//! merged first, because page-by-page WILLNEED makes page-by-page device requests (document 004 of the sources:
+//! "fadvise interferes with readahead"). A read that is alone in the queue is not hinted: the thread that submitted it
+//! will wait for it next, and a hint would only be a second system call.
 //!
-//! Direct files have no page cache to fetch into, so their reads gain nothing by being asked for
-//! early.
+//! Direct files bypass the page cache, so hints do not help their reads.
 //!
-//! Concurrency: each waiting thread carries out its own transfer; the lock guards the queue only.
+//! Concurrency: each waiting thread executes its own transfer; the lock guards only the queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,12 +19,12 @@ use crate::op::Op;
 use crate::properties::{Advice, CacheMode};
 use crate::request::Transfer;
 
-/// Transfers that there is room for before any has come.
+/// Number of transfers that the queue has memory for at the start.
 const ROOM: usize = 256;
 
 pub(super) struct SyncBackend {
     capacity: usize,
-    /// Whether reads are hinted at all.
+    /// Whether reads are hinted.
     advise: bool,
     waiting: Mutex<VecDeque<Transfer>>,
     sink: Arc<dyn Sink>,
@@ -64,7 +62,7 @@ impl Backend for SyncBackend {
         waiting.extend(transfers.drain(..));
         drop(waiting);
         for hint in hints {
-            // Advice that the kernel does not take costs speed, never correctness.
+            // Refused advice costs speed, never correctness.
             let refused = hint.file.advise(hint.offset..hint.offset + hint.len, Advice::WillNeed);
             if let Err(error) = refused {
                 tracing::debug!(%error, "WILLNEED refused");
@@ -101,7 +99,7 @@ impl std::fmt::Debug for SyncBackend {
     }
 }
 
-/// A run of bytes to tell the kernel of.
+/// A range of bytes to announce to the kernel.
 #[derive(Debug, Clone)]
 struct Hint {
     file: File,
@@ -109,7 +107,7 @@ struct Hint {
     len: u64,
 }
 
-/// The buffered reads among `transfers` as sorted runs, neighbours merged.
+/// The buffered reads among `transfers` as sorted ranges, with adjacent ones merged.
 fn hints(transfers: &[Transfer]) -> Vec<Hint> {
     let wants_hint = |transfer: &&Transfer| {
         transfer.op() == Op::Read && transfer.file().cache_mode() == CacheMode::Buffered

@@ -1,12 +1,11 @@
-//! The `threads` backend: a pool of threads that block so that the caller need not.
+//! The `threads` backend: a pool of threads that block instead of the caller.
 //!
-//! The fallback that works everywhere: containers that forbid io_uring, buffered files on old
-//! kernels, other systems than Linux. Threads are started as they are needed, up to a limit, and
-//! sleep on a condition variable when there is nothing to do.
+//! The fallback that works everywhere: containers that forbid io_uring, buffered files on old kernels, systems other
+//! than Linux. Threads are started on demand, up to a limit, and sleep on a condition variable while idle.
 //!
-//! Invariants:  [THR-1] a queued transfer is taken by some worker, also while the pool closes
+//! Invariants:  [THR-1] a worker takes every queued transfer, also while the pool closes
 //! Concurrency: one lock for the queue, held for a push or a pop; none across I/O.
-//! Failure:     a thread that cannot be started is reported once; with none at all, opening fails.
+//! Failure:     a thread that cannot be started is reported once; if none can be started, opening fails.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -31,16 +30,16 @@ struct Pool {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Transfer>,
-    /// Workers that hold no transfer: asleep, woken but not running yet, or just started.
+    /// Workers that hold no transfer: sleeping, woken but not running yet, or just started.
     idle: usize,
     workers: Vec<JoinHandle<()>>,
     closing: bool,
-    /// Why the last attempt to start a thread failed; tried again with the next submission.
+    /// Why the last attempt to start a thread failed; the next submission tries again.
     stunted: Option<OsError>,
 }
 
 impl ThreadsBackend {
-    /// A pool that grows to `workers_max` threads, one of which is started now.
+    /// Creates a pool that grows to `workers_max` threads, one of which is started now.
     pub(super) fn new(
         capacity: usize,
         workers_max: usize,
@@ -59,7 +58,7 @@ impl ThreadsBackend {
 
 impl Pool {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing under the lock can panic half-way through a change.
+        // Nothing under the lock can panic in the middle of a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -72,7 +71,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The life of a worker, which begins idle: take transfers until the pool closes and is empty.
+    /// The loop of a worker, which starts idle: takes transfers until the pool closes and is empty.
     fn work(&self) {
         let mut state = self.state();
         loop {
@@ -116,8 +115,8 @@ impl Backend for ThreadsBackend {
         let mut state = self.pool.state();
         let new = transfers.len();
         state.queue.extend(transfers.drain(..));
-        // Workers that were woken but do not run yet count as idle, and what they were woken for
-        // is still queued: the difference is exactly the work that nobody is coming for.
+        // Workers that were woken but do not run yet count as idle, and their transfers are still queued: the
+        // difference is exactly the work that no worker will take.
         let sleepers = state.idle;
         let unattended = state.queue.len().saturating_sub(sleepers);
         let room = self.pool.workers_max - state.workers.len();

@@ -1,24 +1,23 @@
 //! The `uring` backend: io_uring, shared by all threads.
 //!
-//! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping
-//! happens under another, held also while its owner sleeps in the kernel; a thread that finds it taken is
-//! told so and sleeps on its own ticket. What was reaped is handed out after that lock is let go of: a
-//! continuation may take its time, say over checksums, and others reap and hand out meanwhile. No kernel thread polls for us (SQPOLL would burn a
-//! processor while idle), and submissions come from any thread, which rules out
-//! IORING_SETUP_SINGLE_ISSUER and the deferred task work that needs it; cooperative task work is
-//! out as well, because a completion could then wait for its submitter to next enter the kernel.
+//! Submitting fills entries under one lock and enters the kernel once for a whole batch. Reaping happens under another
+//! lock, which is also held while its owner sleeps in the kernel; a thread that finds it taken sleeps on its own
+//! ticket. Reaped completions are delivered after that lock is released: a continuation may be slow, for example when
+//! it computes checksums, and other threads reap and deliver meanwhile. No kernel thread polls (SQPOLL would use a
+//! processor while idle). Submissions come from any thread, which rules out IORING_SETUP_SINGLE_ISSUER and the deferred
+//! task work that needs it; cooperative task work is ruled out as well, because a completion could then wait until its
+//! submitter next enters the kernel.
 //!
-//! Invariants:  [URG-1] the submission queue is touched, and submitted, under `submit` only, the
-//!                      completion queue touched under `reap` only
-//!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: it may
-//!                      run at any later submission, also after one that failed
-//!              [URG-3] a thread that has handed completions out wakes the thread that sleeps in the kernel by
-//!                      then: what that one waits for may have been among them
+//! Invariants:  [URG-1] the submission queue is accessed, and submitted, only under `submit`; the completion queue is
+//!              accessed only under `reap`
+//!              [URG-2] an entry in the submission queue has its transfer in `in_flight`: any later submission may run
+//!              it, even one after a failed submission
+//!              [URG-3] a thread that has delivered completions wakes the thread that sleeps in the kernel at that
+//!              time: the completion that thread waits for may have been among them
 //! Lock order:  reap, then submit, then in_flight.
-//! Failure:     when entering is forbidden later on (a seccomp filter loaded after opening), what
-//!              the kernel never took is answered with that error and nothing is submitted again;
-//!              what it did take is still reaped. (Filters on some threads only are not provided
-//!              for.)
+//! Failure:     if entering is forbidden later (a seccomp filter loaded after opening), transfers that the kernel never
+//!              took are answered with that error and nothing is submitted again; transfers that it did take are still
+//!              reaped. (Filters on only some of the threads are not supported.)
 //! Source:      io_uring(7), io_uring_enter(2), io_uring_register(2).
 #![expect(unsafe_code, reason = "the kernel reads and writes leased memory behind our back")]
 
@@ -39,26 +38,26 @@ use crate::op::Op;
 use crate::os_error::OsError;
 use crate::request::Transfer;
 
-/// Completions that one thread takes and hands out before it looks whether it has what it waits for. Few, as those
-/// behind them are for others to take.
+/// Completions that one thread takes and delivers before it checks its own condition. Small, so that other threads can
+/// take the following completions.
 const REAP_BATCH: usize = 8;
 
-/// In place of a slot: no transfer, but something that wakes the thread that sleeps in the kernel.
+/// Used instead of a slot number: not a transfer, but an entry that wakes the thread that sleeps in the kernel.
 const WAKE: u32 = u32::MAX;
 
-/// Largest buffer the kernel registers as one, in bytes.
+/// Largest buffer that the kernel registers as one, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 30;
 
 /// Flags of io_uring_enter(2): wait for completions, and take a [`WaitArgument`].
 const IORING_ENTER_GETEVENTS: u32 = 1 << 0;
 const IORING_ENTER_EXT_ARG: u32 = 1 << 3;
 
-/// What a wait that ran out of time reports.
+/// The error of a wait that timed out.
 const TIMED_OUT: OsError = OsError::from_raw(libc::ETIME);
 
-/// Longest sleep in the kernel. A sync held back for another queue's, and what was answered for a
-/// thread that may not enter any more, end where nobody is woken in the kernel: a thread asleep there
-/// must then look again by itself. Anything else wakes it at once.
+/// Longest sleep in the kernel. Some requests end without waking a thread in the kernel: a sync that is held back for
+/// another queue's sync, and requests that are answered for a thread that may not enter any more. A thread that sleeps
+/// there must then check again on its own. Anything else wakes it at once.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// `struct io_uring_getevents_arg`.
@@ -71,21 +70,21 @@ struct WaitArgument {
     timespec: u64,
 }
 
-/// Pause before the next look when the kernel takes nothing, or may not be waited in any more.
+/// Pause before the next check when the kernel accepts nothing, or waiting in it is forbidden.
 const PAUSE: Duration = Duration::from_millis(1);
 
 pub(super) struct UringBackend {
     uring: IoUring,
     capacity: usize,
-    /// Slots queued, or [`WAKE`], and not seen to be consumed by the kernel yet, oldest first.
+    /// Queued slots, or [`WAKE`], that the kernel has not consumed yet as far as is known, oldest first.
     submit: Mutex<VecDeque<u32>>,
     reap: Mutex<()>,
-    /// The thread that has `reap` sleeps in the kernel, or is about to look whether it has to.
+    /// The thread that holds `reap` sleeps in the kernel, or is about to check whether it must.
     asleep: AtomicBool,
     in_flight: Mutex<InFlight>,
     registered: Option<Registered>,
-    /// The number of the error with which entering the kernel failed for good, or 0. Set under
-    /// `submit`; from then on the submission queue is not touched.
+    /// The number of the error with which entering the kernel failed permanently, or 0. Set under `submit`; from then
+    /// on the submission queue is not accessed.
     broken: AtomicI32,
     sink: Arc<dyn Sink>,
 }
@@ -93,13 +92,13 @@ pub(super) struct UringBackend {
 /// The addresses of memory that the kernel keeps pinned for this uring.
 struct Registered {
     addresses: Range<usize>,
-    /// Kept so that the addresses cannot come to mean other memory.
+    /// Kept alive so that the addresses always refer to this memory.
     _memory: Arc<Mapping>,
 }
 
 impl UringBackend {
     pub(super) fn open(capacity: usize, sink: Arc<dyn Sink>) -> Result<UringBackend, Refusal> {
-        // One more, for what wakes a thread in the kernel.
+        // One more, for the entry that wakes a thread in the kernel.
         let entries = u32::try_from(capacity + 1).unwrap_or(u32::MAX);
         let refused = |step| move |error: io::Error| Refusal::os(Kind::Uring, step, error.into());
         let uring: IoUring = IoUring::builder()
@@ -154,14 +153,14 @@ impl UringBackend {
                 iov_len: (addresses.end - start).min(REGISTERED_BYTES_MAX),
             })
             .collect();
-        // SAFETY: the addresses are those of a live mapping which `Registered` keeps alive for as
-        // long as the ring; the kernel writes there only for transfers that lease those bytes.
+        // SAFETY: the addresses are those of a live mapping, which `Registered` keeps alive as long as the ring; the
+        // kernel writes there only for transfers that lease those bytes.
         unsafe { self.uring.submitter().register_buffers(&vectors)? };
         self.registered = Some(Registered { addresses, _memory: Arc::clone(memory) });
         Ok(())
     }
 
-    /// The index of the registered buffer that holds all of `start..start + len`.
+    /// The index of the registered buffer that contains all of `start..start + len`.
     fn registered_index(&self, start: usize, len: usize) -> Option<u16> {
         let addresses = &self.registered.as_ref()?.addresses;
         let end = start.checked_add(len)?;
@@ -231,11 +230,11 @@ impl UringBackend {
             for transfer in transfers {
                 let index = in_flight.insert(transfer);
                 let entry = self.entry(&in_flight, index);
-                // SAFETY: [URG-2] the descriptor, the memory and the vectors that the entry names
-                // belong to the transfer in slot `index`, which stays there until completion.
+                // SAFETY: [URG-2] the descriptor, the memory and the vectors that the entry names belong to the
+                // transfer in slot `index`, which stays there until completion.
                 let pushed = unsafe { queue.push(&entry) };
-                // The uring has `capacity` entries or more, and every one that the kernel has not
-                // consumed is one of the transfers in flight.
+                // The uring has at least `capacity` entries, and every entry that the kernel has not consumed is one of
+                // the transfers in flight.
                 pushed.expect("[CMP-2] the submission queue has room for every transfer");
                 queued.push_back(index);
             }
@@ -243,11 +242,11 @@ impl UringBackend {
         self.submit_queued(queued);
     }
 
-    /// Enters the kernel to submit what is queued; true when nothing is left of it.
+    /// Enters the kernel to submit the queued entries; returns true when none is left.
     ///
-    /// The only place that submits, and always under `submit`: what [`Self::give_up`] withdraws
-    /// can therefore not be on its way to the kernel through another thread. A refusal that
-    /// passes by itself leaves entries queued for the next thread that comes here.
+    /// The only place that submits, and always under `submit`: entries that [`Self::give_up`] withdraws can therefore
+    /// not be on their way to the kernel through another thread. After a transient refusal, entries stay queued for the
+    /// next thread that calls this.
     fn submit_queued(&self, mut queued: MutexGuard<'_, VecDeque<u32>>) -> bool {
         if queued.is_empty() {
             return true;
@@ -274,8 +273,8 @@ impl UringBackend {
             let argument =
                 WaitArgument { timespec: &raw const patience as u64, ..Default::default() };
             let flags = IORING_ENTER_GETEVENTS | IORING_ENTER_EXT_ARG;
-            // SAFETY: nothing is submitted; the argument has the kernel's layout, and it and the
-            // time it points to outlive the call.
+            // SAFETY: nothing is submitted; the argument has the kernel's layout, and it and the timespec that it
+            // points to outlive the call.
             let slept = unsafe { self.uring.submitter().enter(0, 1, flags, Some(&argument)) };
             match slept.map_err(OsError::from) {
                 Err(error) if !error.passes() && error != OsError::EBUSY && error != TIMED_OUT => {
@@ -288,7 +287,7 @@ impl UringBackend {
         thread::sleep(PAUSE);
     }
 
-    /// The kernel will not be entered again: answers every transfer it never took.
+    /// Called when the kernel will not be entered again: answers every transfer that it never took.
     fn give_up(&self, error: OsError, mut queued: MutexGuard<'_, VecDeque<u32>>) {
         self.broken.store(error.raw(), Ordering::SeqCst);
         let mut in_flight = lock(&self.in_flight);
@@ -307,15 +306,15 @@ impl UringBackend {
     /// Answers a transfer that the kernel will never see.
     fn refuse(&self, mut transfer: Transfer, error: OsError) {
         transfer.refused_by = Some(Kind::Uring);
-        // An answer that asks for another attempt gets the same error until it is final.
+        // An answer that requests another attempt gets the same error until it is final.
         let mut next = self.sink.finished(transfer, Err(error));
         while let Next::Again(transfer) = next {
             next = self.sink.finished(transfer, Err(error));
         }
     }
 
-    /// Takes completions out of the queue and, without `reap`, hands them to the sink. Returns how many;
-    /// and `reap`, if there were none.
+    /// Takes completions out of the queue and, after releasing `reap`, hands them to the sink. Returns the number of
+    /// completions, and `reap` if there were none.
     fn reap_some<'a>(&'a self, reap: MutexGuard<'a, ()>) -> (usize, Option<MutexGuard<'a, ()>>) {
         let mut batch = [(0_u32, 0_i32); REAP_BATCH];
         let mut count = 0;
@@ -323,7 +322,7 @@ impl UringBackend {
             // SAFETY: [URG-1] `reap` is held, and this queue is dropped before it is released.
             let queue = unsafe { self.uring.completion_shared() };
             for (place, entry) in batch.iter_mut().zip(queue) {
-                // Only slot numbers of 32 bits are ever put in.
+                // Only slot numbers of 32 bits are ever stored.
                 *place = (entry.user_data() as u32, entry.result());
                 count += 1;
             }
@@ -349,15 +348,15 @@ impl UringBackend {
         (count, None)
     }
 
-    /// Wakes the thread that sleeps in the kernel, by a completion. If the kernel takes nothing now, that one looks
-    /// again by itself, after [`SLEEP_MAX`].
+    /// Wakes the thread that sleeps in the kernel, by a completion. If the kernel accepts nothing now, that thread
+    /// checks again on its own, after [`SLEEP_MAX`].
     fn wake(&self) {
         let mut queued = lock(&self.submit);
         if self.broken().is_none() && queued.is_empty() {
             let entry = opcode::Nop::new().build().user_data(u64::from(WAKE));
             // SAFETY: [URG-1] `submit` is locked, and this queue is dropped before it is unlocked.
             let mut queue = unsafe { self.uring.submission_shared() };
-            // It may stay there for a while, and every transfer still has to find room.
+            // The entry may stay there for a while, and every transfer still must find room.
             let has_room = queue.capacity() > self.capacity;
             // SAFETY: the entry names no memory and no descriptor.
             if has_room && unsafe { queue.push(&entry) }.is_ok() {
@@ -402,8 +401,9 @@ impl Backend for UringBackend {
                 self.submit_queued(lock(&self.submit));
                 return progress;
             }
-            // Before the look: a thread that makes it true after that sees the flag, and nobody reaps more while this
-            // thread has `reap`. So it cannot become true unseen while this thread is on its way to sleep.
+            // Set before the check: a thread that makes the condition true afterwards sees the flag, and no other
+            // thread reaps while this one holds `reap`. So the condition cannot become true unnoticed while this thread
+            // is about to sleep.
             self.asleep.swap(true, Ordering::SeqCst);
             if (want.satisfied)() {
                 self.asleep.store(false, Ordering::SeqCst);
@@ -412,7 +412,7 @@ impl Backend for UringBackend {
             if self.submit_queued(lock(&self.submit)) {
                 self.sleep();
             } else {
-                // The kernel is short of something. Do not sleep on what it has not even taken.
+                // The kernel is short of resources. Do not sleep for entries that it has not accepted.
                 thread::sleep(PAUSE);
             }
             self.asleep.store(false, Ordering::SeqCst);
@@ -433,8 +433,8 @@ impl Drop for UringBackend {
     fn drop(&mut self) {
         let mut in_flight = lock(&self.in_flight);
         if !in_flight.is_empty() {
-            // A caller that dropped this with transfers in it has broken the contract. The kernel may
-            // write to their memory for a while yet, so it is never given back.
+            // A caller that dropped this with transfers in flight has broken the contract. The kernel may still write
+            // to their memory, so it is never given back.
             std::mem::forget(std::mem::replace(&mut *in_flight, InFlight::new(0)));
             drop(in_flight);
             panic!("[URG-2] the uring backend was dropped with transfers in it");
@@ -442,7 +442,7 @@ impl Drop for UringBackend {
     }
 }
 
-/// Drops from `queued` what the kernel has consumed: it takes entries in order.
+/// Removes from `queued` the entries that the kernel has consumed: it takes entries in order.
 fn forget_consumed(queued: &mut VecDeque<u32>, queue: &squeue::SubmissionQueue<'_>) {
     let consumed = queued.len().checked_sub(queue.len());
     let consumed = consumed.expect("[URG-1] every entry in the queue was put there under `submit`");
@@ -450,6 +450,6 @@ fn forget_consumed(queued: &mut VecDeque<u32>, queue: &squeue::SubmissionQueue<'
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Panics under these locks are broken invariants; a thread that goes on finds the same ones.
+    // A panic under these locks is a broken invariant; a thread that continues finds the same one.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

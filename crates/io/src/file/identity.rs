@@ -1,15 +1,15 @@
-//! Which file an open file is, process-wide: its cache mode, and what its syncs may claim.
+//! The process-wide identity of an open file: its cache mode, and whether its syncs may report success.
 //!
-//! Linux reports a failed writeback once for each open file description, to whichever sync asks
-//! first; the next one succeeds although the bytes are gone. So a success proves something only
-//! if no sync that ran at the same time on the same description was told of a failure:
+//! Linux reports a failed writeback once for each open file description, to whichever sync comes first; the next sync
+//! succeeds although the bytes are lost. So a success proves something only if no concurrent sync on the same
+//! description received a failure:
 //!
-//! - Syncs that block their thread run one at a time on the file's own descriptor, and a failure
-//!   is latched before the next one may start.
-//! - Syncs that the kernel runs (uring, aio) may overlap. They have a descriptor of their own, and
-//!   one that succeeds is answered only when all that overlapped it have ended.
+//! - Blocking syncs run one at a time on the file's own descriptor, and a failure is latched before the next one may
+//!   start.
+//! - Syncs that the kernel runs asynchronously (uring, aio) may overlap. They use a separate descriptor, and a
+//!   successful one is answered only when all syncs that overlapped it have ended.
 //!
-//! Invariants:  [SYN-1] a sync that ran beside a failing one does not succeed
+//! Invariants:  [SYN-1] a sync that overlaps a failing one does not succeed
 //! Concurrency: any thread. `blocking` is held across a sync: it is the right to sync.
 //! Source:      the kernel's Documentation/filesystems/vfs.rst on errseq_t.
 
@@ -26,40 +26,40 @@ use crate::properties::CacheMode;
 /// Device and inode number.
 type Key = (u64, u64);
 
-/// The files open in this process. Entries of closed files are swept when the next one is opened.
+/// The files open in this process. Entries of closed files are removed when the next one is opened.
 static OPEN_FILES: Mutex<BTreeMap<Key, Weak<Identity>>> = Mutex::new(BTreeMap::new());
 
-/// One file, however often it is open.
+/// One file, regardless of how often it is open.
 pub(super) struct Identity {
     cache: CacheMode,
     /// The first failed sync ([FIL-2]).
     failed: OnceLock<Arc<Error>>,
-    /// Somebody has been given `failed` as its own error; all others get `Failed`.
+    /// One caller has received `failed` as its own error; all others receive `Failed`.
     reported: AtomicBool,
     /// The right to sync on the file's own descriptor.
     blocking: Mutex<()>,
     overlapping: Mutex<Overlapping>,
 }
 
-/// Syncs that the kernel runs.
+/// Syncs that the kernel runs asynchronously.
 #[derive(Default)]
 struct Overlapping {
-    /// Opened for the first of them, before it starts.
+    /// Opened before the first of these syncs starts.
     descriptor: Option<Arc<OwnedFd>>,
     next: u64,
-    /// Few, and a list keeps its memory: a sync by itself allocates nothing.
+    /// A short list that keeps its memory: a single sync allocates nothing.
     running: Vec<u64>,
     held: Vec<Held>,
 }
 
-/// A sync that succeeded, as far as it knows.
+/// A sync that succeeded, unless an overlapping one fails.
 struct Held {
-    /// Those that ran beside it and have not ended.
+    /// The overlapping syncs that have not ended.
     beside: Vec<u64>,
     answer: SyncAnswer,
 }
 
-/// A sync that the kernel runs, from before its start until its end is told to its file.
+/// A sync that the kernel runs asynchronously, from before its start until its file registers its end.
 #[derive(Debug)]
 pub(crate) struct RunningSync {
     id: u64,
@@ -67,7 +67,7 @@ pub(crate) struct RunningSync {
 }
 
 impl Identity {
-    /// Finds or makes the identity of the file of number `key`, about to be used in mode `cache`.
+    /// Finds or creates the identity of the file with number `key`, for use in mode `cache`.
     pub(super) fn claim(key: Key, cache: CacheMode, path: &Path) -> Result<Arc<Identity>, Error> {
         let mut open_files = lock(&OPEN_FILES);
         if let Some(identity) = open_files.get(&key).and_then(Weak::upgrade) {
@@ -103,12 +103,12 @@ impl Identity {
 
     /// Latches `error` without reporting it.
     pub(super) fn latch(&self, error: Error) {
-        // If there is a first one already, it stays.
+        // An earlier failure stays.
         let _ = self.failed.set(Arc::new(error));
     }
 
-    /// What a failed sync is told: the first failure as it is, everyone else that it came first. One that did not run
-    /// latches nothing.
+    /// The error that a failed sync reports: the first reporter receives the first failure itself, all others receive
+    /// `Failed`. A sync that did not run latches nothing.
     pub(super) fn report(&self, error: Error) -> Error {
         if !has_run(&error) {
             return error;
@@ -127,7 +127,7 @@ impl Identity {
         lock(&self.blocking)
     }
 
-    /// Notes a sync that the kernel is about to run. `open` makes a descriptor for such syncs.
+    /// Registers a sync that the kernel is about to run. `open` creates a descriptor for such syncs.
     pub(super) fn begin_sync(
         &self,
         open: impl FnOnce() -> Result<OwnedFd, Error>,
@@ -136,8 +136,8 @@ impl Identity {
         let descriptor = match &overlapping.descriptor {
             Some(descriptor) => Arc::clone(descriptor),
             None => {
-                // A new description knows nothing of failures that were told before. While no
-                // other sync runs, all of those are latched.
+                // A new description does not report failures that were reported before. While no other sync runs, all
+                // of those are latched.
                 let _alone = self.sync_alone();
                 let descriptor = Arc::new(open()?);
                 overlapping.descriptor = Some(Arc::clone(&descriptor));
@@ -150,7 +150,7 @@ impl Identity {
         Ok(RunningSync { id, descriptor })
     }
 
-    /// Notes the end of a sync and answers it, now or when those beside it have ended.
+    /// Registers the end of a sync and answers it, now or when all syncs that overlapped it have ended.
     pub(super) fn end_sync(
         &self,
         sync: &RunningSync,
@@ -182,7 +182,7 @@ impl Identity {
             let ready: Vec<Held> = overlapping.held.extract_if(.., is_ready).collect();
             (own, ready)
         };
-        // Answers wake threads and take locks of their own.
+        // Answers wake threads and take other locks.
         let ready = ready.into_iter().map(|held| (held.answer, None));
         for (answer, error) in own.into_iter().chain(ready) {
             answer.tell(match (error, self.failed()) {
@@ -200,7 +200,7 @@ fn has_run(error: &Error) -> bool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code that can panic half-way through a change runs under these locks.
+    // No code that can panic in the middle of a change runs under these locks.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,20 +1,20 @@
-//! Files: open in one cache mode, known by identity, with descriptors of their own readahead.
+//! Files: opened in one cache mode, identified by device and inode, with private descriptors for separate readahead.
 //!
-//! On Linux readahead state and the RANDOM flag belong to the *open file description*, not to the
-//! file. So one file may have many descriptors: [`File::private`] gives a stream one of its own,
-//! and the kernel then sees each stream's sequence instead of a jumble of all of them.
+//! On Linux, the readahead state and the RANDOM flag belong to the *open file description*, not to the file. So one
+//! file may have many descriptors: [`File::private`] gives each stream its own, and the kernel then sees the sequence
+//! of each stream instead of a mixture of all of them.
 //!
-//! A file's identity (device and inode) is shared by all its opens in this process. It carries
-//! the cache mode, because mixing modes on one file lets them see each other's stale bytes, and
-//! the latch of a failed sync, because a second sync that succeeds proves nothing about the first.
+//! A file's identity (device and inode) is shared by all its opens in this process. It carries the cache mode, because
+//! mixed modes on one file would see each other's stale bytes, and the latch of a failed sync, because a later
+//! successful sync proves nothing about the failed one.
 //!
-//! A file keeps the [`Volume`] that it was opened through, and an [`Interpose`] there is told of every change of
-//! the file ([`crate::volume`]). The two name each other, so they are here together.
+//! A file keeps the [`Volume`] that it was opened through. If the volume has an [`Interpose`], every change of the file
+//! goes through it ([`crate::volume`]). The two types refer to each other, so both are defined here.
 //!
 //! Invariants:  [FIL-1] all opens of one file in this process have one cache mode
 //!              [FIL-2] after a failed sync no write or sync of that file succeeds
-//! Concurrency: everything may be called from any thread; nothing here is asynchronous.
-//! Source:      PostgreSQL's "fsync errors" (2018) for the reason of the latch.
+//! Concurrency: all methods may be called from any thread; nothing here is asynchronous.
+//! Source:      PostgreSQL's "fsync errors" (2018) for the reason for the latch.
 
 mod identity;
 mod open;
@@ -51,11 +51,11 @@ pub struct File {
     descriptor: Arc<Descriptor>,
 }
 
-/// One open file description and what it belongs to.
+/// One open file description and the open that it belongs to.
 struct Descriptor {
     /// `None` only while being dropped.
     file: Option<OwnedFd>,
-    /// Goes back to the spares when dropped.
+    /// Returned to the spares when dropped.
     private: bool,
     opened: Arc<Opened>,
 }
@@ -65,16 +65,16 @@ struct Opened {
     path: Arc<Path>,
     writable: bool,
     cache: CacheMode,
-    /// Why this is buffered although direct was asked for.
+    /// Why this is buffered although direct was requested.
     fallback: Option<Error>,
     alignment: Alignment,
     atomic_write: Option<AtomicWrite>,
-    /// The kernel itself does direct I/O on the descriptor, not somebody who stands for a disk.
+    /// The kernel itself performs direct I/O on the descriptor, not an interposer that simulates a disk.
     by_kernel: bool,
     /// Device and inode.
     number: (u64, u64),
     identity: Arc<Identity>,
-    /// Through which the file is changed.
+    /// The volume through which the file is changed.
     volume: Volume,
     spare: Mutex<Vec<OwnedFd>>,
 }
@@ -83,41 +83,41 @@ struct Opened {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Change<'a> {
-    /// An empty file appears under a name that led nowhere.
+    /// Creates an empty file under a name that does not exist.
     Create {
         /// The name.
         path: &'a Path,
     },
-    /// An empty directory appears.
+    /// Creates an empty directory.
     MakeDirectory {
         /// Its name.
         path: &'a Path,
     },
-    /// A name of a file goes.
+    /// Removes a name of a file.
     Remove {
         /// The name.
         path: &'a Path,
     },
-    /// A file gets another name, and what had that name before loses it, in one step.
+    /// Renames a file and atomically replaces any file that has the new name.
     Rename {
-        /// The name it had.
+        /// The old name.
         from: &'a Path,
-        /// The name it gets.
+        /// The new name.
         to: &'a Path,
     },
-    /// The names in a directory become durable.
+    /// Makes the names in a directory durable.
     SyncDirectory {
         /// The directory.
         path: &'a Path,
     },
-    /// The size of a file changes; new bytes read as zero.
+    /// Changes the size of a file; new bytes read as zero.
     SetLen {
         /// The file.
         file: &'a File,
-        /// Its new size, in bytes.
+        /// The new size, in bytes.
         len: u64,
     },
-    /// Space is reserved, and with [`Preallocate::Extend`] the file grows to the end of the range.
+    /// Reserves space; with [`Preallocate::Extend`] the file grows to the end of the range.
     Preallocate {
         /// The file.
         file: &'a File,
@@ -126,70 +126,69 @@ pub enum Change<'a> {
         /// Whether the file grows.
         mode: Preallocate,
     },
-    /// What was written to a file before becomes durable.
+    /// Makes earlier writes to a file durable.
     Sync {
         /// The file.
         file: &'a File,
         /// [`Op::SyncData`] or [`Op::SyncAll`].
         op: Op,
     },
-    /// The kernel writes what is dirty in the page cache. Not durability.
+    /// The kernel writes the dirty pages of the page cache. This is not durability.
     Writeback {
         /// The file.
         file: &'a File,
         /// The range, in bytes.
         range: Range<u64>,
-        /// Whether it is waited for; then a failed writeback is told here.
+        /// Whether the call waits for the writeback; it then reports a failed writeback.
         wait: bool,
     },
 }
 
-/// Stands between the library and the system, for changes of names and files.
+/// Intercepts changes of names and files between the library and the system.
 ///
-/// Source: redb's storage backend, through which its tests build crash images; here for names too.
+/// Source: redb's storage backend, through which its tests build crash images; here it covers names too.
 pub trait Interpose: fmt::Debug + Send + Sync {
-    /// Carries out `change` by calling `make`, at most once, or refuses it with an error of its own.
-    /// What it returns is what the caller that asked for the change is told.
+    /// Executes `change` by calling `make`, at most once, or refuses it with its own error. The caller that requested
+    /// the change receives the returned result.
     ///
     /// # Errors
-    /// The system's, as `make` returns them, or one that the system might have returned. EINTR,
-    /// EAGAIN and ECANCELED of a sync are answered by another attempt, as another call.
+    /// The system's error, as `make` returns it, or one that the system might have returned. After EINTR, EAGAIN or
+    /// ECANCELED a sync is attempted again, in another call.
     fn carry_out(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError>;
 
-    /// What files are like that are opened direct here, where the interposer and its backend stand for a
-    /// disk of their own: the kernel is not asked then, and its page cache not bypassed. Default: the
-    /// system's files are what they are.
+    /// Properties of files that are opened direct here, if the interposer and its backend simulate a disk: then neither
+    /// the kernel's alignment is queried nor its page cache bypassed. Default: the properties of the system's files.
     fn direct_files(&self) -> Option<DirectFiles> {
         None
     }
 }
 
-/// What direct files are like on a disk that is not the system's.
+/// Properties of direct files on a simulated disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirectFiles {
-    /// What addresses, offsets and lengths have to be multiples of, in bytes.
+    /// Required alignment of addresses, offsets and lengths, in bytes.
     pub alignment: u32,
-    /// The atomic writes that the backend carries out, if it does any.
+    /// The atomic writes that the backend supports, if any.
     pub atomic_write: Option<AtomicWrite>,
 }
 
-/// Where files and their names are. Cheap to clone.
+/// The place of files and their names. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Volume {
     interpose: Option<Arc<dyn Interpose>>,
 }
 
 impl Volume {
-    /// The system's own files.
+    /// The system's files.
     pub fn system() -> Volume {
         Volume { interpose: None }
     }
 
-    /// The system's files, with `interpose` told of every change.
+    /// The system's files, with every change going through `interpose`.
     pub fn over(interpose: Arc<dyn Interpose>) -> Volume {
         Volume { interpose: Some(interpose) }
     }
@@ -202,7 +201,7 @@ impl Volume {
         self.interpose.is_some()
     }
 
-    /// Makes a change, by way of the interposer where there is one.
+    /// Makes a change, through the interposer if there is one.
     pub(crate) fn carry_out(
         &self,
         change: &Change<'_>,
@@ -229,19 +228,19 @@ impl fmt::Debug for Volume {
 }
 
 impl File {
-    /// True when this is the same open as `other`, or a private descriptor made from it: both lead to
-    /// one file, whatever their paths lead to by now.
+    /// True when this is the same open as `other`, or a private descriptor made from it: both refer to one file,
+    /// whatever their paths refer to by now.
     pub fn is_of(&self, other: &File) -> bool {
         Arc::ptr_eq(&self.descriptor.opened, &other.descriptor.opened)
     }
 
-    /// The numbers of its device and of its inode: the same for every open of this file, and for no
-    /// other file while it is open.
+    /// Device and inode number: the same for every open of this file, and different from those of any other file while
+    /// it is open.
     pub fn number(&self) -> (u64, u64) {
         self.descriptor.opened.number
     }
 
-    /// The path it was opened by. It may have been renamed or removed since.
+    /// The path used to open it. The file may have been renamed or removed since.
     pub fn path(&self) -> &Path {
         &self.descriptor.opened.path
     }
@@ -250,33 +249,33 @@ impl File {
         Arc::clone(&self.descriptor.opened.path)
     }
 
-    /// Buffered or direct; after a permitted fallback the mode it ended up in.
+    /// The cache mode; after a permitted fallback, the actual one.
     pub fn cache_mode(&self) -> CacheMode {
         self.descriptor.opened.cache
     }
 
-    /// Why the file is buffered although direct was asked for, if that is so.
+    /// The reason, if the file is buffered although direct was requested.
     pub fn fallback(&self) -> Option<&Error> {
         self.descriptor.opened.fallback.as_ref()
     }
 
-    /// What requests on this file have to be aligned to.
+    /// Required alignment of requests on this file.
     pub fn alignment(&self) -> Alignment {
         self.descriptor.opened.alignment
     }
 
-    /// Whether, and how, this file can be written atomically. `None` where that is not proven: on other
-    /// systems than Linux, on buffered files, and on most filesystems and devices.
+    /// The limits of atomic writes to this file. `None` where atomicity is not proven: on systems other than Linux, on
+    /// buffered files, and on most filesystems and devices.
     pub fn atomic_write(&self) -> Option<AtomicWrite> {
         self.descriptor.opened.atomic_write
     }
 
-    /// Whether it is the kernel that keeps the promise of an atomic write.
+    /// Whether the kernel itself guarantees atomic writes.
     pub(crate) fn is_direct_by_kernel(&self) -> bool {
         self.descriptor.opened.by_kernel
     }
 
-    /// Refuses an atomic write that the kernel would refuse, or worse, take as another.
+    /// Rejects an atomic write that the kernel would refuse or, worse, execute non-atomically.
     pub(crate) fn check_atomic(&self, offset: u64, len: u64, pieces: usize) -> Result<(), Error> {
         let fits = |it: AtomicWrite| {
             it.takes(len) && offset.is_multiple_of(len) && pieces as u64 <= it.pieces_max.into()
@@ -291,14 +290,14 @@ impl File {
         ))
     }
 
-    /// Name of the filesystem, as far as it is known by its number.
+    /// Name of the filesystem, if its number is known.
     pub fn filesystem(&self) -> String {
         sys::filesystem_name(self.descriptor()).to_owned()
     }
 
-    /// How far the kernel reads ahead in files that are opened on this one's filesystem now, in bytes, by
-    /// the setting of its device (`blockdev --setra`). `None` where the system does not tell: outside
-    /// Linux, and on filesystems over several devices.
+    /// Current readahead of the kernel for newly opened files on this filesystem, in bytes, as set for its device
+    /// (`blockdev --setra`). `None` where the system does not report it: outside Linux, and on filesystems over several
+    /// devices.
     pub fn kernel_readahead(&self) -> Option<u64> {
         sys::kernel_readahead(self.descriptor())
     }
@@ -315,7 +314,7 @@ impl File {
     /// Size, in bytes.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system cannot tell.
+    /// [`Error::Io`] if the system cannot determine it.
     #[allow(clippy::len_without_is_empty)] // a file is not a container
     pub fn len(&self) -> Result<u64, Error> {
         let facts = fstat(self.descriptor())
@@ -323,17 +322,17 @@ impl File {
         Ok(facts.st_size.cast_unsigned())
     }
 
-    /// Whether a name leads to it: it goes with its last open otherwise.
+    /// Whether the file still has a name: without one it is freed with its last open.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system cannot tell.
+    /// [`Error::Io`] if the system cannot determine it.
     pub fn has_name(&self) -> Result<bool, Error> {
         let facts = fstat(self.descriptor())
             .map_err(|error| self.failure(Action::Query, 0..0, error.into()))?;
         Ok(facts.st_nlink > 0)
     }
 
-    /// Sets the size, in bytes. New bytes read as zero and take no space yet.
+    /// Sets the size, in bytes. New bytes read as zero and use no space yet.
     ///
     /// The new size survives a crash only after [`File::sync_all`].
     ///
@@ -346,11 +345,11 @@ impl File {
             .map_err(|source| self.failure(Action::Resize, 0..len, source))
     }
 
-    /// Reserves space for `range` (bytes), so that writes there cannot run out of it.
+    /// Reserves space for `range` (bytes), so that writes there cannot run out of space.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] (the file is then unchanged in size), [`Error::Unsupported`] where the
-    /// filesystem or system cannot reserve.
+    /// [`Error::NoSpace`] (the size of the file is then unchanged), [`Error::Unsupported`] where the filesystem or
+    /// system cannot reserve space.
     pub fn preallocate(&self, range: Range<u64>, mode: Preallocate) -> Result<(), Error> {
         self.check_writable(Action::Resize)?;
         let keep_size = mode == Preallocate::KeepSize;
@@ -397,7 +396,7 @@ impl File {
         }
     }
 
-    /// One attempt at a sync for the backends that block, without more to say than its error.
+    /// One attempt at a sync, for the blocking backends; returns only the system's error.
     pub(crate) fn sync_attempt(&self, op: Op) -> Result<(), OsError> {
         let call = if op == Op::SyncAll { sys::sync_all } else { sys::sync_data };
         self.latching(op.into(), 0..0, || self.synced(op, call))
@@ -419,8 +418,8 @@ impl File {
         self.descriptor.opened.volume.carry_out(change, make)
     }
 
-    /// Runs `call`, which may be told of a failed writeback, with no other sync beside it, and
-    /// latches a failure before the next one may run.
+    /// Runs `call`, which may report a failed writeback. No other sync runs at the same time, and a failure is latched
+    /// before the next one may run.
     fn latching(
         &self,
         action: Action,
@@ -430,7 +429,7 @@ impl File {
         let identity = &self.descriptor.opened.identity;
         let _alone = identity.sync_alone();
         if let Some(first) = identity.failed() {
-            // The success of this one would prove nothing any more.
+            // After a failure, a successful sync proves nothing.
             return Err(first.os_error().unwrap_or(OsError::EIO));
         }
         let result = call();
@@ -449,7 +448,7 @@ impl File {
         result
     }
 
-    /// Notes the end of such a sync. `answer` is told what it may claim, perhaps later on.
+    /// Registers the end of such a sync. `answer` receives the result, perhaps later.
     pub(crate) fn end_sync(
         &self,
         sync: &RunningSync,
@@ -464,15 +463,15 @@ impl File {
         self.descriptor.opened.identity.report(error)
     }
 
-    /// Asks the kernel to start writing the dirty pages of `range` (bytes). Buffered files only
-    /// have such pages. Not durability: the device's cache and the metadata are left alone.
+    /// Asks the kernel to start writing the dirty pages of `range` (bytes). Only buffered files have dirty pages. Not
+    /// durability: the device's cache and the metadata are not flushed.
     ///
     /// # Errors
     /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
     pub fn start_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
-        // It does not wait, so it is told of no writeback that failed: it need not be alone, does not stand behind a long
-        // sync, and latches nothing when it fails.
+        // This call does not wait, so it does not consume the report of a failed writeback. It may therefore overlap
+        // other syncs, does not queue behind a long sync, and latches nothing when it fails.
         let change = Change::Writeback { file: self, range: range.clone(), wait: false };
         self.carry_out(&change, || sys::start_writeback(self.descriptor(), range.clone()))
             .map_err(|source| self.writeback_failure(range, source))
@@ -481,8 +480,8 @@ impl File {
     /// Starts writing the dirty pages of `range` and waits until they are written.
     ///
     /// # Errors
-    /// As for [`File::start_writeback`]. An I/O error latches the file as a failed sync does, for
-    /// the same reason: the kernel reports it once.
+    /// As for [`File::start_writeback`]. An I/O error latches the file like a failed sync, for the same reason: the
+    /// kernel reports it once.
     pub fn wait_writeback(&self, range: Range<u64>) -> Result<(), Error> {
         self.check_latch()?;
         let change = Change::Writeback { file: self, range: range.clone(), wait: true };
@@ -503,12 +502,12 @@ impl File {
         self.failure(Action::Writeback, range, source)
     }
 
-    /// Tells the kernel what is going to happen to `range` (bytes).
+    /// Gives the kernel advice about `range` (bytes).
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where the system takes no such advice.
+    /// [`Error::Unsupported`] where the system does not support the advice.
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
-        // The kernel takes signed numbers; "to the end" is as far as any file goes.
+        // The kernel takes signed numbers; "to the end" is clamped to the largest possible file.
         let range = range.start..range.end.min(i64::MAX as u64);
         match sys::advise(self.descriptor(), range.clone(), advice) {
             Ok(()) => Ok(()),
@@ -519,7 +518,7 @@ impl File {
         }
     }
 
-    /// How much of `range` (bytes) is in the page cache. Looking brings nothing in.
+    /// How much of `range` (bytes) is in the page cache. The query loads no pages.
     ///
     /// # Errors
     /// [`Error::Unsupported`] outside Linux; [`Error::Io`].
@@ -541,7 +540,7 @@ impl File {
         }
     }
 
-    /// Refuses what changes a file that is read-only or latched.
+    /// Refuses changes to a file that is read-only or latched.
     pub(crate) fn check_writable(&self, action: impl Into<Action>) -> Result<(), Error> {
         let action = action.into();
         let syncs = matches!(action, Action::Request(Op::SyncData | Op::SyncAll));
@@ -570,13 +569,13 @@ impl File {
 }
 
 impl File {
-    /// The typed error for something that the system refused with `source`.
+    /// The typed error for a call that the system refused with `source`.
     pub(crate) fn refusal(&self, op: Action, offset: u64, len: u64, source: OsError) -> Error {
         let path = self.path_shared();
         let moves_data = matches!(op, Action::Request(Op::Read | Op::Write));
         let syncs = matches!(op, Action::Request(Op::SyncData | Op::SyncAll) | Action::Writeback);
         match source {
-            // After a failed sync there is nothing to try again: the bytes may be gone already.
+            // A failed sync must not be retried: the bytes may already be lost.
             _ if syncs => Error::Io { op, file: path, offset, len, source },
             OsError::ENOSPC | OsError::EDQUOT => {
                 Error::NoSpace { op, file: path, offset, len, source }

@@ -1,4 +1,4 @@
-//! Opening: flags, the probe for direct I/O, and the fallback that is reported.
+//! Opening: flags, the probe for direct I/O, and the reported fallback.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::os_error::OsError;
 use crate::properties::{Advice, Alignment, AlignmentSource, CacheMode, Hint};
 use crate::sys::{self, DirectSupport};
 
-/// Alignment where the filesystem does not say: the sector size of the coarsest common disks.
+/// Alignment if the filesystem does not report one: the largest sector size of common disks.
 const ALIGNMENT_ASSUMED: u32 = 4096;
 
 /// How to open a file. The default reads and writes an existing file, buffered.
@@ -34,14 +34,14 @@ impl OpenOptions {
         OpenOptions::default()
     }
 
-    /// Create the file if it is not there.
+    /// Create the file if it does not exist.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Create the file, and fail if it is there already.
+    /// Create the file, and fail if it exists.
     #[must_use]
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.create_new = create_new;
@@ -62,21 +62,21 @@ impl OpenOptions {
         self
     }
 
-    /// Where direct I/O is refused, open buffered instead; [`File::fallback`] then says why.
+    /// If direct I/O is refused, open buffered instead; [`File::fallback`] then returns the reason.
     #[must_use]
     pub fn buffered_if_refused(mut self, permitted: bool) -> Self {
         self.buffered_if_refused = permitted;
         self
     }
 
-    /// What to tell the kernel about reads through this descriptor.
+    /// Advice to the kernel about reads through this descriptor.
     #[must_use]
     pub fn hint(mut self, hint: Hint) -> Self {
         self.hint = hint;
         self
     }
 
-    /// Whether a file that is not there is made.
+    /// Whether a missing file is created.
     pub(crate) fn makes_files(&self) -> bool {
         self.create || self.create_new
     }
@@ -134,7 +134,7 @@ pub(crate) fn open_file(
         Some(claimed) => (CacheMode::Direct, alignment_of(claimed), None),
         None => settle_mode(&file, path, options)?,
     };
-    // Only asked of the kernel where its own files are direct.
+    // Query the kernel only if its own files are direct.
     let by_kernel = cache == CacheMode::Direct && claimed.is_none();
     let key = sys::identity(&file).map_err(failed)?;
     let opened = Opened {
@@ -166,25 +166,22 @@ pub(crate) fn open_file(
 }
 
 impl File {
-    /// Opens `path` of [`Volume::system`] as `options` say.
+    /// Opens `path` of [`Volume::system`] with `options`.
     ///
     /// # Errors
-    /// [`Error::Open`] with the system's reason; [`Error::DirectRefused`] where direct I/O was
-    /// asked for and cannot be had; [`Error::MixedModes`] when this process has the same file
-    /// open in the other mode.
+    /// [`Error::Open`] with the system's error; [`Error::DirectRefused`] if direct I/O was requested and is not
+    /// available; [`Error::MixedModes`] if this process has the same file open in the other mode.
     pub fn open(path: &Path, options: &OpenOptions) -> Result<File, Error> {
         open_file(path, options, &Volume::system())
     }
 
-    /// The same file through a descriptor of its own, with its own readahead state and `hint`.
+    /// The same file through a private descriptor, with its own readahead state and `hint`.
     ///
-    /// Taken from a few spares where there is one; its descriptor becomes a spare when the last
-    /// clone goes.
+    /// Reuses a spare descriptor if there is one; the descriptor becomes a spare when the last clone is dropped.
     ///
     /// # Errors
-    /// [`Error::Open`] when the system gives no further descriptor, or (outside Linux) when the
-    /// path now names another file; [`Error::Unsupported`] for a hint other than `Normal` where
-    /// there are none.
+    /// [`Error::Open`] if the system provides no further descriptor, or (outside Linux) if the path now names another
+    /// file; [`Error::Unsupported`] for a hint other than `Normal` where hints are not supported.
     pub fn private(&self, hint: Hint) -> Result<File, Error> {
         let opened = Arc::clone(&self.descriptor.opened);
         let spare = opened.spare().pop();
@@ -196,7 +193,7 @@ impl File {
         let file = File { descriptor: Arc::new(descriptor) };
         if used || hint != Hint::Normal {
             match file.advise(0..u64::MAX, hint.into()) {
-                // Where there are no hints, a used descriptor has none to be taken back.
+                // If hints are not supported, a reused descriptor has none to undo.
                 Err(Error::Unsupported { .. }) if hint == Hint::Normal => {}
                 advised => advised?,
             }
@@ -204,7 +201,7 @@ impl File {
         Ok(file)
     }
 
-    /// Notes a sync that the kernel is about to run by itself.
+    /// Registers a sync that the kernel is about to run asynchronously.
     pub(crate) fn begin_sync(&self) -> Result<RunningSync, Error> {
         let opened = &self.descriptor.opened;
         opened.identity.begin_sync(|| again(self, opened))
@@ -216,7 +213,7 @@ fn alignment_of(claimed: DirectFiles) -> Alignment {
     Alignment { memory: alignment, offset: alignment, source: AlignmentSource::Filesystem }
 }
 
-/// The mode the file can have, what it must be aligned to, and why it is not the mode asked for.
+/// The possible mode of the file, its alignment, and why it is not the requested mode.
 fn settle_mode(
     file: &OwnedFd,
     path: &Path,
@@ -234,7 +231,7 @@ fn settle_mode(
         }
         Err(why) => {
             if options.create_new {
-                // It is ours and useless; a failed open should leave nothing behind.
+                // This open created the file; a failed open should leave nothing behind.
                 let removed = std::fs::remove_file(path);
                 tracing::debug!(?removed, "removed the file of a refused direct open");
             }
@@ -255,10 +252,10 @@ fn direct_alignment(file: &OwnedFd, path: &Path) -> Result<Alignment, Error> {
         },
         DirectSupport::No(why) => return Err(refused(file, path, &why)),
     };
-    // Try it on a second descriptor: the first has to stay usable for the fallback.
+    // Probe on a second descriptor: the first must stay usable for the fallback.
     match sys::reopen(file.as_fd()) {
         Ok(probe) => sys::set_direct(probe.as_fd()).map_err(|why| refused(file, path, &why))?,
-        // No such way on this system, or /proc is not mounted: then the flag itself will tell.
+        // Not supported on this system, or /proc is not mounted: setting the flag itself then shows the answer.
         Err(OsError::EOPNOTSUPP) => {}
         Err(source) if source.raw() == libc::ENOENT => {}
         Err(source) => return Err(Error::Open { file: path.into(), source }),
@@ -279,7 +276,7 @@ fn again(file: &File, opened: &Opened) -> Result<OwnedFd, Error> {
     let failed = |source: OsError| Error::Open { file: Arc::clone(&opened.path), source };
     match sys::reopen(file.descriptor()) {
         Ok(descriptor) => return Ok(descriptor),
-        // No such way on this system, or /proc is not mounted: by its path, if that still is it.
+        // Not supported on this system, or /proc is not mounted: open by path, if it still names this file.
         Err(OsError::EOPNOTSUPP) => {}
         Err(source) if source.raw() == libc::ENOENT => {}
         Err(source) => return Err(failed(source)),

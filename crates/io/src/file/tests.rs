@@ -1,4 +1,4 @@
-//! What files promise: modes, the latch, private descriptors, space, residency.
+//! Tests of files: modes, the latch, private descriptors, space, residency.
 
 use super::*;
 use crate::properties::Hint;

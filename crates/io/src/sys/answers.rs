@@ -1,14 +1,14 @@
-//! What a system says of files.
+//! Facts that a system reports about files.
 
-/// What a filesystem says about direct I/O on a file.
+/// What a filesystem reports about direct I/O on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(dead_code, reason = "no one system has all of these answers")]
 pub(crate) enum DirectSupport {
-    /// It does it, with these alignments in bytes.
+    /// Supported, with these alignments in bytes.
     Aligned { memory: u32, offset: u32 },
-    /// It does not say; it may.
+    /// Not reported; it may be supported.
     Unknown,
-    /// It does not, for this reason.
+    /// Not supported, for this reason.
     No(&'static str),
 }
 
@@ -16,6 +16,6 @@ pub(crate) enum DirectSupport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CachedPages {
     pub(crate) resident: u64,
-    /// `None` where the system does not tell.
+    /// `None` where the system does not report it.
     pub(crate) dirty: Option<u64>,
 }

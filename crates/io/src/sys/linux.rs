@@ -1,4 +1,4 @@
-//! Linux: what it has beyond POSIX, through rustix where it can and libc where it must.
+//! Linux: its features beyond POSIX, through rustix where possible and libc otherwise.
 //!
 //! Source: the manual pages posix_fadvise(2), sync_file_range(2), statx(2), mincore(2),
 //! fallocate(2), pwritev2(2); cachestat from linux/mman.h (system call 451, Linux 6.5).
@@ -21,7 +21,7 @@ use crate::properties::{Advice, AtomicWrite, ThroughCache};
 
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// Pages looked at by one `mincore`: 1 GiB of 4 KiB pages.
+/// Pages examined by one `mincore`: 1 GiB of 4 KiB pages.
 const MINCORE_PAGES_MAX: usize = 1 << 18;
 
 pub(crate) fn sync_data(file: BorrowedFd<'_>) -> Result<(), OsError> {
@@ -111,7 +111,7 @@ pub(crate) fn direct_support(file: BorrowedFd<'_>) -> DirectSupport {
     }
 }
 
-/// What the filesystem and the device under it say of writes that are whole or not at all.
+/// What the filesystem and its device report about atomic writes.
 pub(crate) fn atomic_write(file: BorrowedFd<'_>) -> Option<AtomicWrite> {
     let asked = StatxFlags::from_bits_retain(libc::STATX_WRITE_ATOMIC);
     let facts = fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;
@@ -162,11 +162,11 @@ pub(crate) fn filesystem_name(file: BorrowedFd<'_>) -> &'static str {
     }
 }
 
-/// By how many bytes the kernel reads ahead, as the setting of the device has it.
+/// The kernel's readahead in bytes, as set for the device.
 pub(crate) fn kernel_readahead(file: BorrowedFd<'_>) -> Option<u64> {
     let device = fs::fstat(file).ok()?.st_dev;
     let number = format!("{}:{}", fs::major(device), fs::minor(device));
-    // A filesystem without a block device has it in the first place, a partition's disk in the last.
+    // The first path applies to a filesystem without a block device, the last to the disk of a partition.
     let places = [
         format!("/sys/class/bdi/{number}/read_ahead_kb"),
         format!("/sys/dev/block/{number}/queue/read_ahead_kb"),
@@ -176,27 +176,27 @@ pub(crate) fn kernel_readahead(file: BorrowedFd<'_>) -> Option<u64> {
     Some(text.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// What of direct I/O goes through the page cache on files made in `directory`: tried on one without a name, of the size of
-/// `memory`, which is aligned.
+/// Which direct I/O goes through the page cache on files created in `directory`: probed on a nameless file of the size
+/// of `memory`, which is aligned.
 ///
-/// A kernel that carries a direct write out through its page cache drops the pages again when they are written. But it
-/// cannot drop one that is mapped, while a write past the cache removes it before and after, mapped or not.
+/// A kernel that executes a direct write through its page cache drops the pages again once they are written. But it
+/// cannot drop a mapped page, while a write that bypasses the cache removes the page before and after, mapped or not.
 pub(crate) fn through_cache(directory: &Path, memory: &mut [u8]) -> Result<ThroughCache, OsError> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = fs::open(directory, flags, fs::Mode::RUSR | fs::Mode::WUSR)?;
     let (file, bytes) = (file.as_fd(), memory.len());
-    // btrfs reads through its page cache what it would have to fault in.
+    // btrfs reads through its page cache into memory that it would have to fault in.
     memory.fill(1);
     let in_cache = || Ok(residency(file, 0..bytes as u64, page_bytes())?.resident > 0);
     fs::ftruncate(file, bytes as u64)?;
     set_direct(file)?;
-    // SAFETY: a fresh mapping at an address of the kernel's choosing, as long as the file, which is nobody else's.
+    // SAFETY: a fresh mapping at an address chosen by the kernel, as long as the file, which no other code uses.
     let map =
         unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
-    // SAFETY: the mapping's first byte is a byte of the file. Read for the page that comes in with it.
+    // SAFETY: the mapping's first byte is a byte of the file. The read loads its page.
     let _page = unsafe { map.cast::<u8>().read_volatile() };
     let written = match in_cache() {
-        // Without a page to look at nothing can be said.
+        // Without a cached page the probe shows nothing.
         Ok(false) => Err(OsError::EOPNOTSUPP),
         Ok(true) => pwrite(file, memory, 0).map_err(OsError::from).and_then(|_| in_cache()),
         Err(error) => Err(error),
@@ -226,7 +226,7 @@ pub(crate) fn residency(
     if !NO_CACHESTAT.load(Ordering::Relaxed) {
         match cachestat(file, range.clone()) {
             Err(OsError::ENOSYS) => NO_CACHESTAT.store(true, Ordering::Relaxed),
-            // Not this file, or a filter that answers so: the older way may be allowed.
+            // Not supported for this file, or a filter returns this error: the older call may be allowed.
             Err(OsError::EOPNOTSUPP | OsError::EPERM) => {}
             answer => return answer,
         }
@@ -253,8 +253,7 @@ fn cachestat(file: BorrowedFd<'_>, range: Range<u64>) -> Result<CachedPages, OsE
     }
     let mut asked = AskedRange { offset: range.start, len: range.end - range.start };
     let mut answer = Answer::default();
-    // SAFETY: the kernel reads one range and writes one answer, both of its own layout, and both
-    // outlive the call.
+    // SAFETY: the kernel reads one range and writes one answer, both in its own layout, and both outlive the call.
     let done = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
@@ -270,7 +269,7 @@ fn cachestat(file: BorrowedFd<'_>, range: Range<u64>) -> Result<CachedPages, OsE
     Ok(CachedPages { resident: answer.cached, dirty: Some(answer.dirty) })
 }
 
-/// The older way: map the file, ask which pages are in memory, unmap.
+/// The older way: map the file, query which pages are in memory, unmap.
 fn mincore(
     file: BorrowedFd<'_>,
     range: Range<u64>,
@@ -282,8 +281,8 @@ fn mincore(
     while start < range.end {
         let bytes = usize::try_from((range.end - start).min(window)).map_err(|_| OsError::EFBIG)?;
         let mut pages = vec![0_u8; bytes.div_ceil(page_bytes as usize)];
-        // SAFETY: a fresh mapping at an address of the kernel's choosing; nothing reads through
-        // it, so it does not matter if the file shrinks meanwhile.
+        // SAFETY: a fresh mapping at an address chosen by the kernel; nothing reads through it, so it does not matter
+        // if the file shrinks meanwhile.
         let map = unsafe {
             mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, start)?
         };
@@ -306,7 +305,7 @@ pub(crate) fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// True when both descriptors are of one open file description or one file.
+/// Device and inode number: equal for two descriptors of one file.
 pub(crate) fn identity(file: impl AsFd) -> Result<(u64, u64), OsError> {
     let facts = fs::fstat(file)?;
     Ok((facts.st_dev, facts.st_ino))

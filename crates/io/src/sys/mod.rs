@@ -1,8 +1,7 @@
-//! What differs between operating systems, behind one set of functions.
+//! The differences between operating systems, behind one set of functions.
 //!
-//! Linux in full; everywhere else, and on Linux with `--cfg forebay_portable`, what POSIX and
-//! macOS offer. A thing that does not exist on a system is `Err(EOPNOTSUPP)` there, never a
-//! pretended success.
+//! Linux has all features; other systems, and Linux with `--cfg forebay_portable`, have what POSIX and macOS offer. A
+//! feature that a system lacks returns `Err(EOPNOTSUPP)`, never a false success.
 
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 mod linux;

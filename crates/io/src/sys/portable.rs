@@ -1,7 +1,7 @@
 //! Systems other than Linux, and Linux built with `--cfg forebay_portable`.
 //!
-//! macOS has its own words for three things: F_FULLFSYNC (its fsync does not reach the platter),
-//! F_NOCACHE (instead of O_DIRECT) and F_RDADVISE (instead of WILLNEED).
+//! macOS has its own calls for three things: F_FULLFSYNC (its fsync does not reach the platter), F_NOCACHE (instead of
+//! O_DIRECT) and F_RDADVISE (instead of WILLNEED).
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -99,7 +99,7 @@ pub(crate) fn write_atomic(
     Err(OsError::EOPNOTSUPP)
 }
 
-/// There is no way to reopen a descriptor; the caller opens the path again.
+/// A descriptor cannot be reopened here; the caller opens the path again.
 pub(crate) fn reopen(_file: BorrowedFd<'_>) -> Result<OwnedFd, OsError> {
     Err(OsError::EOPNOTSUPP)
 }

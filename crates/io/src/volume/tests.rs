@@ -1,4 +1,4 @@
-//! What a volume promises: every change is told, made once, and refused where it is refused.
+//! Tests of volumes: every change is reported and made once, and a refused change is not made.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use crate::file::Interpose;
 use crate::properties::Hint;
 use crate::{Arena, Io, IoOptions, Prefer, Request};
 
-/// Writes down what it is told, and refuses what it is asked to.
+/// Records the changes it receives, and refuses those that a test selects.
 #[derive(Debug, Default)]
 struct Witness {
     told: Mutex<Vec<String>>,
@@ -109,7 +109,7 @@ fn reserving_space_and_writeback_are_told() {
     let (directory, witness, volume) = scratch();
     let path = directory.path().join("f");
     let file = volume.open(&path, &OpenOptions::new().create_new(true)).unwrap();
-    // Filesystems differ in whether they can; they are asked anyway.
+    // Filesystems differ in support; the interposer is called in any case.
     let reserved = file.preallocate(0..4096, crate::properties::Preallocate::Extend);
     assert!(matches!(reserved, Ok(()) | Err(Error::Unsupported { .. })), "{reserved:?}");
     file.start_writeback(0..4096).unwrap();

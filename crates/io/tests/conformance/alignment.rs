@@ -1,5 +1,5 @@
-//! Alignment: direct files refuse what breaks it before the kernel is asked; buffered files do
-//! not care.
+//! Alignment: on direct files, misaligned requests are refused before any system call; buffered files have no
+//! requirement.
 
 use forebay_io::{Arena, Error, File, Lease, Part, Request};
 
@@ -18,7 +18,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     }
 }
 
-/// A lease whose address is odd, so no multiple of anything but 1.
+/// A lease with an odd address, which is a multiple of 1 only.
 fn odd_address(len: usize) -> Lease {
     let arena = Arena::new(2, len + 1 + len % 2).unwrap();
     let mut pair = arena.take_many(2).unwrap();
@@ -28,7 +28,7 @@ fn odd_address(len: usize) -> Lease {
     lease
 }
 
-/// Offset and leases of requests that break one part each.
+/// Offset and leases of requests that each break one part.
 fn breaking(file: &File) -> Vec<(Part, u64, Vec<Lease>)> {
     let good = 16_384;
     let mut cases = Vec::new();
@@ -97,7 +97,7 @@ fn the_alignment_of_the_file_is_enough(bench: &Bench) {
     let file = bench.file("file", &bytes);
     let alignment = file.alignment();
     let (step, memory) = (alignment.offset as usize, alignment.memory as usize);
-    // The second slot begins one step of memory alignment past a page, where that divides it.
+    // The second slot starts one step of memory alignment after a page, where that divides it.
     let arena = Arena::new(2, step.next_multiple_of(memory) + memory).unwrap();
     let mut leases = arena.take_many(2).unwrap();
     leases.iter_mut().for_each(|lease| lease.truncate(step));

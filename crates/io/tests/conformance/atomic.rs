@@ -1,7 +1,7 @@
-//! Writes that are whole or not at all: refused where they are not proven, and carried out where they are.
+//! Atomic writes: refused where they are not proven, and executed where they are.
 //!
-//! XFS with reflinks proves them on any device since Linux 6.16, by writing elsewhere first; so an image of
-//! one is made and mounted, where there is `mkfs.xfs` and root.
+//! XFS with reflinks guarantees them on any device since Linux 6.16, by writing out of place first; so an XFS image is
+//! created and mounted, if `mkfs.xfs` and root are available.
 
 use forebay_io::{Error, Request};
 

@@ -1,4 +1,4 @@
-//! More requests than the queue holds: submitters wait, nothing is refused, nobody starves.
+//! More requests than the queue holds: submitters wait, no request is refused, and no thread starves.
 
 use std::sync::Barrier;
 use std::thread;
@@ -38,7 +38,7 @@ fn all_bytes(tickets: Vec<Ticket>) -> Vec<u8> {
     tickets.into_iter().flat_map(|ticket| bytes_of(ticket.wait())).collect()
 }
 
-// [IO-2]: nobody else is there to drive.
+// [IO-2]: there is no other thread to drive.
 fn a_thread_that_never_waits_can_submit_more_than_the_queue_holds(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.empty_file("file");
@@ -104,7 +104,7 @@ fn many_threads_share_a_short_queue_and_none_starves(bench: &Bench) {
     assert_eq!(io.stats().requests, 3 * THREADS as u64 * u64::from(ROUNDS));
 }
 
-/// One write, then two reads in flight, of which the later is waited for first.
+/// One write, then two reads in flight, waited for in reverse order.
 fn turn(io: &Io, file: &File, place: u64, arena: &std::sync::Arc<Arena>, byte: u8) {
     let mut lease = arena.take().unwrap();
     lease.fill(byte);

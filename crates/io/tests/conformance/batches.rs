@@ -1,4 +1,4 @@
-//! Batches: requests that one thread looks after, whichever of them ends first.
+//! Batches: requests that one thread manages, in any order of completion.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -191,7 +191,7 @@ fn what_was_staged_and_never_started_gives_its_memory_back(bench: &Bench) {
     assert_eq!(io.stats().requests, 0);
 }
 
-/// Holds back what reads the first byte.
+/// Holds back reads of the first byte.
 struct HoldsFirst;
 
 impl Script for HoldsFirst {
@@ -215,13 +215,13 @@ fn the_first_to_end_ends_the_wait(bench: &Bench) {
     let (place, done) = batch.take_ended().expect("one has ended");
     done.result.unwrap();
     assert_eq!(place, free, "whichever is first");
-    // The other may not have come so far yet: what is delivered now is only what is held by now.
+    // The other read may not have reached the rig yet: only results that are already held are delivered now.
     wait_for(|| {
         io.poll();
         rig.held() == 1
     });
     rig.deliver_held();
-    // Something else that ends: the rig hands out what it holds when it is driven and finds something.
+    // Another request that ends: the rig delivers held results when it is driven and finds a completion.
     io.submit(read(&file, 2)).wait().result.unwrap();
     batch.wait();
     assert_eq!(batch.take_ended().map(|(place, _)| place), Some(held));
@@ -240,7 +240,7 @@ fn a_batch_that_goes_waits_for_what_is_under_way(bench: &Bench) {
         thread::sleep(Duration::from_millis(30));
         assert!(!dropping.is_finished(), "[BAT-1] the read is under way");
         rig.deliver_held();
-        // Something else that ends: on a rig of the kernel's queues somebody has to look.
+        // Another request that ends: on a rig over the kernel's queues a thread must drive.
         io.submit(read(&file, 1)).wait().result.unwrap();
         dropping.join().unwrap();
         assert!(arena.take().is_some(), "[BAT-1] the memory is back");

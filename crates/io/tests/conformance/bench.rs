@@ -1,4 +1,4 @@
-//! What a claim works with: a backend and cache mode, a directory, files, memory and a seed.
+//! The environment of a claim: a backend and cache mode, a directory, files, memory and a seed.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ impl fmt::Display for Cell {
 }
 
 impl Cell {
-    /// Every combination that the contract knows: all but aio on buffered files.
+    /// Every combination in the contract: all but aio on buffered files.
     pub(crate) fn all() -> Vec<Cell> {
         let modes = [CacheMode::Buffered, CacheMode::Direct];
         let cells = Kind::ALL.iter().flat_map(|&kind| modes.map(|cache| Cell { kind, cache }));
@@ -41,7 +41,7 @@ impl Cell {
         self.cache == CacheMode::Direct
     }
 
-    /// Why this cannot be tried on this machine, if that is so.
+    /// The reason, if this combination cannot be tested on this machine.
     pub(crate) fn refusal(self) -> Option<String> {
         static REFUSALS: OnceLock<Vec<(Cell, Option<String>)>> = OnceLock::new();
         let refusals = REFUSALS
@@ -60,7 +60,7 @@ impl Cell {
             }
         }
         match Io::open(&self.options(4)) {
-            // These two have no excuse: they are what everything else falls back to.
+            // These two must always work: all other backends fall back to them.
             Err(error) if matches!(self.kind, Kind::Threads | Kind::Sync) => panic!("{error}"),
             Err(error @ Error::Unavailable { .. }) => Some(error.to_string()),
             opened => {
@@ -90,7 +90,7 @@ impl Cell {
     }
 }
 
-/// The surroundings of one trial, gone with it.
+/// The environment of one trial, removed at its end.
 pub(crate) struct Bench {
     pub(crate) cell: Cell,
     pub(crate) seed: u64,
@@ -114,18 +114,18 @@ impl Bench {
         self.directory().join(name)
     }
 
-    /// A file of these bytes, open in the mode of the cell.
+    /// Creates a file with these bytes, opened in the mode of the cell.
     pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> File {
         std::fs::write(self.path(name), bytes).unwrap();
         File::open(&self.path(name), &self.cell.opening()).unwrap()
     }
 
-    /// An empty file, open in the mode of the cell.
+    /// Creates an empty file, opened in the mode of the cell.
     pub(crate) fn empty_file(&self, name: &str) -> File {
         self.file(name, &[])
     }
 
-    /// The bytes of a file, read past this crate.
+    /// The bytes of a file, read without this crate.
     pub(crate) fn contents(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.path(name)).unwrap()
     }
@@ -134,7 +134,7 @@ impl Bench {
         Io::open(&self.cell.options(queue_depth)).unwrap()
     }
 
-    /// A queue over the cell's backend with `script` between the two.
+    /// A queue over the cell's backend, with `script` between the two.
     pub(crate) fn rigged(&self, queue_depth: usize, script: impl Script) -> (Io, Arc<Rig>) {
         Rig::open(&self.cell.options(queue_depth), self.cell.kind, Box::new(script))
     }
@@ -146,32 +146,32 @@ pub(crate) fn unit(file: &File) -> usize {
     alignment.offset.max(alignment.memory) as usize
 }
 
-/// One lease of `len` bytes, on memory of its own that is aligned to a page.
+/// One lease of `len` bytes, on separate memory that is aligned to a page.
 pub(crate) fn lease(len: usize) -> Lease {
     Arena::new(1, len).unwrap().take().unwrap()
 }
 
-/// One lease with these bytes in it.
+/// One lease that contains these bytes.
 pub(crate) fn lease_of(bytes: &[u8]) -> Lease {
     let mut lease = lease(bytes.len());
     lease.copy_from_slice(bytes);
     lease
 }
 
-/// `len` bytes that are unlike those of any other place or seed.
+/// `len` random bytes, different for every place and seed.
 pub(crate) fn noise(rng: &mut Rng, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     rng.fill(&mut bytes);
     bytes
 }
 
-/// The bytes of all leases, one after the other; the request must have succeeded.
+/// The bytes of all leases, in order; the request must have succeeded.
 pub(crate) fn bytes_of(completed: Completed) -> Vec<u8> {
     completed.result.unwrap();
     completed.leases.iter().flat_map(|lease| lease.iter().copied()).collect()
 }
 
-/// Panics with the first difference rather than with two screens of bytes.
+/// Panics with the first difference instead of two screens of bytes.
 pub(crate) fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
     if found != expected {
@@ -180,7 +180,7 @@ pub(crate) fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// A directory of our own, on a real filesystem as far as can be.
+/// A private directory, on a real filesystem if possible.
 pub(crate) fn scratch() -> TempDir {
     let builder = || {
         let mut builder = tempfile::Builder::new();
@@ -190,6 +190,6 @@ pub(crate) fn scratch() -> TempDir {
     if let Some(parent) = std::env::var_os("FOREBAY_TEST_DIR") {
         return builder().tempdir_in(&parent).expect("FOREBAY_TEST_DIR should be writable");
     }
-    // Cargo's directory may be out of an ordinary user's reach.
+    // An ordinary user may have no access to Cargo's directory.
     builder().tempdir_in(env!("CARGO_TARGET_TMPDIR")).or_else(|_| builder().tempdir()).unwrap()
 }

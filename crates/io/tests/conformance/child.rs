@@ -1,7 +1,7 @@
-//! Claims that need a process of their own: this program again, with a hidden argument.
+//! Claims that need a separate process: this program again, with a hidden argument.
 //!
-//! Limits, system call filters, mounts and a count of processor time belong to a process, and
-//! must not reach the trials that run beside.
+//! Limits, system call filters, mounts and a count of processor time belong to a process, and must not affect trials
+//! that run at the same time.
 
 use std::env;
 use std::ffi::OsStr;
@@ -14,10 +14,10 @@ use crate::{atomic, full_disk, idle, ladder};
 
 const FLAG: &str = "--conformance-child";
 
-/// How a child says that it cannot try.
+/// Exit code of a child that cannot run its test.
 pub(crate) const SKIPPED: u8 = 77;
 
-/// Everything that runs in a child.
+/// All bodies that run in a child.
 fn bodies() -> Vec<Claim> {
     let mut bodies = atomic::child_bodies();
     bodies.extend(full_disk::child_bodies());
@@ -47,9 +47,9 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
     })
 }
 
-/// Runs the body called `name` in a child whose files lie in `directory`.
+/// Runs the body called `name` in a child whose files are in `directory`.
 ///
-/// `launcher` is the program and arguments to start it through, such as `sh -c '... exec "$@"'`.
+/// `launcher` is the program and arguments that start it, such as `sh -c '... exec "$@"'`.
 pub(crate) fn run(bench: &Bench, name: &str, launcher: &[&OsStr], directory: &Path) -> Outcome {
     let program = env::current_exe().unwrap();
     let mut words = launcher.to_vec();
@@ -66,7 +66,7 @@ pub(crate) fn run(bench: &Bench, name: &str, launcher: &[&OsStr], directory: &Pa
     }
 }
 
-/// Runs the body called `name` in a child, beside the files of `bench`.
+/// Runs the body called `name` in a child, in the directory of `bench`.
 pub(crate) fn run_plain(bench: &Bench, name: &str) -> Outcome {
     run(bench, name, &[], bench.directory())
 }

@@ -1,8 +1,8 @@
 //! Random reads and writes by several threads, checked against a model in memory.
 //!
-//! Each thread owns a region of one file and keeps several requests in flight on it; those that
-//! would overlap with a write wait for it first, because the contract promises nothing else. The
-//! model changes when a write is submitted and is compared when a read has completed.
+//! Each thread owns a region of one file and keeps several requests in flight on it. Requests that would overlap a
+//! write wait for it first, because the contract does not order them. The model changes when a write is submitted and
+//! is compared when a read has completed.
 
 use std::sync::Arc;
 use std::thread;
@@ -19,10 +19,10 @@ const WINDOW: usize = 8;
 const LEASES_MAX: usize = 16;
 const SLOT: usize = 16_384;
 
-/// A queue depth at which the threads also meet a full queue.
+/// A queue depth at which the threads also encounter a full queue.
 pub(crate) const QUEUE_DEPTH: usize = 16;
 
-/// Churns a file of `bench` through `io` and compares it with the models at the end.
+/// Reads and writes a file of `bench` through `io` and compares it with the models at the end.
 pub(crate) fn churn(bench: &Bench, io: &Io) {
     let mut rng = bench.rng();
     let file = bench.file("churned", &vec![0; THREADS * REGION]);
@@ -115,7 +115,7 @@ impl Worker {
         self.outstanding.push(Outstanding { ticket, op, offset, len });
     }
 
-    /// A few leases of random lengths, seldom many.
+    /// A few leases of random lengths, occasionally many.
     fn leases(&mut self) -> Vec<Lease> {
         let most = if self.rng.u8(..8) == 0 { LEASES_MAX } else { 3 };
         let mut leases = self.arena.take_many(self.rng.usize(1..=most)).unwrap();

@@ -1,4 +1,4 @@
-//! Continuations: what is done at the end of a request that no thread waits for.
+//! Continuations: callbacks at the end of requests that no thread waits for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
@@ -50,13 +50,13 @@ const BLOCK: usize = 4096;
 /// Time for a thread that is about to sleep to do so.
 const MOMENT: Duration = Duration::from_millis(30);
 
-/// Longer than any wake takes, also on a busy machine.
+/// Longer than any wake-up takes, even on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
-/// What came of a request, and its leases.
+/// The result of a request, and its leases.
 type Answer = (Result<(), Error>, Vec<Lease>);
 
-/// What continuations were told, by the number of their request.
+/// The results that continuations received, by the number of their request.
 #[derive(Default)]
 struct Told(Mutex<Vec<(usize, Answer)>>);
 
@@ -72,7 +72,7 @@ impl Told {
         self.0.lock().unwrap().len()
     }
 
-    /// Everything told so far, by number, which has to be 0, 1, 2, ... once each.
+    /// All results so far, by number. The numbers must be 0, 1, 2, ... once each.
     fn take(&self, count: usize) -> Vec<Answer> {
         let mut told = std::mem::take(&mut *self.0.lock().unwrap());
         told.sort_by_key(|(number, _)| *number);
@@ -86,7 +86,7 @@ fn read(file: &File, block: usize) -> Request {
     Request::read(file, (block * BLOCK) as u64, vec![lease(BLOCK)])
 }
 
-/// What a thread waits for, and that thread.
+/// A condition that a thread waits for, and that thread.
 #[derive(Clone, Default)]
 struct Flag(Arc<(AtomicBool, OnceLock<Thread>)>);
 
@@ -146,7 +146,7 @@ fn errors_found_before_anything_starts_reach_the_continuation(bench: &Bench) {
     assert_eq!(io.in_flight(), 0);
 }
 
-/// Fails what reads the second block.
+/// Fails reads of the second block.
 struct FailsSecond;
 
 impl Script for FailsSecond {
@@ -199,7 +199,7 @@ fn a_misaligned_request_runs_its_continuation(bench: &Bench) {
     assert!(told[1].0.is_ok(), "{:?}", told[1]);
 }
 
-/// A continuation that says when it has begun, and returns when it is told to.
+/// A continuation that reports its start and waits for permission to return.
 fn gated() -> (Then, mpsc::Receiver<()>, mpsc::Sender<()>, Arc<AtomicBool>) {
     let (begin, begun) = mpsc::channel();
     let (end, may_end) = mpsc::channel::<()>();
@@ -229,7 +229,7 @@ fn a_request_is_in_flight_until_its_continuation_has_returned(bench: &Bench) {
     assert_eq!(io.in_flight(), 0, "[CMP-3]");
 }
 
-/// Has `wait` wait for a continuation on another thread; asserts that it does.
+/// Runs `wait` on another thread and asserts that it waits for a continuation.
 fn waits_for_a_continuation(io: &Io, file: &File, wait: impl FnOnce() + Send) {
     let (then, begun, end, ended) = gated();
     io.submit_all_then(vec![(read(file, 0), then)]);
@@ -310,7 +310,7 @@ fn places_are_booked_as_far_as_there_are_any_and_given_back(bench: &Bench) {
         (2, 1, 0, 3),
         "[CMP-2]"
     );
-    // One is taken, one is refused before it needs a place, and what is left goes back.
+    // One slot is used, one request is refused before it needs a slot, and the unused slots are released.
     let empty = Request::read(&file, 0, Vec::new());
     booked.submit_all_then(vec![(read(&file, 0), told.then(0)), (empty, told.then(1))]);
     drop(rest);
@@ -330,7 +330,7 @@ fn waiting_for_what_holds_already_returns_at_once(bench: &Bench) {
     io.wait_until(&|| told.count() == 1);
 }
 
-/// Waits on a thread of its own until `flag` is set; tells when it does.
+/// Waits on a separate thread until `flag` is set, and reports when it is.
 fn sleeper<'s>(scope: &'s thread::Scope<'s, '_>, io: &'s Io, flag: &Flag) -> mpsc::Receiver<()> {
     let (done, is_done) = mpsc::channel();
     let flag = flag.clone();
@@ -343,7 +343,7 @@ fn sleeper<'s>(scope: &'s thread::Scope<'s, '_>, io: &'s Io, flag: &Flag) -> mps
     is_done
 }
 
-/// Nobody but the sleeper itself drives after the request has come.
+/// After the request has been submitted, only the sleeper itself drives.
 fn a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; BLOCK]);
@@ -355,7 +355,7 @@ fn a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later(bench: &B
     });
 }
 
-/// The continuation runs on a thread that goes on driving for something else.
+/// The continuation runs on a thread that continues to drive for another request.
 fn a_sleeper_is_woken_though_another_thread_drives_on(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; 2 * BLOCK]);
@@ -370,7 +370,7 @@ fn a_sleeper_is_woken_though_another_thread_drives_on(bench: &Bench) {
     });
 }
 
-/// The continuation runs inside the submission, while a thread sleeps in the kernel or beside it.
+/// The continuation runs inside the submission, while a thread sleeps in the kernel or on its own ticket.
 fn a_sleeper_is_woken_by_a_request_refused_before_it_started(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; BLOCK]);
@@ -429,7 +429,7 @@ fn tickets_and_continuations_share_a_queue(bench: &Bench) {
     assert!(told.take(200).iter().all(|(result, _)| result.is_ok()));
 }
 
-/// A continuation that says when it has begun and goes on when it is let.
+/// A continuation that reports its start and waits for permission to continue.
 fn held(begun: mpsc::Sender<()>, go_on: mpsc::Receiver<()>, then: Then) -> Then {
     Box::new(move |completed| {
         begun.send(()).unwrap();
@@ -486,7 +486,7 @@ fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Ben
             woken - told.join().unwrap()
         })
     };
-    // It would look again by itself 100 ms after it has fallen asleep.
+    // On its own the thread would check again 100 ms after it fell asleep.
     let soonest = (0..3).map(|_| wake()).min().unwrap();
     assert!(soonest < MOMENT, "[URG-3] woken after {soonest:?}");
 }

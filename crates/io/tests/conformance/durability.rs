@@ -1,4 +1,4 @@
-//! Syncs through the queue, and the latch that a failed one leaves.
+//! Syncs through the queue, and the latch of a failed sync.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ fn syncs_succeed_after_writes(bench: &Bench) {
     assert_same(&bench.contents("file"), &bytes, "the file");
 }
 
-/// Gives the first attempt of one kind of request an error.
+/// Makes the first attempt of one kind of request fail.
 struct FailsOnce {
     op: Op,
     error: OsError,
@@ -84,7 +84,7 @@ fn a_failed_sync_latches_the_file(bench: &Bench) {
             }
             other => panic!("{op}: {other:?}"),
         }
-        // [FIL-2]: the system would report success from now on, so it is not asked.
+        // [FIL-2]: the system would report success from now on, so it is not called.
         assert_latched(io.submit(Request::sync_data(&file)).wait().result);
         assert_latched(io.submit(Request::sync_all(&file)).wait().result);
         assert_latched(file.sync_data());
@@ -114,7 +114,7 @@ fn the_latch_holds_for_every_open_of_the_file_and_for_no_other(bench: &Bench) {
     assert_latched(second_queue.submit(Request::sync_all(&file)).wait().result);
     io.submit(Request::sync_data(&other)).wait().result.unwrap();
     io.submit(Request::write(&other, 0, vec![lease(BLOCK)])).wait().result.unwrap();
-    // Reopening is the way out, and it means that nobody has it open any more.
+    // Reopening is the remedy, and requires that all other opens are closed.
     drop((file, before, after));
     let reopened = File::open(&bench.path("file"), &bench.cell.opening()).unwrap();
     io.submit(Request::write(&reopened, 0, vec![lease(BLOCK)])).wait().result.unwrap();

@@ -1,5 +1,5 @@
-//! Where two promises meet: syncs beside failing syncs, closing beside submitters, callers' code
-//! inside a submission, attempts that make no headway.
+//! Interactions: syncs that overlap failing syncs, closing while threads submit, callers' code inside a submission,
+//! attempts that make no progress.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Barrier;
@@ -33,7 +33,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
 
 const BLOCK: usize = 4096;
 
-/// Gives the attempts of one kind of request scripted results, the last of them forever.
+/// Gives the attempts of one kind of request scripted results, and repeats the last one.
 struct Results {
     op: Op,
     results: Vec<Option<Attempt>>,
@@ -59,7 +59,7 @@ impl Script for Results {
 
 // [SYN-1]
 fn a_sync_beside_a_failing_one_does_not_succeed(bench: &Bench) {
-    // Whichever of the two ends first is the one that fails, then the one that succeeds.
+    // The sync that ends first fails, then the one that ends first succeeds.
     for script in [[Some(Err(OsError::EIO)), None], [None, Some(Err(OsError::EIO))]] {
         let (io, _rig) = bench.rigged(4, Results::new(Op::SyncData, &script));
         let file = bench.empty_file("file");
@@ -126,7 +126,7 @@ fn an_iterator_that_panics_leaves_the_queue_whole(bench: &Bench) {
     let file = bench.file("file", &[1; BLOCK]);
     let requests = (0..2).map(|index| {
         if index == 1 {
-            resume_unwind(Box::new("part of the test")); // a panic without the noise of one
+            resume_unwind(Box::new("part of the test")); // a panic without a message
         }
         Request::read(&file, 0, vec![lease(BLOCK)])
     });

@@ -1,4 +1,4 @@
-//! The end of a file, and requests that are empty.
+//! The end of a file, and empty requests.
 
 use forebay_io::{Arena, Error, Request, Ticket};
 
@@ -15,7 +15,7 @@ pub(crate) fn claims(_cell: Cell) -> Vec<Claim> {
     ]
 }
 
-/// Sizes of files around the sizes of sectors, pages and leases.
+/// File sizes near the sizes of sectors, pages and leases.
 const SIZES: [usize; 10] = [1, 511, 512, 513, 4096, 4097, 8192, 10_000, 12_288, 16_383];
 
 fn reads_past_the_end_say_how_much_was_there(bench: &Bench) {

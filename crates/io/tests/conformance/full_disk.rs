@@ -1,8 +1,8 @@
-//! Full disks and file size limits, for real.
+//! Real full disks and file size limits.
 //!
-//! Small filesystems are mounted in a mount namespace of a child process, so nothing is left
-//! behind however the child ends. Root mounts a tmpfs and an ext4 image; an ordinary user gets a
-//! namespace of users as well, where the system permits it, and then may mount the tmpfs.
+//! Small filesystems are mounted in a mount namespace of a child process, so nothing remains however the child ends.
+//! Root mounts a tmpfs and an ext4 image; an ordinary user also gets a user namespace, where the system permits it, and
+//! may then mount the tmpfs.
 
 use std::ffi::OsStr;
 use std::fs::File as StdFile;
@@ -46,7 +46,7 @@ fn a_full_ext4_is_no_space_until_room_is_made(bench: &Bench) -> Outcome {
     on_small_filesystem(bench, "full_disk", make)
 }
 
-/// Runs `body` of a child where `mount`, a line of shell, mounts on the directory `$0`.
+/// Runs `body` in a child where `mount`, a shell command, mounts on the directory `$0`.
 pub(crate) fn on_small_filesystem(bench: &Bench, body: &str, mount: &str) -> Outcome {
     let mut unshare = vec!["unshare", "--mount", "--propagation", "private"];
     if !rustix::process::geteuid().is_root() {
@@ -103,7 +103,7 @@ fn fill_up(path: &Path) -> StdFile {
 }
 
 fn growing_past_the_file_size_limit_is_too_large(bench: &Bench) -> Outcome {
-    // The signal that comes with the limit would end the child; a shell can have it ignored.
+    // The signal for the limit would end the child; a shell can make it ignored.
     let launcher = ["sh", "-c", "trap '' XFSZ; exec \"$@\"", "sh"].map(OsStr::new);
     child::run(bench, "file_size_limit", &launcher, bench.directory())
 }
@@ -115,7 +115,7 @@ fn file_size_limit(bench: &Bench) -> Outcome {
     let limit = getrlimit(Resource::Fsize);
     setrlimit(Resource::Fsize, Rlimit { current: Some(LIMIT), ..limit }).unwrap();
     let bytes = noise(&mut bench.rng(), 16_384);
-    // Half of it fits, and is written: the error comes with the second attempt.
+    // Half of it fits and is written: the error comes with the second attempt.
     for offset in [LIMIT - 8192, LIMIT] {
         let refused = io.submit(Request::write(&file, offset, vec![lease_of(&bytes)])).wait();
         match refused.result {

@@ -1,8 +1,8 @@
-//! Threads that sleep because another one drives, and what happens when that one turns away.
+//! Threads that sleep because another thread drives, and what happens when the driver leaves.
 //!
-//! Each claim stages one interleaving with a script, in which a wake that is not given leaves a
-//! thread asleep for good. The requests that move the staging on have their tickets dropped, so
-//! that nobody but the sleeping thread can notice what completes.
+//! Each claim stages one interleaving with a script, in which a missing wake-up leaves a thread asleep permanently. The
+//! tickets of the requests that advance the staging are dropped, so that only the sleeping thread can notice their
+//! completion.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -31,26 +31,26 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
 
 const BLOCK: usize = 4096;
 
-/// Longer than any wake takes, also on a busy machine.
+/// Longer than any wake-up takes, even on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 /// Time for a thread that is about to sleep to do so.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// What a script does to reads, by the number of their block.
+/// What a script does to a read, by the number of its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// Not started until [`Rig::start_withheld`].
+    /// Not started before [`Rig::start_withheld`].
     Withhold,
-    /// Waits for the gate before it is started.
+    /// Waits for the gate before it starts.
     GateBefore,
-    /// Waits for the gate before its result is handed in.
+    /// Waits for the gate before its result is delivered.
     GateAfter,
     /// Its result is held back until [`Rig::deliver_held`].
     Hold,
 }
 
-/// Plays a turn for each of the first blocks; the others are left alone.
+/// Applies a turn to each of the first blocks; leaves the others unchanged.
 struct Staging {
     turns: Vec<Turn>,
     reached: Sender<()>,
@@ -59,7 +59,7 @@ struct Staging {
 
 /// The test's ends of the gate.
 struct Gate {
-    /// Told when a transfer has reached the gate.
+    /// Receives a message when a transfer has reached the gate.
     reached: Receiver<()>,
     open: Sender<()>,
 }
@@ -128,13 +128,13 @@ impl Stage {
         self.io.submit(self.request(block))
     }
 
-    /// Starts a thread whose end is told to [`Stage::assert_ends`]. It may hang, so nobody joins it.
+    /// Starts a thread whose end is reported to [`Stage::assert_ends`]. It may hang, so it is not joined.
     fn spawn(&self, name: &'static str, body: impl FnOnce(&Io) + Send + 'static) {
         let (io, done) = (self.io.clone(), self.done.clone());
         thread::spawn(move || {
             body(&io);
             drop(io);
-            done.send(name).ok(); // the test has failed if it does not listen any more
+            done.send(name).ok(); // if the receiver is closed, the test has failed
         });
     }
 
@@ -145,7 +145,7 @@ impl Stage {
         }
     }
 
-    /// Starts what is withheld together with a read whose answer nobody wants.
+    /// Starts the withheld transfer together with a read whose answer is discarded.
     fn start_withheld(&self, rig: &Rig, nudge: usize) {
         rig.start_withheld();
         drop(self.submit(nudge));
@@ -178,8 +178,8 @@ fn a_thread_that_only_looks_hands_the_driving_over(bench: &Bench) {
         }
     });
     gate.reached.recv().unwrap();
-    // The looking thread is inside the backend, so this one is told that another drives; but on uring, where
-    // it has let go of the right to reap by now.
+    // The polling thread is inside the backend, so this thread finds that another one drives. On uring the polling
+    // thread has already released the right to reap.
     stage.spawn("waiting", move |_| waited.wait().result.unwrap());
     if bench.cell.kind == Kind::Aio {
         rig.wait_sent_to_sleep(1);
@@ -199,7 +199,7 @@ fn a_submitter_held_back_by_what_is_not_started_yet_is_let_in(bench: &Bench) {
     let slow = stage.request(0);
     stage.spawn("slow", move |io| drop(io.submit(slow)));
     gate.reached.recv().unwrap();
-    // The only place is taken, by a transfer that the backend does not know of yet.
+    // The only slot is used by a transfer that the backend has not received yet.
     let held_back = stage.request(1);
     stage.spawn("held back", move |io| io.submit(held_back).wait().result.unwrap());
     wait_for(|| stage.io.stats().held_back == 1);
@@ -208,7 +208,7 @@ fn a_submitter_held_back_by_what_is_not_started_yet_is_let_in(bench: &Bench) {
     }
     thread::sleep(MOMENT);
     gate.open.send(()).unwrap();
-    // "slow" and "held back", whichever is first.
+    // "slow" and "held back", in any order.
     for _ in 0..2 {
         let ended = stage.ended.recv_timeout(SOON);
         assert!(ended.is_ok(), "nobody carries out what keeps the submitter waiting");

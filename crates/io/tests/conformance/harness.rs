@@ -1,7 +1,6 @@
 //! From claims to trials: seeds, skips with reasons, replay commands and a watchdog.
 //!
-//! A claim that hangs is a failure like any other, but one that no test can report by itself: the
-//! watchdog names it and ends the process.
+//! A claim that hangs is a failure, but no test can report its own hang: the watchdog names it and ends the process.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -16,14 +15,14 @@ use libtest_mimic::{Completion, Failed, Trial};
 
 use crate::bench::{Bench, Cell};
 
-/// Longest a trial may take. The slowest needs seconds; this leaves room for a busy machine.
+/// Maximum duration of a trial. The slowest needs seconds; this leaves room for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 const CHILD_PATIENCE: Duration = Duration::from_secs(45);
 
-/// What came of a claim that did not panic.
+/// The outcome of a claim that did not panic.
 pub(crate) enum Outcome {
     Held,
-    /// It cannot be tried here, for this reason.
+    /// It cannot be tested here, for this reason.
     Skipped(String),
 }
 
@@ -92,7 +91,7 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// The one command that runs this trial again with the same random choices.
+/// The command that runs this trial again with the same random choices.
 fn replay(name: &str) -> String {
     let mut command = format!("FOREBAY_SEED={}", seed());
     if let Ok(directory) = env::var("FOREBAY_TEST_DIR") {
@@ -123,7 +122,7 @@ fn note_skip(name: &str, reason: &str) {
     appended.expect("FOREBAY_SKIPS should name a file that can be written");
 }
 
-/// What the watchdog watches: when it has to be over, and what to say if it is not.
+/// A trial that the watchdog observes: its deadline, and the message if it misses it.
 struct Watched {
     until: Instant,
     complaint: String,
@@ -140,7 +139,7 @@ fn unwatch(name: &str) {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
 }
 
-/// Watches over this process as the child of a trial, which must not lose patience first.
+/// Observes this process as the child of a trial; the child's deadline must be the earlier one.
 pub(crate) fn watch_child(name: &str) {
     watch(name, CHILD_PATIENCE, format!("{name} hangs: not done after {CHILD_PATIENCE:?}"));
 }

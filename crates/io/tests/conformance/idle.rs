@@ -1,6 +1,6 @@
-//! Nobody polls: an idle queue, and a thread that waits, use no processor time.
+//! No polling: an idle queue and a waiting thread use no processor time.
 //!
-//! Measured in a child process, which does nothing else.
+//! Measured in a child process that does nothing else.
 
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const WATCHED: Duration = Duration::from_secs(1);
 
 const SPELLS: usize = 3;
 
-/// Enough for the ten times a second at which `aio` looks up, far too little for polling.
+/// Enough for the ten wake-ups per second of `aio`, far too little for polling.
 const CPU_MAX: Duration = Duration::from_millis(5);
 
 pub(crate) fn claims(_cell: Cell) -> Vec<Claim> {
@@ -43,7 +43,7 @@ fn idle(bench: &Bench) -> Outcome {
     Outcome::Held
 }
 
-/// Holds back what reads the first byte.
+/// Holds back reads of the first byte.
 struct HoldsFirst;
 
 impl Script for HoldsFirst {
@@ -78,10 +78,10 @@ fn warm_up(bench: &Bench, io: &Io) {
     }
 }
 
-/// Looks at several spells, and judges the quietest: what polls does so in each of them, while
-/// on a crowded machine one wake-up can be charged with milliseconds that others used.
+/// Measures several intervals and judges the quietest: a thread that polls does so in each of them, while on a busy
+/// machine one wake-up can be charged milliseconds that other processes used.
 fn assert_idle() {
-    thread::sleep(Duration::from_millis(50)); // until those who were woken sleep again
+    thread::sleep(Duration::from_millis(50)); // until the woken threads sleep again
     let mut used = Vec::new();
     while used.iter().all(|spell| *spell >= CPU_MAX) {
         assert!(used.len() < SPELLS, "{used:?} of processor time in spells of {WATCHED:?} idling");

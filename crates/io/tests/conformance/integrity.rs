@@ -1,4 +1,4 @@
-//! Bytes arrive whole and where they belong, in requests of any shape and on any memory.
+//! Bytes arrive complete and in the right place, in requests of any shape and on any memory.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn random_reads_and_writes_of_many_threads_agree_with_a_model(bench: &Bench) {
 fn thousands_of_leases_in_one_request_complete_whole(bench: &Bench) {
     let file = bench.empty_file("file");
     let piece = if bench.cell.is_direct() { unit(&file) } else { 100 };
-    // Three times what the kernel takes at once (UIO_MAXIOV) and some.
+    // A little more than three times the number of segments that the kernel takes at once (UIO_MAXIOV).
     let slot_bytes = piece.next_multiple_of(512);
     let io = bench.io(4);
     round_trip(bench, &io, &file, 3 * 1024 + 7, slot_bytes, piece);

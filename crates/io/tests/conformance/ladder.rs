@@ -1,4 +1,4 @@
-//! The ladder: which backend is taken, and what is said about the ones that could not be.
+//! Backend selection: which backend is chosen, and what is reported about those that cannot be used.
 
 use forebay_io::backend::Refusal;
 use forebay_io::{CacheMode, Error, Io, IoOptions, Kind, Prefer};
@@ -20,7 +20,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     Vec::new()
 }
 
-/// Claims about opening as such.
+/// Claims about opening in general.
 pub(crate) fn general_claims() -> Vec<Trial> {
     let held = |name: &str, body: fn()| {
         named_trial(name.to_owned(), move || {
@@ -54,7 +54,7 @@ fn linux_claims() -> Vec<Claim> {
     linux::general_claims()
 }
 
-/// Elsewhere the same names stand for what cannot be tried.
+/// On other systems the same names report that they cannot be tested.
 #[cfg(not(all(target_os = "linux", not(forebay_portable))))]
 fn linux_claims() -> Vec<Claim> {
     let names = ["with_uring_blocked_auto_falls_back", "with_uring_missing_auto_falls_back"];
@@ -96,7 +96,7 @@ fn one_or_an_error() {
     }
 }
 
-/// The rungs above the one taken, each with what was tried and what would change it.
+/// Each better backend is reported with the failed step and the remedy.
 fn auto_says_why() {
     for cache in [CacheMode::Buffered, CacheMode::Direct] {
         let io = Io::open(&options(Prefer::Auto, cache)).unwrap();

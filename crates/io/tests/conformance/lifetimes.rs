@@ -1,4 +1,4 @@
-//! Who lives how long: memory, files, tickets and queues while requests are in flight.
+//! Lifetimes of memory, files, tickets and queues while requests are in flight.
 
 use std::path::Path;
 use std::thread;
@@ -23,10 +23,10 @@ pub(crate) fn claims(_cell: Cell) -> Vec<Claim> {
     ]
 }
 
-/// Blocks are this long, in bytes; the first block of a file is what scripts act on.
+/// Block length in bytes; scripts act on the first block of a file.
 const BLOCK: usize = 4096;
 
-/// Holds back what reads the first block.
+/// Holds back reads of the first block.
 struct HoldsFirst;
 
 impl Script for HoldsFirst {
@@ -55,7 +55,7 @@ fn a_file_dropped_in_flight_is_closed_after_its_requests(bench: &Bench) {
     assert_descriptors(&bench.path("file"), 0);
 }
 
-/// Asserts how many descriptors this process has on `path`, where the system can tell.
+/// Asserts the number of descriptors that this process has on `path`, if the system reports it.
 fn assert_descriptors(path: &Path, expected: usize) {
     let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else {
         return;

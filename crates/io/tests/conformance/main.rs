@@ -1,11 +1,11 @@
 //! One suite over every backend and both cache modes: the contract of `backend`, clause by clause.
 //!
-//! Each claim is a function; crossed with the backends and cache modes it becomes trials such as
-//! `uring/direct/reads_past_the_end_say_how_much_was_there`. What cannot run on this machine is
-//! ignored with its reason, and counted; it never passes silently.
+//! Each claim is a function; combined with the backends and cache modes it becomes trials such as
+//! `uring/direct/reads_past_the_end_say_how_much_was_there`. A trial that cannot run on this machine is ignored with
+//! its reason, and counted; it never passes silently.
 //!
-//! Environment: `FOREBAY_SEED` replays the random choices of a failed run; `FOREBAY_TEST_DIR` is
-//! where the test files go; skips are appended to the file that `FOREBAY_SKIPS` names.
+//! Environment: `FOREBAY_SEED` replays the random choices of a failed run; `FOREBAY_TEST_DIR` is the directory of the
+//! test files; skips are appended to the file that `FOREBAY_SKIPS` names.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // claims hand over what they are done with

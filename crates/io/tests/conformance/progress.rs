@@ -1,4 +1,4 @@
-//! Who moves things along: waiting, looking, and threads that leave.
+//! Progress: waiting, polling, and threads that leave.
 
 use std::thread;
 
@@ -70,7 +70,7 @@ fn one_thread_can_look_for_the_requests_of_another(bench: &Bench) {
     let file = bench.file("file", &[1; 8 * BLOCK]);
     let waited = io.submit(Request::read(&file, 0, vec![lease(BLOCK)]));
     let waiter = thread::spawn(move || waited.wait());
-    // This thread takes whatever completion comes first; the waiter must get its own.
+    // This thread takes any completion; the waiter must still get its own.
     for round in 0..200 {
         let place = (round % 8) * BLOCK as u64;
         let ticket = io.submit(Request::read(&file, place, vec![lease(BLOCK)]));
@@ -127,8 +127,8 @@ fn requests_of_a_thread_that_has_exited_complete(bench: &Bench) {
     }
 }
 
-/// Syncs always go to the kernel's own workers on io_uring, which cancels what they have not
-/// begun when the thread that submitted it exits.
+/// On io_uring, syncs always go to the kernel's own workers, which cancel syncs that they have not started when the
+/// submitting thread exits.
 fn syncs_of_a_thread_that_has_exited_complete(bench: &Bench) {
     let io = bench.io(64);
     let files: Vec<_> = (0..8).map(|index| bench.file(&format!("{index}"), &[1; BLOCK])).collect();

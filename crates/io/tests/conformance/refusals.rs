@@ -1,4 +1,4 @@
-//! Requests and opens that are refused with a typed error before anything happens.
+//! Requests and opens that are refused with a typed error before anything is done.
 
 use forebay_io::{Action, CacheMode, Error, File, Hint, Kind, Op, OpenOptions, Request, Ticket};
 
@@ -86,7 +86,7 @@ fn private_descriptors_read_the_same_bytes(bench: &Bench) {
     let io = bench.io(8);
     let bytes = noise(&mut bench.rng(), 8 * BLOCK);
     let file = bench.file("file", &bytes);
-    // Advice is what a portable build cannot give.
+    // A portable build cannot give advice.
     let hints = if cfg!(all(target_os = "linux", not(forebay_portable))) {
         [Hint::Normal, Hint::Random, Hint::Sequential]
     } else {

@@ -1,9 +1,8 @@
-//! A backend between the queue and a real one, which does what devices do once in a year.
+//! A backend between the queue and a real one, which simulates rare behaviour of devices.
 //!
-//! It shortens attempts before they start, and afterwards changes their result or holds it back.
-//! Everything happens where the real backend hands in a result, so the promise of `drive` (not to
-//! sleep on after the wish is fulfilled) is kept by the real backend's own means. Therefore what
-//! was held back or withheld moves on only with the next request.
+//! It shortens attempts before they start, and afterwards changes their result or holds it back. Everything happens
+//! where the real backend delivers a result, so the real backend itself keeps the promise of `drive` (not to continue
+//! sleeping once the condition is true). Therefore held or withheld transfers advance only with the next request.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,7 +15,7 @@ use forebay_io::{Io, IoOptions, Kind, OsError};
 
 pub(crate) use forebay_io::backend::Transfer;
 
-/// What is to happen.
+/// Controls what happens to each transfer.
 pub(crate) trait Script: Send + Sync + 'static {
     /// Sees every attempt before it starts.
     fn before(&self, _transfer: &mut Transfer) {}
@@ -35,9 +34,9 @@ pub(crate) trait Script: Send + Sync + 'static {
 pub(crate) type Attempt = Result<u64, OsError>;
 
 pub(crate) enum Verdict {
-    /// Hand this in.
+    /// Deliver this result.
     Deliver(Attempt),
-    /// Keep it back until [`Rig::deliver_held`].
+    /// Hold it back until [`Rig::deliver_held`].
     Hold,
 }
 
@@ -49,9 +48,9 @@ pub(crate) struct Rig {
     held: Mutex<Vec<(Transfer, Attempt)>>,
     starts_one: AtomicBool,
     delivers_held: AtomicBool,
-    /// Threads inside a blocking `drive` now.
+    /// Number of threads inside a blocking `drive` now.
     driving: AtomicUsize,
-    /// Times a thread was told to sleep because another one drives.
+    /// Number of times a thread went to sleep because another one drives.
     sent_to_sleep: AtomicUsize,
 }
 
@@ -77,22 +76,22 @@ impl Rig {
         (io.unwrap(), shown.into_inner().unwrap())
     }
 
-    /// Starts the transfer withheld longest together with the next request.
+    /// Starts the oldest withheld transfer together with the next request.
     pub(crate) fn start_withheld(&self) {
         self.starts_one.store(true, Ordering::SeqCst);
     }
 
-    /// Delivers every result held back together with the next completion.
+    /// Delivers all held results together with the next completion.
     pub(crate) fn deliver_held(&self) {
         self.delivers_held.store(true, Ordering::SeqCst);
     }
 
-    /// Results held back now.
+    /// Number of results held back now.
     pub(crate) fn held(&self) -> usize {
         self.held.lock().unwrap().len()
     }
 
-    /// Waits until `count` results are held back; somebody else has to drive.
+    /// Waits until `count` results are held back; another thread must drive.
     pub(crate) fn wait_held(&self, count: usize) {
         wait_for(|| self.held() == count);
     }
@@ -106,7 +105,7 @@ impl Rig {
     }
 }
 
-/// Looks until `condition` holds; a condition that never does is the watchdog's business.
+/// Polls until `condition` is true; if it never is, the watchdog ends the test.
 pub(crate) fn wait_for(condition: impl Fn() -> bool) {
     while !condition() {
         thread::sleep(Duration::from_millis(1));

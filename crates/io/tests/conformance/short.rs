@@ -1,4 +1,4 @@
-//! Attempts that fall short, are interrupted or fail: what the queue makes of them.
+//! Attempts that are short, interrupted or failed, and how the queue handles them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(crate) fn claims(_cell: Cell) -> Vec<Claim> {
     ]
 }
 
-/// Cuts attempts short at random.
+/// Shortens attempts at random.
 struct Shortens {
     rng: Mutex<Rng>,
 }
@@ -44,7 +44,7 @@ impl Script for Shortens {
         let unit = unit(transfer.file()) as u64;
         let mut rng = self.rng.lock().unwrap();
         if rng.u8(..3) > 0 {
-            // Rather long ones, or a file of a mebibyte would take a million attempts.
+            // Fairly long pieces: otherwise a file of a mebibyte would take a million attempts.
             let units = transfer.remaining().div_ceil(unit);
             transfer.limit(unit * rng.u64(units.div_ceil(5)..=units));
         }
@@ -71,7 +71,7 @@ fn a_short_transfer_goes_on_inside_a_lease(bench: &Bench) {
     let file = bench.empty_file("file");
     let unit = unit(&file);
     let bytes = noise(&mut bench.rng(), 40 * unit);
-    // An empty lease in between is passed over.
+    // An empty lease in between is skipped.
     let pieces = if bench.cell.is_direct() { [7, 0, 20, 13] } else { [3, 0, 36, 1] };
     let mut start = 0;
     let mut written = Vec::new();
@@ -114,7 +114,7 @@ fn short_reads_still_find_the_end_of_the_file(bench: &Bench) {
     }
 }
 
-/// Denies a third of the attempts after they were made.
+/// Replaces the result of a third of the attempts after they ran.
 struct Interrupts {
     rng: Mutex<Rng>,
 }
@@ -138,7 +138,7 @@ fn interrupted_and_cancelled_attempts_are_repeated(bench: &Bench) {
     assert!(stats.repeated > 0 && stats.failed == 0, "{stats:?}");
 }
 
-/// Gives every attempt of one kind of request the same answer.
+/// Gives every attempt of one kind of request the same result.
 struct Answers {
     op: Op,
     answer: Attempt,
@@ -211,7 +211,7 @@ fn an_io_error_names_the_request_and_gives_the_leases_back(bench: &Bench) {
     }
 }
 
-/// Says that the disk is full, once.
+/// Reports a full disk, once.
 struct FullOnce {
     attempts: AtomicU64,
 }

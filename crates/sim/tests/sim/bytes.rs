@@ -31,7 +31,7 @@ fn crs_1_what_was_written_before_a_sync_began_is_in_every_image_after_it_ended()
                 (false, Op::SyncData) => file.sync_data().unwrap(),
                 (false, _) => file.sync_all().unwrap(),
             }
-            // What comes later may not take it back.
+            // A later write must not revoke it.
             rig.write(&file, 2 * SECTOR as u64, &sectors(b"C"));
             for image in rig.crashes() {
                 let heads = heads(&image);
@@ -108,7 +108,7 @@ fn an_extension_is_lost_sometimes_without_a_sync_and_never_after_one() {
     let ways: [(&str, Extend); 3] = [
         ("set_len", |_, file| file.set_len(4096).unwrap()),
         ("preallocate", |_, file| match file.preallocate(0..4096, Preallocate::Extend) {
-            // Where space cannot be reserved, there is nothing else to be lost.
+            // If space cannot be reserved, there is nothing else to lose.
             Err(Error::Unsupported { .. }) => file.set_len(4096).unwrap(),
             reserved => reserved.unwrap(),
         }),
@@ -163,12 +163,12 @@ fn a_write_that_takes_effect_while_a_sync_runs_is_not_covered_by_it() {
         let sync = rig.io.submit(Request::sync_data(&file));
         let write = rig.io.submit(rig.writing(&file, 0, &sectors(b"x")));
         sync.wait().result.unwrap();
-        // It may have taken effect after the sync ended, or while it ran, or before it began.
+        // It may have taken effect after the sync ended, while it ran, or before it began.
         let effective = file.len().unwrap() > 0;
         let sometimes_lost = rig.crashes().iter().any(|image| heads(image).is_empty());
         lost += u32::from(effective && sometimes_lost);
         write.wait().result.unwrap();
-        // A sync after the write has ended is safe.
+        // A sync after the end of the write covers it.
         file.sync_data().unwrap();
         assert!(rig.crashes().iter().all(|image| heads(image) == b"x"), "[CRS-1]");
     }
@@ -212,7 +212,7 @@ fn what_is_booted_is_durable_and_what_everyone_sees_is_all_of_it() {
     assert!(again.crashes().iter().all(|image| *image == seen), "[CRS-1]");
 }
 
-/// What a write of a page leaves, over a page of dots, as the first bytes of its sectors.
+/// The possible results of a page write over a page of dots, as the first bytes of its sectors.
 fn page_after(atomic: bool) -> BTreeSet<Vec<u8>> {
     let whole = AtomicWrite { bytes_min: 512, bytes_max: 65_536, pieces_max: 1 };
     let direct = Some(DirectFiles { alignment: 512, atomic_write: Some(whole) });

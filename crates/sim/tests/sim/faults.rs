@@ -1,4 +1,4 @@
-//! Faults: each does what it says, and the journal knows.
+//! Faults: each has its documented effect, and the journal records it.
 
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn a_failed_sync_drops_what_was_dirty_and_the_next_one_proves_nothing() {
     assert_eq!(rig.read(&file, 0, 6 * SECTOR), sectors(b"old\0\0\0"));
     assert!(matches!(file.sync_data(), Err(Error::Failed { .. })), "the latch");
 
-    // Without the latch of the process, as after its restart, a second sync succeeds.
+    // Without the latch of the process, as after a restart, a second sync succeeds.
     drop(file);
     let file = rig.open("f");
     file.sync_data().unwrap();

@@ -1,4 +1,4 @@
-//! The simulated disk held to its own rules, through the same calls that engines make.
+//! Tests of the simulated disk against its own rules, through the calls that engines make.
 
 #![allow(clippy::unwrap_used)]
 

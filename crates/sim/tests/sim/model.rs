@@ -1,8 +1,8 @@
-//! Random runs beside a naive model, which keeps the whole history and knows nothing of journals.
+//! Random runs compared with a naive model, which keeps the whole history and does not use journals.
 //!
-//! For each file the model keeps what it looked like after each change, and which of those states was
-//! the one that the newest sync covered. A crash image is legal if each of its sectors is that of some
-//! state since then, perhaps cut by a later one, and its size is one that the file had since then.
+//! For each file the model keeps its state after each change, and which of those states the newest sync covered. A
+//! crash image is legal if each of its sectors is that of some state since then, perhaps truncated by a later one, and
+//! if its size is one that the file has had since then.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A file's states since, and with, the one that its newest sync covered.
+/// The states of a file, starting with the one that its newest sync covered.
 #[derive(Debug, Clone)]
 struct History(Vec<Vec<u8>>);
 
@@ -51,7 +51,7 @@ impl History {
         let sector = |at: usize| {
             let end = (at + SECTOR).min(bytes.len());
             self.0.iter().enumerate().any(|(index, state)| {
-                // Its tail may have been cut off since, and be zeroes that a growing file got.
+                // Its tail may have been truncated since, and be zeroes from later growth.
                 self.0[index..].iter().any(|later| {
                     let mut state = state[..state.len().min(later.len())].to_vec();
                     state.resize(state.len().max(end), 0);
@@ -63,7 +63,7 @@ impl History {
     }
 }
 
-/// Which file each name leads to.
+/// The file that each name refers to.
 type Names = BTreeMap<u8, usize>;
 
 /// A change of names.
@@ -93,9 +93,9 @@ fn renamed(names: &Names, change: Renamed) -> Names {
 
 struct Model {
     files: Vec<(File, History)>,
-    /// At the newest sync of the directory.
+    /// The names at the newest sync of the directory.
     durable: Names,
-    /// Since then.
+    /// The changes since then.
     changes: Vec<Renamed>,
 }
 
@@ -141,7 +141,7 @@ impl Model {
         }
     }
 
-    /// Some subset of the changes of names explains the names, and each file is a legal one.
+    /// Checks that some subset of the name changes explains the names, and that each file is legal.
     fn check(&self, image: &Image) -> Result<(), TestCaseError> {
         let explains = |subset: u32| {
             let chosen = self.changes.iter().enumerate().filter(|(at, _)| subset & 1 << at != 0);

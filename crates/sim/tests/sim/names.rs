@@ -25,7 +25,7 @@ fn a_new_name_is_lost_sometimes_without_a_directory_sync_and_never_after_one() {
     let rig = Rig::new();
     let file = rig.open("f");
     rig.write(&file, 0, &sectors(b"x"));
-    // A sync of the file makes its bytes durable, and not its name.
+    // A sync of the file makes its bytes durable, but not its name.
     file.sync_all().unwrap();
     assert_eq!(seen(&rig), set(&["", "f"]));
     rig.volume.sync_directory(rig.disk.directory()).unwrap();
@@ -85,7 +85,7 @@ fn a_directory_whose_name_is_lost_takes_its_files_along() {
     rig.open("d/f");
     rig.volume.sync_directory(&rig.path("d")).unwrap();
     let journal = rig.disk.journal();
-    // Entry 0 makes the directory, entry 1 syncs the one above.
+    // Entry 0 creates the directory, entry 1 syncs its parent.
     let early: BTreeSet<bool> = (0..100).map(|seed| journal.crash(1, seed).exists("d")).collect();
     assert_eq!(early, BTreeSet::from([false, true]));
     assert!((0..100).all(|seed| journal.crash(2, seed).exists("d")), "[CRS-1]");

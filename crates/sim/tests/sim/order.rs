@@ -6,7 +6,7 @@ use forebay_sim::{DiskOptions, Image};
 
 use crate::rig::{Rig, SEEDS, sectors};
 
-/// The order in which three writes to one sector took effect, as the journal has it.
+/// The order in which three writes to one sector took effect, according to the journal.
 fn order(seed: u64, reorder: bool) -> Vec<u8> {
     let options = DiskOptions { seed, reorder, ..DiskOptions::default() };
     let rig = Rig::boot(&Image::empty(), options);

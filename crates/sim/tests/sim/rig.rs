@@ -1,4 +1,4 @@
-//! A disk with a queue, and short words for what tests do to it.
+//! A disk with a queue, and short helpers for tests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_io::{Arena, Error, File, Io, OpenOptions, Request, Volume};
 use forebay_sim::{Disk, DiskOptions, Image};
 
-/// Seeds to try where something has to be so, or has to come up.
+/// Number of seeds to try where a property must always hold, or must occur.
 pub(crate) const SEEDS: u64 = 300;
 
 pub(crate) const SECTOR: usize = 512;
@@ -37,7 +37,7 @@ impl Rig {
         self.volume.open(&self.path(name), &OpenOptions::new().create(true)).unwrap()
     }
 
-    /// A new file whose name is durable.
+    /// Creates a file whose name is durable.
     pub(crate) fn file(&self, name: &str) -> File {
         let file = self.open(name);
         self.volume.sync_directory(self.disk.directory()).unwrap();
@@ -67,14 +67,14 @@ impl Rig {
         leases.into_result().unwrap()[0].to_vec()
     }
 
-    /// What a power cut now may leave, by each of many seeds.
+    /// Possible states after a power cut now, one for each of many seeds.
     pub(crate) fn crashes(&self) -> Vec<Image> {
         let (journal, at) = (self.disk.journal(), self.disk.position());
         (0..SEEDS).map(|seed| journal.crash(at, seed)).collect()
     }
 }
 
-/// So many sectors, each of one byte all over.
+/// One sector for each byte of `of`, filled with that byte.
 pub(crate) fn sectors(of: &[u8]) -> Vec<u8> {
     of.iter().flat_map(|byte| [*byte; SECTOR]).collect()
 }

@@ -1,6 +1,6 @@
-//! io_uring blocked, missing or short of memory: with a system call filter and without rights.
+//! io_uring blocked, missing or short of memory: with a system call filter and without capabilities.
 //!
-//! Each in a child, because neither a filter nor a dropped capability can be taken back.
+//! Each runs in a child, because neither a filter nor a dropped capability can be restored.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ fn missing(_bench: &Bench) -> Outcome {
     falls_back(OsError::ENOSYS, "Linux 5.11")
 }
 
-/// Makes the io_uring calls of this thread, and of those it starts from now on, fail.
+/// Makes the io_uring calls of this thread, and of threads it starts from now on, fail.
 fn block_uring(errno: OsError) -> Result<(), String> {
     let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
     let filter = SeccompFilter::new(
@@ -115,7 +115,7 @@ fn forbidden_later(bench: &Bench) -> Outcome {
             assert_eq!(completed.leases.len(), 1);
         }
     }
-    // A sync that the kernel has not taken has not failed: one that it takes is still to be believed.
+    // A sync that the kernel did not accept is not a failed sync: a later one that it accepts is reliable.
     let sync = io.submit(Request::sync_data(&file)).wait().result;
     assert!(matches!(sync, Err(Error::Unavailable { backend: Kind::Uring, .. })), "{sync:?}");
     file.sync_data().unwrap();
@@ -133,7 +133,7 @@ fn no_memlock(bench: &Bench) -> Outcome {
     rights.effective.remove(CapabilitySet::IPC_LOCK);
     rights.permitted.remove(CapabilitySet::IPC_LOCK);
     set_capabilities(None, rights).unwrap();
-    // Room for the queue, which some kernels count as well, and not for the arena.
+    // Room for the queue, which some kernels count as well, but not for the arena.
     let limit = Some(2 << 20);
     setrlimit(Resource::Memlock, Rlimit { current: limit, maximum: limit }).unwrap();
     let arena = Arena::new(1024, 4096).unwrap();
@@ -141,7 +141,7 @@ fn no_memlock(bench: &Bench) -> Outcome {
         IoOptions { register: Some(Arc::clone(arena.mapping())), ..bench.cell.options(8) };
     let io = match Io::open(&options) {
         Ok(io) => io,
-        // Other queues of the same user may have used the limit up.
+        // Other queues of the same user may have exhausted the limit.
         Err(error @ Error::Unavailable { .. }) => return Outcome::Skipped(error.to_string()),
         Err(other) => panic!("{other:?}"),
     };
