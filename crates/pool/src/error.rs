@@ -1,9 +1,9 @@
-//! What can go wrong with a pool, and what the caller can do about it.
+//! Errors of a pool, and what the caller can do about them.
 //!
-//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::MemoryInUse`], [`Error::Busy`]), *data*
-//! ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
-//! *latched* ([`Error::Failed`]); besides, what was asked for may make no sense. [`Error::kind`] tells. Errors are cheap to clone: one failed read is told to every
-//! thread that waited for it.
+//! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::MemoryInUse`], [`Error::Busy`]),
+//! *data* ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
+//! *latched* ([`Error::Failed`]); in addition, a request may be invalid. [`Error::kind`] returns the kind. Errors are
+//! cheap to clone: every thread that waited for a failed read receives its error.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use forebay_io::OsError;
 
 use crate::tag::{Block, Lsn};
 
-/// Everything this crate reports.
+/// All errors of this crate.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -31,8 +31,8 @@ pub enum Error {
         /// How long the thread waited.
         waited: Duration,
     },
-    /// The pool's memory cannot be made smaller while pages in what is to be given back are pinned, by guards or by the look-ahead
-    /// of streams, or busy with I/O. It is as large as before.
+    /// The pool's memory cannot shrink while pages in the part to be released are pinned, by guards or by the
+    /// look-ahead of streams, or busy with I/O. Its size is unchanged.
     #[error(
         "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned or busy with \
          I/O, and none of them came free within {waited:?}; let go of pages, drop idle read streams and try again, \
@@ -41,7 +41,7 @@ pub enum Error {
     MemoryInUse {
         /// Pages that are pinned, or busy with I/O.
         pages: usize,
-        /// How long that was waited for.
+        /// How long the call waited for them.
         waited: Duration,
     },
     /// The file cannot be closed while its pages are in use. It stays open.
@@ -53,7 +53,7 @@ pub enum Error {
     Busy {
         /// The file.
         file: Arc<Path>,
-        /// How many pages.
+        /// The number of pages in use.
         pages: usize,
     },
     /// A page's checksum does not match its bytes.
@@ -63,14 +63,14 @@ pub enum Error {
         file: Arc<Path>,
         /// The block.
         block: Block,
-        /// What the page's bytes and block number give.
+        /// The checksum computed from the page's bytes and block number.
         expected: u32,
-        /// What is stored in the page.
+        /// The checksum stored in the page.
         found: u32,
         /// True when every byte of the page is zero: it was never written, or its write was lost.
         all_zeroes: bool,
     },
-    /// The file's codec refused what was read.
+    /// The file's codec rejected the bytes that were read.
     #[error(
         "block {block} of {} was refused by the file's codec: {source}; open it with the codec and the key \
          that it was written with, restore it from the log or a backup, or read it with `salvage`",
@@ -81,7 +81,7 @@ pub enum Error {
         file: Arc<Path>,
         /// The block.
         block: Block,
-        /// What the codec said.
+        /// The codec's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The block is not in the file.
@@ -93,12 +93,12 @@ pub enum Error {
     PastEnd {
         /// The file.
         file: Arc<Path>,
-        /// The block asked for.
+        /// The requested block.
         block: Block,
         /// Blocks in the file.
         blocks: Block,
     },
-    /// The page was dropped, truncated away or its file closed.
+    /// The page was dropped or truncated, or its file was closed.
     #[error(
         "{} was {how}, and with it the page or file asked for; {}",
         file.display(),
@@ -107,10 +107,10 @@ pub enum Error {
     Gone {
         /// The file.
         file: Arc<Path>,
-        /// What became of it.
+        /// The reason.
         how: Fate,
     },
-    /// The I/O layer failed: the device, the filesystem, or what it was asked for.
+    /// The I/O layer failed: the device, the filesystem, or the request itself.
     #[error(transparent)]
     Io(#[from] forebay_io::Error),
     /// A sync failed earlier. What was written since the last good one may be lost, so nothing
@@ -123,47 +123,47 @@ pub enum Error {
     Failed {
         /// The tablespace.
         tablespace: Arc<str>,
-        /// The failure that came first.
+        /// The first failure.
         first: Arc<forebay_io::Error>,
     },
     /// The log could not be flushed as far as a page needs before it may be written. The page
     /// stays dirty.
     #[error("the log could not be flushed up to {lsn}: {source}; the page stays dirty")]
     Log {
-        /// How far the page needs it.
+        /// The LSN that the page needs.
         lsn: Lsn,
-        /// What the log said.
+        /// The log's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// [`Wal::position`](crate::Wal::position) is behind where it was at an earlier checkpoint: recovery from there would
-    /// do again what is older than the pages. The redo point has not moved.
+    /// [`Wal::position`](crate::Wal::position) is behind its value at an earlier checkpoint: recovery from there would
+    /// redo changes that are older than the pages. The redo point has not moved.
     #[error(
         "the log's position went back from {from} to {to}; the redo point stays where it was: keep the log, and find \
          out why `Wal::position` fell"
     )]
     LogWentBack {
-        /// Where the log was.
+        /// The earlier position of the log.
         from: Lsn,
-        /// Where it says that it is.
+        /// The position that it reports now.
         to: Lsn,
     },
-    /// A checkpoint could not write or sync everything. The redo point has not moved; what could not be
-    /// written is still dirty, and the next checkpoint tries again.
+    /// A checkpoint could not write or sync everything. The redo point has not moved; pages that could not be written
+    /// are still dirty, and the next checkpoint tries again.
     #[error(
         "the checkpoint failed in {}; the redo point stays where it was: keep the log, mend the cause \
          and take another checkpoint",
         in_tablespaces(failed)
     )]
     Checkpoint {
-        /// The tablespaces in which something went wrong, with what went wrong there first.
+        /// The tablespaces with errors, each with its first error.
         failed: Vec<(Arc<str>, Error)>,
-        /// What was done nevertheless.
+        /// The work that was done nevertheless.
         report: Arc<crate::CheckpointReport>,
     },
     /// The log or a codec panicked in a checkpoint. The redo point has not moved.
     #[error("the log or a codec panicked in the checkpoint; the redo point stays where it was")]
     CheckpointPanicked,
-    /// So many writes in place have failed that there is no room for more copies. The pages stay dirty.
+    /// Too many writes in place have failed, so there is no room for more copies. The pages stay dirty.
     #[error(
         "the double-write file of tablespace `{tablespace}` is held by {pages} pages whose writes \
          have failed; mend what those failures told of and flush again, or close the pool and recover"
@@ -171,11 +171,11 @@ pub enum Error {
     Unprotected {
         /// The tablespace.
         tablespace: Arc<str>,
-        /// How many pages.
+        /// The number of pages.
         pages: u32,
     },
-    /// The double-write file makes no sense: it is damaged, or made by a later version. A page torn by
-    /// the last crash cannot be repaired without it.
+    /// The double-write file is invalid: it is damaged, or was written by a later version. A page torn by the last
+    /// crash cannot be repaired without it.
     #[error(
         "{} is damaged or of a later version; open it with that version, or remove it and have the \
          pages that the last crash may have torn restored from the log or a backup",
@@ -185,7 +185,7 @@ pub enum Error {
         /// The double-write file.
         file: Arc<Path>,
     },
-    /// The image of a page could not be put in the log before the page is written. The page stays dirty.
+    /// The image of a page could not be written to the log before the page is written. The page stays dirty.
     #[error(
         "the image of block {block} of {} could not be put in the log: {source}; the page stays dirty",
         file.display()
@@ -195,10 +195,10 @@ pub enum Error {
         file: Arc<Path>,
         /// The block.
         block: Block,
-        /// What the log said.
+        /// The log's error.
         source: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// Another pool, here or in another process, has this directory.
+    /// Another pool, in this or another process, has this directory.
     #[error(
         "{} is in use by another pool ({holder}); close that one first, or choose another \
          directory",
@@ -207,7 +207,7 @@ pub enum Error {
     InUse {
         /// The directory.
         directory: Arc<Path>,
-        /// What is known of the other: its process.
+        /// The other pool's process, as far as it is known.
         holder: String,
     },
     /// The pool was built without a choice that has no default.
@@ -215,17 +215,17 @@ pub enum Error {
     Unchosen {
         /// Whether pages carry checksums was not chosen.
         checksum: bool,
-        /// What keeps pages from being left half written was not chosen.
+        /// The protection from torn pages was not chosen.
         torn_pages: bool,
     },
-    /// A setting makes no sense.
+    /// A setting is invalid.
     #[error("{setting} is {value}: {expected}")]
     Setting {
         /// The setting's name.
         setting: &'static str,
         /// Its value.
         value: String,
-        /// What it should be.
+        /// The valid values.
         expected: String,
     },
     /// The profile could not be read or understood.
@@ -248,7 +248,7 @@ pub enum Error {
     /// There is no tablespace of this name.
     #[error("there is no tablespace `{name}`; name one that the pool was built with")]
     NoTablespace {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The file was opened read-only.
@@ -257,7 +257,7 @@ pub enum Error {
         /// The file.
         file: Arc<Path>,
     },
-    /// The file is open already, with other options.
+    /// The file is already open, with other options.
     #[error(
         "{} is open already with another {what}; close it first, or ask for the same",
         file.display()
@@ -268,20 +268,20 @@ pub enum Error {
         /// The option that differs.
         what: &'static str,
     },
-    /// The file, or one of its segments, is shorter on disk than the pool knows it. Nothing makes it longer, or writes behind
-    /// its end: zeroes would stand where its blocks were.
+    /// The file, or one of its segments, is shorter on disk than the pool expects. The pool neither extends it nor
+    /// writes past its end: zeroes would replace its lost blocks.
     #[error("{}", shortened(file, *len, *expected, *read_only))]
     Shortened {
         /// The file.
         file: Arc<Path>,
         /// Its size, in bytes.
         len: u64,
-        /// The size that it has at least as the pool knows it, in bytes.
+        /// The size that the pool expects at least, in bytes.
         expected: u64,
-        /// It is open for reading, so that its writer may have made it shorter.
+        /// It is open for reading, so its writer may have truncated it.
         read_only: bool,
     },
-    /// The file is open, and its name no longer leads to it: somebody has removed or replaced it.
+    /// The file is open, and its name no longer refers to it: it was removed or replaced.
     #[error(
         "{} is open, but {}; {}",
         file.display(),
@@ -291,12 +291,12 @@ pub enum Error {
     Detached {
         /// The name.
         file: Arc<Path>,
-        /// There is another file of that name.
+        /// Another file has that name.
         replaced: bool,
-        /// It is open for reading, so that its writer may have replaced it.
+        /// It is open for reading, so its writer may have replaced it.
         read_only: bool,
     },
-    /// A segment has another size than it should.
+    /// A segment has the wrong size.
     #[error(
         "{} has {len} bytes, but a segment of that place has {expected}; open the tablespace with the \
          segment size that the file was made with, or restore it from the log or a backup",
@@ -310,7 +310,7 @@ pub enum Error {
         /// The size it should have: exactly this, or at most this if it is the last.
         expected: u64,
     },
-    /// The size of the file on disk cannot be that of a file of whole pages.
+    /// The size of the file on disk is not that of a file of whole pages.
     #[error(
         "{} has {len} bytes, which is not a whole number of pages of {page_bytes}; check the page \
          size, restore it from the log or a backup, or open it with `ignore_partial_page` if nothing is \
@@ -327,24 +327,24 @@ pub enum Error {
     },
 }
 
-/// What kind of move an error asks its caller for.
+/// The kind of reaction that an error requires of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Something was short or in use: the same call may succeed later, or once there is room.
+    /// Something was short or in use: the same call may succeed later, or once space is available.
     Retry,
-    /// The file does not have what was asked for, or has it damaged: another call, or a repair.
+    /// The file lacks the requested data, or has it damaged: make another call, or repair it.
     Data,
-    /// The disk or the log refused. Nothing is lost in memory; the cause has to be repaired.
+    /// The disk or the log failed. Nothing is lost in memory; the cause must be repaired.
     Device,
     /// An earlier failure is final for the tablespace: close the pool and recover.
     Latched,
-    /// The call or a setting makes no sense here: a bug of the caller's, or a matter for the administrator.
+    /// The call or a setting is invalid: a bug of the caller, or a matter for the administrator.
     Usage,
 }
 
 impl Error {
-    /// Returns what kind of move this asks for.
+    /// Returns the kind of reaction that this error requires.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::NoFreeFrame { .. } | Error::MemoryInUse { .. } | Error::Busy { .. } => {
@@ -360,7 +360,7 @@ impl Error {
             | Error::PartialPage { .. } => ErrorKind::Data,
             Error::Failed { .. } => ErrorKind::Latched,
             Error::Io(error) => of_io(error),
-            // What is retried is the whole of it, so the worst that happened in it counts.
+            // A retry repeats the whole checkpoint, so the worst error in it counts.
             Error::Checkpoint { failed, .. } => {
                 let kinds = failed.iter().map(|(_, error)| error.kind());
                 kinds.max_by_key(|kind| *kind as u8).unwrap_or(ErrorKind::Device)
@@ -383,12 +383,12 @@ impl Error {
         }
     }
 
-    /// A page is not what was written to its place.
+    /// True if the page's contents are not what was written to its place.
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, Error::Corrupt { .. } | Error::Codec { .. })
     }
 
-    /// The page is to be looked for again: this frame no longer has it.
+    /// True if the page must be looked up again: this frame no longer has it.
     pub(crate) fn is_refreshed(&self) -> bool {
         matches!(self, Error::Gone { how: Fate::Refreshed, .. })
     }
@@ -420,7 +420,7 @@ fn of_io(error: &forebay_io::Error) -> ErrorKind {
     }
 }
 
-/// How a page or a file came to be gone.
+/// Why a page or a file no longer exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
@@ -430,7 +430,7 @@ pub enum Fate {
     Truncated,
     /// The file was closed.
     Closed,
-    /// The file was looked at again ([`PagedFile::refresh`](crate::PagedFile::refresh)).
+    /// The file was refreshed ([`PagedFile::refresh`](crate::PagedFile::refresh)).
     Refreshed,
 }
 

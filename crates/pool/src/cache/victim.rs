@@ -1,15 +1,14 @@
-//! Finding a frame for a page: the ring, the free list, the sweep.
+//! Finding a frame for a page: the ring, the free list, the clock sweep.
 //!
-//! A thread that faults should neither search long nor write. So the sweep passes dirty victims by
-//! for a while in favour of a clean one, and tells the cleaner that they are there; only when
-//! there is no clean one near does it write one itself.
+//! A thread that misses a page should neither search long nor write. So the sweep skips dirty victims for a while in
+//! favour of a clean one, and notifies the cleaner of them; only when no clean page is near does it write one itself.
 //!
-//! When every frame is pinned it waits for a stated time and then says so. It never waits for a
-//! latch: the caller may hold latches that others wait for.
+//! When every frame is pinned it waits for a configured time and then returns an error. It never waits for a latch: the
+//! caller may hold latches that others wait for.
 //!
 //! Invariants:  [VIC-1] a page leaves its frame only clean, unpinned and without I/O (`word::claimed`)
 //!              [VIC-2] a search ends: with a frame or with an error
-//! Failure:     a victim that cannot be written stays; another one is sought among the clean pages and
+//! Failure:     a victim that cannot be written stays; the search goes on among the clean pages and
 //!              those of other tablespaces, and the error is the caller's only if there is none.
 //! Rejected:    waking a thread that waits for a frame at each unpin: every hit would pay for it.
 
@@ -24,45 +23,45 @@ use crate::observe::stats::{Event, Wait};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::PageTag;
 
-/// Victims looked at beyond a dirty one before that is written.
+/// Victims examined after a dirty one before that is written.
 const CLEAN_SEARCH_FRAMES: usize = 32;
 
-/// Frames looked at for a page that is read ahead, before look-ahead backs off: a pool in which that
-/// many in a row are in use or dirty has better things to do. One round of most pools, so that pages
-/// which were all used once do not look like hot ones.
+/// Frames examined for a page that is read ahead, before look-ahead backs off: a pool with that many consecutive frames
+/// in use or dirty should not spend time on it. One round of most pools, so that pages which were all used once do not
+/// look like hot ones.
 const AHEAD_SEARCH_FRAMES: usize = 1 << 16;
 
-/// Sweeps in a row that spared everyone, before others are let run: enough for the hottest page to
-/// cool, if it were left alone.
+/// Consecutive sweeps without a victim, before other threads may run: enough for the hottest page to lose its usage
+/// count, if it is not used meanwhile.
 const ROUNDS_MAX: u32 = 8;
 
 /// Pauses between sweeps while every frame is in use.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
-/// What has kept dirty victims from being written so far, in one search.
+/// The reasons why dirty victims could not be written so far, in one search.
 #[derive(Default)]
 struct Unwritable {
     first: Option<Error>,
-    /// Tablespaces where that happened: victims there are left alone for the rest of the search.
+    /// Tablespaces where that happened: the rest of the search skips victims there.
     tablespaces: Vec<usize>,
 }
 
-/// What one sweep came to.
+/// The result of one sweep.
 enum Swept<'a> {
     Found(Owned<'a>),
-    /// Nothing, but something may be free by now: look again at once.
+    /// Nothing, but a frame may be free by now: search again at once.
     Again,
     /// Every frame is pinned or busy.
     AllBusy,
 }
 
 impl Cache {
-    /// A frame for a page of `strategy`'s, with the ring's place to note it in.
+    /// Returns a frame for a page of `strategy`, with the ring slot to record it in.
     ///
     /// # Errors
-    /// [`Error::NoFreeFrame`] after the stated wait; what kept the last victim from being
-    /// written, when only dirty ones are left.
+    /// [`Error::NoFreeFrame`] after the configured wait; the reason why the last victim could not be written, when only
+    /// dirty ones are left.
     pub(crate) fn allocate<D: Disk>(
         &self,
         disk: &D,
@@ -79,9 +78,8 @@ impl Cache {
         Ok((self.search(disk, strategy.kind())?, slot))
     }
 
-    /// As [`Cache::allocate`], for a page that nobody waits for yet: writes nothing out but the pages of
-    /// the strategy's own ring, and does not wait for a frame. `None` when there is no clean one near
-    /// the hand that nobody uses.
+    /// As [`Cache::allocate`], for a page that no thread waits for yet: writes only pages of the strategy's own ring,
+    /// and does not wait for a frame. `None` when there is no clean unpinned page near the hand.
     pub(crate) fn allocate_clean<D: Disk>(
         &self,
         disk: &D,
@@ -97,8 +95,7 @@ impl Cache {
             if let (Some(slot), Some(it)) = (slot, it)
                 && (it.word().pins() > 0 && it.word().usage() <= 1)
             {
-                // Still on its way in, or not taken yet: another frame beside it would be one more than
-                // the ring may have.
+                // Still being loaded, or not used yet: with another frame the ring would have one more than its limit.
                 strategy.fill_slot(slot, frame, tag);
                 return None;
             }
@@ -132,14 +129,14 @@ impl Cache {
         });
         match found {
             Some(_) => disk.counters().count(kind, Event::Eviction),
-            // The cleaner can make some, for the next time.
+            // The cleaner can produce some, for the next time.
             None if dirty => disk.short_of_frames(true),
             None => {}
         }
         found
     }
 
-    /// Takes a frame of a ring again, writing its page first if that may be done.
+    /// Reuses a frame of a ring, writing its page first if that is allowed.
     fn reuse<D: Disk>(
         &self,
         disk: &D,
@@ -147,19 +144,19 @@ impl Cache {
         tag: PageTag,
         kind: StrategyKind,
     ) -> Option<Owned<'_>> {
-        // Not if the pool has got smaller, or the strategy was made by a larger one.
+        // Not if the pool has shrunk, or the strategy was created by a larger one.
         let it = self.frames.find(frame).filter(|_| (frame as usize) < self.frames.usable())?;
         let word = it.word();
         if !it.holds(tag) || word.pins() > 0 || word.usage() > 1 {
             return None;
         }
         if word.has(DIRTY) {
-            // Reading in bulk must not wait for the log; the others made the page dirty
-            // themselves, and it is theirs to flush.
+            // Reading in bulk must not wait for the log; the other strategies made the page dirty themselves, so they
+            // flush it.
             if kind == StrategyKind::BulkRead && !disk.is_logged(it.lsn()) {
                 return None;
             }
-            // An error is not this page's caller's: the frame is left, with its page dirty.
+            // The error does not concern this page's caller: the frame is skipped, with its page dirty.
             if !disk.write_page(tag, frame, kind).unwrap_or(false) {
                 return None;
             }
@@ -169,14 +166,14 @@ impl Cache {
         Some(owned)
     }
 
-    /// Takes a frame from its page, if that is clean, unheld and not used more often than `usage_most`.
+    /// Takes a frame from its page, if that is clean, not pinned and not used more often than `usage_most`.
     pub(super) fn claim<D: Disk>(
         &self,
         disk: &D,
         frame: FrameIndex,
         usage_most: u64,
     ) -> Option<Owned<'_>> {
-        // A use of it in between would make it one that is used more often.
+        // A use of it in between would increase its usage count.
         let unused = self.frames.get(frame).word().has(AHEAD);
         let (owned, tag) = self.frames.claim(frame, usage_most)?;
         unmap(disk, tag, frame, unused);
@@ -196,7 +193,7 @@ impl Cache {
         self.search_patiently(disk, kind, failed)
     }
 
-    /// As [`Cache::search`], after a first sweep without success.
+    /// As [`Cache::search`], after an unsuccessful first sweep.
     #[cold]
     fn search_patiently<D: Disk>(
         &self,
@@ -225,7 +222,7 @@ impl Cache {
             if waited >= self.frame_wait {
                 break Err(self.no_free_frame(waited));
             }
-            // Pages that were read ahead hold their frames until somebody takes them in.
+            // Pages that were read ahead hold their frames until a thread processes their completion.
             disk.pause(pause.min(self.frame_wait - waited));
             slept = true;
             pause = (pause * 2).min(PAUSE_MAX);
@@ -236,8 +233,8 @@ impl Cache {
         found
     }
 
-    /// Puts up to `most` frames on the free list, for those who can neither wait nor write. Gives how many, and what kept
-    /// dirty pages from being written if there are none for that.
+    /// Puts up to `most` frames on the free list, for callers that can neither wait nor write. Returns the number of
+    /// frames, or the reason why dirty pages could not be written if that is why there are none.
     pub(crate) fn free_frames<D: Disk>(&self, disk: &D, most: usize) -> Result<usize, Error> {
         let (mut failed, mut freed, mut rounds) = (Unwritable::default(), 0, 0);
         while freed < most && rounds < ROUNDS_MAX {
@@ -256,13 +253,13 @@ impl Cache {
         }
     }
 
-    /// What a thread or task is told that has waited for a frame in vain for so long.
+    /// The error for a thread or task that has waited for a frame in vain for `waited`.
     pub(crate) fn no_free_frame(&self, waited: Duration) -> Error {
         let (capacity, pinned) = (self.frames.usable(), self.frames_in_use());
         Error::NoFreeFrame { pinned, capacity, waited }
     }
 
-    /// Frames that could not be victims now: pinned, or with I/O under way.
+    /// Frames that cannot be victims now: pinned, or with I/O in progress.
     fn frames_in_use(&self) -> usize {
         let in_use = |word: Word| word.pins() > 0 || word.has(READING | WRITING | ORPHAN);
         self.frames
@@ -334,7 +331,7 @@ impl Cache {
         match tag.map_or(Ok(false), |tag| disk.write_page(tag, frame, kind)) {
             Ok(true) => {
                 disk.counters().count(kind, Event::VictimWrite);
-                // Somebody may have come to want the page meanwhile; then it stays.
+                // Another thread may have requested the page meanwhile; then it stays.
                 match self.claim(disk, frame, 0) {
                     Some(owned) => {
                         disk.counters().count(kind, Event::Eviction);
@@ -353,7 +350,7 @@ impl Cache {
     }
 }
 
-/// The page table no longer leads to `frame` for `tag`. `unused`: the page was read ahead, and never asked for.
+/// Makes the page table no longer point to `frame` for `tag`. `unused`: the page was read ahead, and never requested.
 fn unmap<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
     // A thread that closes a file waits until its page table is empty.
     let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");

@@ -1,16 +1,15 @@
-//! From runs of blocks to reads under way: frames found, pages mapped as loading, requests submitted.
+//! From runs of blocks to reads in progress: frames are found, pages mapped as loading, requests submitted.
 //!
-//! Look-ahead takes what is free. It finds frames in its ring, on the free list, or under clean pages
-//! that nobody holds; except for the pages of its own ring, it writes nothing out for that. When there is
-//! none, the rest of the batch stays undone (it *backs off*), and a thread that wants such a page reads it
-//! by itself.
+//! Look-ahead only uses available frames. It finds them in its ring, on the free list, or under clean pages that are
+//! not pinned; it writes only pages of its own ring for that. When there is none, the rest of the batch is skipped (it
+//! *backs off*), and a thread that needs such a page reads it on its own.
 //!
-//! Invariants:  [SUB-1] of one page at most one read is under way: what is mapped already is read through
+//! Invariants:  [SUB-1] at most one read of a page is in progress: a page that is mapped already is read through
 //!              like any gap   [SUB-2] every page mapped here is part of a request that is submitted
-//! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of
-//!              its read nobody else's code is called and no frame is waited for: those of the whole
-//!              batch are found first. What is waited for is room in a full queue, which the thread that waits
-//!              drives, and with queue 0 the batch's earlier reads.
+//! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of its read
+//!              no foreign code is called and no frame is waited for: the frames of the whole batch are found first.
+//!              The only waits are for room in a full queue, which the waiting thread drives, and with queue 0 for the
+//!              batch's earlier reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,36 +29,36 @@ use crate::observe::trace::{Action, Trace, TraceEvent, Why};
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
-/// Memory for pages that are read through and thrown away, in one pool, in bytes.
+/// Memory for pages that are read through and discarded, in one pool, in bytes.
 const GAP_BYTES: usize = 1 << 20;
 
-/// On whose behalf pages are read ahead, and how.
+/// The caller of a read-ahead, and its parameters.
 pub(crate) struct Ahead<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) file: &'a Arc<FileCore>,
     pub(crate) strategy: &'a AccessStrategy,
-    /// Descriptors of the reader's own.
+    /// The reader's private descriptors.
     pub(crate) through: Option<&'a Private>,
     /// The queue to use; 0: this thread reads, and has read when it returns.
     pub(crate) queue: u8,
     pub(crate) watch: Option<&'a Arc<Watch>>,
     /// Where decisions are recorded, and the stream's number there.
     pub(crate) trace: Option<(&'a Trace, u32)>,
-    /// Why this is read, as far as the trace is concerned; `None`: as the runs themselves say.
+    /// The reason for the read, for the trace; `None`: as the runs themselves say.
     pub(crate) why: Option<Why>,
-    /// Whether room in a full queue is waited for; else it counts as a lack of frames.
+    /// True to wait for room in a full queue; otherwise it counts as a lack of frames.
     pub(crate) waits: bool,
-    /// No stream has these pages pinned: each counts in the budget until it is here.
+    /// No stream has these pages pinned: each counts in the budget until it is resident.
     pub(crate) prefetched: bool,
 }
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Submitted {
     pub(crate) requests: u32,
-    /// Pages on their way into frames.
+    /// Pages that are being read into frames.
     pub(crate) pages: u32,
-    /// Pages read though nobody wanted them, whether they are kept or not.
+    /// Pages read that were not needed, whether they are kept or not.
     pub(crate) gaps: u32,
     /// True when there was no frame for the rest.
     pub(crate) backed_off: bool,
@@ -74,15 +73,15 @@ impl Submitted {
     }
 }
 
-/// One request in the making.
+/// A request under construction.
 #[derive(Default)]
 struct Draft {
     first: Block,
     pieces: Vec<Piece>,
     leases: Vec<Lease>,
-    /// Pages in it that somebody wants.
+    /// Needed pages in it.
     wanted: usize,
-    /// Pieces up to the last page: what follows are gaps so far.
+    /// Pieces up to the last needed page: the following ones are gaps so far.
     used: usize,
 }
 
@@ -91,7 +90,7 @@ type Prepared = (Request, PendingRead);
 /// Frames for a batch, found before anything is mapped.
 struct Supply<'a> {
     frames: Vec<(Owned<'a>, Option<RingSlot>)>,
-    /// Wanted pages that have not been given one yet.
+    /// Needed pages that have no frame yet.
     wanted: usize,
 }
 
@@ -101,15 +100,15 @@ impl<'a> Supply<'a> {
         self.frames.pop()
     }
 
-    /// For a page that nobody wants yet: only what the wanted ones leave.
+    /// For a page that is not needed yet: only frames that the needed pages leave.
     fn for_gap(&mut self) -> Option<(Owned<'a>, Option<RingSlot>)> {
         if self.frames.len() > self.wanted { self.frames.pop() } else { None }
     }
 }
 
 impl Ahead<'_> {
-    /// Reads `runs`, of whose blocks those in `wanted` (ascending) go into frames. `all_mapped` is called
-    /// once all pages are mapped and before anything is submitted, with the time: it must not ask anybody for that.
+    /// Reads `runs`; their blocks in `wanted` (ascending) go into frames. `all_mapped` is called with the time once all
+    /// pages are mapped and before anything is submitted: it must not read the clock itself.
     pub(crate) fn submit(
         &self,
         runs: &[Run],
@@ -138,7 +137,7 @@ impl Ahead<'_> {
                     making.draft.wanted += 1;
                     continue;
                 }
-                // Kept if there is room: what was not wanted yet may be soon.
+                // Kept if there is room: an unneeded page may be needed soon.
                 let absent = self.file.table.lookup(block) == NO_FRAME;
                 match absent.then(|| supply.for_gap()).flatten() {
                     Some(frame) => making.take_in(block, frame, &mut submitted),
@@ -160,8 +159,8 @@ impl Ahead<'_> {
         all
     }
 
-    /// Reads `block`, which somebody waits for, into a frame, by a place in the queue. Gives the frame, pinned for the
-    /// caller; `None` when another has it, or it is gone: look again.
+    /// Reads `block`, which a task waits for, into a frame, using a place in the queue. Returns the frame, pinned for
+    /// the caller; `None` when another caller has it, or it no longer exists: look it up again.
     pub(crate) fn fetch(
         &self,
         block: Block,
@@ -213,8 +212,8 @@ impl Ahead<'_> {
         }
     }
 
-    /// Frames for as many pages of `runs` as there are. Here the replacement policy, the log and the
-    /// clock of others are called; they may wait, and may panic.
+    /// Finds frames for as many pages of `runs` as possible. This calls foreign code (replacement policy, log, clock),
+    /// which may wait, and may panic.
     fn supply(&self, runs: &[Run]) -> Supply<'_> {
         let wanted: usize = runs.iter().map(|run| run.wanted as usize).sum();
         let blocks: usize = runs.iter().map(|run| run.blocks as usize).sum();
@@ -226,7 +225,7 @@ impl Ahead<'_> {
         Supply { frames, wanted }
     }
 
-    /// Reads nothing of it after all.
+    /// Drops the draft without reading any of it.
     fn abandon(&self, draft: Draft, submitted: &mut Submitted) {
         for (piece, lease) in draft.pieces.into_iter().zip(draft.leases) {
             if let Piece::Page(block, load) = piece {
@@ -238,7 +237,7 @@ impl Ahead<'_> {
         }
     }
 
-    /// A page was not submitted after all.
+    /// Undoes the count of a page that was not submitted.
     fn not_prefetched(&self) {
         if self.prefetched {
             self.core.budget.end_prefetch(1);
@@ -258,7 +257,7 @@ impl Ahead<'_> {
                 None => io.submit_all_then(requests),
             }
             if io.kind() == Kind::Uring {
-                // What the page cache had has ended within the submission: nobody is to wait for it.
+                // Reads from the page cache have ended within the submission: no thread need wait for them.
                 io.poll();
             }
             self.file.space.driver(self.queue).submitted(io);
@@ -283,8 +282,8 @@ impl Ahead<'_> {
     }
 }
 
-/// Requests that this thread carries out, one after the other. A panic of somebody's clock between two of them leaves
-/// none of their pages loading: what is left is read anyway ([SUB-2]).
+/// Requests that this thread executes, one after the other. If a foreign clock panics between two of them, none of
+/// their pages stays loading: the rest is read anyway ([SUB-2]).
 struct Unread<'a> {
     io: &'a Io,
     prepared: std::vec::IntoIter<Prepared>,
@@ -306,11 +305,11 @@ impl Drop for Unread<'_> {
     }
 }
 
-/// Requests of one batch in the making. Between here and the submission no foreign code runs.
+/// The requests of one batch under construction. Between here and the submission no foreign code runs.
 struct Making<'a> {
     ahead: &'a Ahead<'a>,
     now: Duration,
-    /// Requests that there is room for.
+    /// The number of requests that fit.
     most: usize,
     draft: Draft,
     prepared: Vec<Prepared>,
@@ -331,7 +330,7 @@ impl Making<'_> {
             return self.read_through(block, submitted);
         }
         let Some(mut mapped) = core.cache.map(file, block, owned, queue) else {
-            // [SUB-1]: somebody else has it, or is reading it.
+            // [SUB-1]: another thread has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);
         };
@@ -349,8 +348,7 @@ impl Making<'_> {
         file.counts.count(&core.counters, self.ahead.strategy.kind(), Event::Prefetch);
     }
 
-    /// Adds a page that is thrown away, if anything is in the draft yet; without memory for it the draft
-    /// ends here.
+    /// Adds a page that is discarded, if the draft is not empty; without memory for it the draft ends here.
     fn read_through(&mut self, block: Block, submitted: &mut Submitted) {
         if self.draft.pieces.is_empty() {
             return;
@@ -361,7 +359,7 @@ impl Making<'_> {
         }
     }
 
-    /// Makes a request of the draft, without the gaps at its end.
+    /// Turns the draft into a request, without the gaps at its end.
     fn close(&mut self, submitted: &mut Submitted) {
         let mut draft = std::mem::take(&mut self.draft);
         draft.pieces.truncate(draft.used);
@@ -375,7 +373,7 @@ impl Making<'_> {
             return ahead.abandon(draft, submitted);
         }
         let Ok((file, offset)) = ahead.place(draft.first) else {
-            // The segment has gone meanwhile.
+            // The segment has been removed meanwhile.
             return ahead.abandon(draft, submitted);
         };
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
@@ -402,7 +400,7 @@ impl Draft {
     }
 }
 
-/// The requests for those of `wanted` (ascending, each once) that are not in memory; the others are taken out.
+/// The requests for those of `wanted` (ascending, each once) that are not in memory; the others are removed from it.
 pub(crate) fn requests(
     file: &FileCore,
     wanted: &mut Vec<Block>,

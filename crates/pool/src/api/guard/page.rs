@@ -4,10 +4,10 @@
 //! another lookup, and without keeping others from changing the page.
 //!
 //! Invariants:  [GRD-1] a guard holds one pin and one latch of its frame from its creation to its drop
-//! [GRD-2] a page that was changed is dirty once its guard is dropped, with a change up to the end of the log if it was
-//!              not marked
-//! [GRD-3] a guard keeps its file, and thus the pool, alive while it exists: through a borrowed handle or an owned one,
-//!              which is dropped last
+//!              [GRD-2] a page that was changed is dirty once its guard is dropped, with a change up to the end of the
+//!              log if it was not marked
+//!              [GRD-3] a guard keeps its file, and thus the pool, alive while it exists: through a borrowed handle or
+//!              an owned one, which is dropped last
 //! Concurrency: a guard may be sent to another thread; its latch belongs to the guard, not the thread.
 //!              A thread that latches a page it already holds may deadlock.
 #![expect(unsafe_code, reason = "a latch's right to the bytes of its frame")]

@@ -1,12 +1,11 @@
 //! A frame's life: free, owned, loading, resident, written, claimed, discarded.
 //!
-//! The steps that readers of a resident page never take. Each is one change of the word; the
-//! conditions are in `word`, so that they can be read and tested without threads.
+//! This module has the steps that readers of a resident page never take. Each is one change of the word; the conditions
+//! are in `word`, so that they can be read and tested without threads.
 //!
-//! The order matters where the page table is concerned. A page comes in by *prepare*, then the page
-//! table's entry, then *finish*; it goes by *claim* or *orphan* and then the entry. So an entry may
-//! lead to a frame that has just lost its page, and a thread that follows it finds out by the entry, looked at once
-//! more, or by the tag.
+//! The order matters with respect to the page table. A page is loaded by *prepare*, then the page table's entry, then
+//! *finish*; it is removed by *claim* or *orphan* and then the entry. So an entry may point to a frame that has just
+//! lost its page, and a thread that follows it detects that by checking the entry again, or by the tag.
 
 use super::word::{
     AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID,
@@ -17,37 +16,37 @@ use crate::error::Error;
 use crate::sync::{Ordering, fence, lock};
 use crate::tag::{Lsn, PageTag};
 
-/// What came of a load that another thread carried out.
+/// The result of a load that another thread performed.
 #[derive(Debug)]
 pub(crate) enum Loaded {
-    /// The page is here.
+    /// The page is resident.
     Here,
     /// It could not be read.
     Failed(Error),
-    /// The load was called off because another one had begun: look in the page table again.
+    /// The load was cancelled because another one had begun: look up the page table again.
     LookAgain,
 }
 
-/// What a copy of a page, on its way out, stands for.
+/// What a copy of a page that is being written covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Copied {
-    /// The newest change in it: how far the log has to be durable first.
+    /// The newest change in it: the log must be durable up to there first.
     pub(crate) lsn: Lsn,
     /// A checkpoint waits for its write.
     pub(crate) due: bool,
 }
 
-/// A page that was thrown away.
+/// A page that was discarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Discarded {
-    /// Others had it pinned, and keep it to the end.
+    /// Other threads had it pinned, and keep it until they release it.
     pub(crate) pinned: bool,
     /// It was newer than on disk.
     pub(crate) dirty: bool,
 }
 
-/// A frame that the page table leads to and whose page is on its way in. The thread that has this fills
-/// the frame, and ends it by `finish` or `fail`; until then nobody else touches the bytes.
+/// A frame that the page table points to and whose page is being loaded. The thread that has this fills the frame, and
+/// ends the load with `finish` or `fail`; until then no other thread touches the bytes.
 #[must_use]
 pub(crate) struct Loading<'a> {
     frames: &'a Frames,
@@ -58,7 +57,7 @@ pub(crate) struct Loading<'a> {
     queue: u8,
 }
 
-/// A [`Loading`] on its way through a queue, apart from its pool. Goes back by [`Frames::resume`]: the
+/// A [`Loading`] that is passed through a queue, detached from its pool. Must be returned with [`Frames::resume`]: the
 /// frame is lost to the pool otherwise.
 #[derive(Debug)]
 #[must_use]
@@ -74,7 +73,7 @@ impl Frames {
         loop {
             let frame = self.free.pop(&self.frames)?;
             let owned = Owned { frames: self, frame };
-            // Between the note that it is taken and the look at the bound: see `begin_shrink`.
+            // Between recording that it is taken and checking the bound: see `begin_shrink`.
             fence(Ordering::SeqCst);
             if (frame as usize) < self.usable() {
                 return Some(owned);
@@ -85,29 +84,28 @@ impl Frames {
         }
     }
 
-    /// Frames on the free list, with those that are not handed out any more.
+    /// Frames on the free list, including those that are not handed out any more.
     pub(crate) fn free_at_most(&self) -> usize {
         self.free.len()
     }
 
-    /// Takes `frame` away from its page, if that is clean, unheld and not used more often than
-    /// `usage_most`. The page table still leads here: the caller takes the entry out, by the tag
-    /// that comes with the frame.
+    /// Takes `frame` from its page, if that is clean, not pinned and not used more often than `usage_most`. The page
+    /// table still points here: the caller removes the entry, using the returned tag.
     pub(crate) fn claim(&self, frame: FrameIndex, usage_most: u64) -> Option<(Owned<'_>, PageTag)> {
         let it = self.get(frame);
         let old = it.change(|word| word.claimed(usage_most)).ok()?;
         Some(self.emptied(frame, it, old))
     }
 
-    /// Takes `frame` away from the page `tag`, if that is clean, unheld and not used more often
-    /// than `usage_most`. As with [`Frames::claim`], the entry is the caller's to take out.
+    /// Takes `frame` from the page `tag`, if that is clean, not pinned and not used more often than `usage_most`. As
+    /// with [`Frames::claim`], the caller removes the entry.
     pub(crate) fn claim_page(
         &self,
         frame: FrameIndex,
         tag: PageTag,
         usage_most: u64,
     ) -> Option<Owned<'_>> {
-        // A pin first, so that the frame cannot come to hold another page between look and claim.
+        // A pin first, so that the frame cannot get another page between the check and the claim.
         if !self.pin(frame, tag, Touch::Not) {
             return None;
         }
@@ -124,7 +122,7 @@ impl Frames {
 
     fn emptied(&self, frame: FrameIndex, it: Frame<'_>, old: Word) -> (Owned<'_>, PageTag) {
         self.left(old);
-        // Anything that an optimistic reader read since it looked at the version may be stale.
+        // Anything that an optimistic reader read since it loaded the version may be stale.
         it.begin_change();
         let tag = it.tag().expect("[FRM-1] a resident frame has a tag");
         it.tag.store(NO_TAG, Ordering::Relaxed);
@@ -132,12 +130,12 @@ impl Frames {
         (Owned { frames: self, frame }, tag)
     }
 
-    /// Throws the page `tag` in `frame` away, dirty or not, after waiting for its I/O. Those who
-    /// have it pinned keep it to the end. `unmap` takes the entry out of the page table. `drive` is
-    /// called while the page is on its way in by a queue, which somebody has to drive.
+    /// Discards the page `tag` in `frame`, dirty or not, after waiting for its I/O. Threads that have it pinned keep it
+    /// until they release it. `unmap` removes the entry from the page table. `drive` is called while a queue reads the
+    /// page, because some thread has to drive that queue.
     ///
-    /// Gives whether others had it pinned, and whether it was dirty; `None` when the page was not here
-    /// any more.
+    /// Returns whether other threads had it pinned, and whether it was dirty; `None` when the page was not here any
+    /// more.
     pub(crate) fn discard(
         &self,
         frame: FrameIndex,
@@ -160,7 +158,7 @@ impl Frames {
                     unmap();
                     break Some(Discarded { pinned: old.pins() > 1, dirty: old.has(DIRTY) });
                 }
-                // The load failed, and took its entry with it.
+                // The load failed, and removed its entry.
                 Err(word) if word.has(ORPHAN) => break None,
                 Err(_) => {}
             }
@@ -169,7 +167,7 @@ impl Frames {
         discarded
     }
 
-    /// What came of the load that the pinned frame was waited for.
+    /// The result of the load for which the caller waited on the pinned frame.
     pub(crate) fn loaded(&self, frame: FrameIndex) -> Loaded {
         if self.get(frame).word().has(VALID) {
             return Loaded::Here;
@@ -177,12 +175,12 @@ impl Frames {
         lock(&self.failures).get(&frame).cloned().map_or(Loaded::LookAgain, Loaded::Failed)
     }
 
-    /// Ends a load without a page, and lets go of the loader's pin.
+    /// Ends a load without a page, and releases the loader's pin.
     fn orphan_load(&self, frame: FrameIndex) {
         let it = self.get(frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
-        // The entry is empty by now: an optimistic reader with an old one, who sees that the version is even
-        // again, must not take what the failed load left in the frame for the page ([OPT-1]).
+        // The entry is empty by now: an optimistic reader with an old entry, which sees that the version is even again,
+        // must not take the bytes that the failed load left in the frame for the page ([OPT-1]).
         it.end_change();
         let old = it.change(|word| {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
@@ -198,13 +196,12 @@ impl Frames {
         }
     }
 
-    /// The last holder of an orphan is gone.
+    /// Called after the last holder of an orphan has released it.
     pub(super) fn free_orphan(&self, frame: FrameIndex) {
         let it = self.get(frame);
         lock(&self.failures).remove(&frame);
-        // Nobody can pin an orphan, so the word is this thread's alone, except for SLEEPERS, which a
-        // thread that waits has a pin for. The version moves before the frame can be
-        // another page's ([OPT-1]).
+        // No thread can pin an orphan, so the word is this thread's alone, except for SLEEPERS, which a waiting thread
+        // has a pin for. The version moves before the frame can be another page's ([OPT-1]).
         it.begin_change();
         it.tag.store(NO_TAG, Ordering::Relaxed);
         it.lsn.store(0, Ordering::Relaxed);
@@ -214,8 +211,8 @@ impl Frames {
         drop(Owned { frames: self, frame });
     }
 
-    /// The page has been changed, up to `lsn`. The caller has it latched exclusively. True when it
-    /// was saved before: neither dirty nor on its way out.
+    /// Records a change of the page, up to `lsn`. The caller has it latched exclusively. Returns true when the page was
+    /// saved before: neither dirty nor being written.
     pub(crate) fn mark_dirty(&self, frame: FrameIndex, lsn: Lsn) -> bool {
         let it = self.get(frame);
         it.lsn.fetch_max(lsn.0, Ordering::AcqRel);
@@ -226,8 +223,8 @@ impl Frames {
         marked.is_ok_and(|old| !old.is_unsaved())
     }
 
-    /// Notes that a copy of the pinned page is about to be written. False when it is clean, is
-    /// being written already, or is gone.
+    /// Records that a copy of the pinned page is about to be written. False when the page is clean, is already being
+    /// written, or has been discarded.
     #[must_use]
     pub(crate) fn begin_write(&self, frame: FrameIndex) -> bool {
         let begun = self.get(frame).change(|word| {
@@ -237,19 +234,19 @@ impl Frames {
         begun.is_ok()
     }
 
-    /// The copy has been made: what changes from here on makes the page dirty again. The caller
-    /// has it latched shared. What the copy has is for its write to save, or to give back.
+    /// The copy has been made: later changes make the page dirty again. The caller has it latched shared. The write of
+    /// the copy must either save these changes or restore the dirty state.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
         let lsn = it.lsn();
-        // A checkpoint is content with this copy, but not with one made before it looked here: what was
-        // changed in between is not in that.
+        // A checkpoint accepts this copy, but not one made before it scanned this frame: that one lacks the changes
+        // made in between.
         let old = Word(it.word.fetch_and(!(DIRTY | CHECKPOINT), Ordering::AcqRel));
         Copied { lsn, due: old.has(CHECKPOINT) }
     }
 
-    /// The write has ended. If it failed, the page is as dirty as before. True when the page is saved:
-    /// it has not been changed meanwhile.
+    /// The write has ended. If it failed, the page is as dirty as before. Returns true when the page is saved: it has
+    /// not been changed meanwhile.
     pub(crate) fn end_write(&self, frame: FrameIndex, failed: Option<Copied>) -> bool {
         let it = self.get(frame);
         let old = it.change(|word| {
@@ -266,12 +263,12 @@ impl Frames {
         saved
     }
 
-    /// Notes that the checkpoint that begins now has to see a write of the page in `frame`. Gives the
-    /// page; `None` if it is clean, or there is none.
+    /// Marks the page in `frame` as needing a write by the checkpoint that begins now. Returns the page; `None` if it
+    /// is clean, or there is none.
     pub(crate) fn mark_due(&self, frame: FrameIndex) -> Option<PageTag> {
         let it = self.get(frame);
         it.change(Word::due).ok()?;
-        // If the page goes at this moment, it is clean: then another one's name does no harm.
+        // If the page is evicted at this moment, it is clean: then another page's tag does no harm.
         it.tag()
     }
 
@@ -280,7 +277,7 @@ impl Frames {
         self.get(frame).word.fetch_and(!CHECKPOINT, Ordering::AcqRel);
     }
 
-    /// One use more, for an optimistic reader, who has no pin to count.
+    /// Counts one more use, for an optimistic reader, which has no pin to count.
     #[cold]
     pub(crate) fn touch(&self, frame: FrameIndex) {
         let it = self.get(frame);
@@ -295,21 +292,21 @@ impl Frames {
         }
     }
 
-    /// A page has left its frame, whose word was `old`.
+    /// Records that a page has left its frame, whose word was `old`.
     fn left(&self, old: Word) {
         if old.has(AHEAD) {
             self.ahead.wasted();
         }
     }
 
-    /// Goes on with a load that was on its way through a queue.
+    /// Resumes a load that was passed through a queue.
     #[expect(clippy::needless_pass_by_value, reason = "a load is gone on with once")]
     pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
         let Detached { frame, leased, queue } = load;
         Loading { frames: self, frame, leased, queue }
     }
 
-    /// One use less, as the clock hand passes.
+    /// Decrements the usage, as the clock hand passes.
     pub(crate) fn age(&self, frame: FrameIndex) {
         let it = self.get(frame);
         let _ = it.change(|word| {
@@ -320,8 +317,8 @@ impl Frames {
 }
 
 impl<'a> Owned<'a> {
-    /// Names the page that is to come in and, if `map` can make the page table lead here, leaves
-    /// the frame pinned and loading. `None` when another thread's load was mapped first.
+    /// Sets the tag of the page to load and, if `map` can make the page table point here, leaves the frame pinned and
+    /// loading. `None` when another thread's load was mapped first.
     ///
     /// `queue`: the queue that will carry the read, for threads that want to wait; 0 for this thread.
     pub(crate) fn load(
@@ -331,10 +328,10 @@ impl<'a> Owned<'a> {
         map: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
-        // The version moved in whichever thread emptied the frame. An optimistic reader who meets
-        // the tag or the bytes that this thread stores has to see that it did ([OPT-1]).
+        // The version moved in the thread that emptied the frame. An optimistic reader that sees the tag or the bytes
+        // that this thread stores must also see that change ([OPT-1]).
         fence(Ordering::Release);
-        // As the page before was, mostly.
+        // Usually still set for the previous page.
         it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
         let old = Word(it.word.swap(Word::loading(queue).0, Ordering::AcqRel));
@@ -348,8 +345,8 @@ impl<'a> Owned<'a> {
         None
     }
 
-    /// Another thread was first. One with an old entry for the same page may have come here
-    /// nevertheless and wait; it is sent to look again.
+    /// Another thread was first. A thread with an old entry for the same page may nevertheless have pinned this frame
+    /// and wait; it is woken to look again.
     fn call_off(self, queue: u8) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
@@ -369,8 +366,8 @@ impl Loading<'_> {
         self.frame
     }
 
-    /// The page has come in and becomes resident. The loader keeps its pin, with the latch in
-    /// `mode`; the page counts as used `usage` times.
+    /// The page has been loaded and becomes resident. The loader keeps its pin, with the latch in `mode`; the page
+    /// counts as used `usage` times.
     pub(crate) fn finish(self, mode: Mode, usage: u64) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
@@ -385,8 +382,8 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The page has come in through a queue: it becomes resident, and the queue lets go of it. `demanded`: somebody waits for
-    /// it, or did; else whether it was read in vain shows when it is asked for, or goes.
+    /// The page has been loaded through a queue: it becomes resident, and the queue releases it. `demanded`: a thread
+    /// waits for it, or did; otherwise a later request or its eviction shows whether the read was useful.
     pub(crate) fn complete(self, demanded: bool) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         let it = self.frames.get(self.frame);
@@ -397,12 +394,12 @@ impl Loading<'_> {
             if demanded {
                 return Some(here.with_usage(word.usage().max(1)));
             }
-            // A use counted already is somebody's who waits for it.
+            // A use that is already counted is that of a waiting thread.
             if word.usage() > 0 {
                 return Some(here);
             }
-            // Unless a stream has it pinned, it has to stay for as long as a page that was used once:
-            // it is about to be.
+            // Unless a stream has it pinned, it must stay for as long as a page that was used once: it is about to be
+            // used.
             let usage = u64::from(word.pins() == 1);
             Some(Word(here.with_usage(usage).0 + AHEAD))
         });
@@ -412,9 +409,9 @@ impl Loading<'_> {
         self.frames.wake_if_asleep(self.frame, old);
     }
 
-    /// The load comes to nothing that concerns those who wait, and the page table no longer leads here: they
-    /// are sent to look again, and read for themselves. A frame whose bytes are still lent, as the loading
-    /// thread panics, is lost to the pool: a transfer may yet write to them.
+    /// The load ends without a result for the waiting threads, and the page table no longer points here: they are woken
+    /// to look again, and read on their own. A frame whose bytes are still lent while the loading thread panics is lost
+    /// to the pool: a transfer may still write to them.
     pub(crate) fn abandon(self) {
         if self.leased {
             self.frames.pin_again(self.frame);
@@ -422,13 +419,13 @@ impl Loading<'_> {
         self.frames.orphan_load(self.frame);
     }
 
-    /// Takes the load apart from its pool, to go through a queue.
+    /// Detaches the load from its pool, to pass through a queue.
     pub(crate) fn detach(self) -> Detached {
         Detached { frame: self.frame, leased: self.leased, queue: self.queue }
     }
 
-    /// The page did not come in, and the page table no longer leads here. Those who wait are given
-    /// `error`, and the last of them frees the frame.
+    /// The page could not be loaded, and the page table no longer points here. The waiting threads receive `error`, and
+    /// the last of them frees the frame.
     pub(crate) fn fail(self, error: Error) {
         assert!(!self.leased, "[FRM-1] a load ends while its bytes are lent");
         lock(&self.frames.failures).insert(self.frame, error);

@@ -1,43 +1,42 @@
-//! Pacer: how many pages of a checkpoint leave when.
+//! Pacer: when and how many pages of a checkpoint are sent.
 //!
-//! Written as fast as the disk takes them, the pages of a checkpoint push everybody's reads aside and
-//! then leave the disk idle until the next one. Here they are spread: a *line* says which share of
-//! them may have been sent by now, and whenever it is a batch ahead of what was sent, a batch goes.
-//! How long to rest follows from where the line meets the next batch; no length of a rest is chosen.
-//! Worked example: 6400 pages over 100 s are batches of 32, one every half second.
+//! If the pages of a checkpoint are written as fast as the disk accepts them, they delay all reads and then leave the
+//! disk idle until the next one. Here they are spread: a *line* says which share of them may have been sent by now, and
+//! whenever it is a batch ahead of what was sent, a batch is sent. The length of a rest follows from where the line
+//! meets the next batch; it is not a parameter. Worked example: 6400 pages over 100 s are batches of 32, one every half
+//! second.
 //!
-//! The plan moves with time and with the log, whichever is further: a log that has grown by half of
-//! what it may grow wants half of the pages sent. The line follows the plan, except
-//! - behind a disk that stood still, and behind a log that jumped, it comes after at twice the plan's
-//!   speed, so that what was missed does not leave in one burst;
-//! - when reads take 1.5 times as long as usual it moves at the plan's speed and no faster, at six times
-//!   at a quarter of it, in smaller batches, until it is an eighth of the interval behind;
-//! - and where less than twice the plan's speed would not do any more, it does not matter what else.
+//! The plan advances with time and with the log, whichever is further: a log that has grown by half of its limit
+//! requires half of the pages to be sent. The line follows the plan, with these exceptions:
+//! - after the disk stood still, or the log jumped, it catches up at twice the plan's speed, so that the backlog is not
+//!   sent in one burst;
+//! - when reads take 1.5 times as long as usual it moves no faster than the plan, at six times at a quarter of the
+//!   plan's speed, in smaller batches, until it is an eighth of the interval behind;
+//! - where less than twice the plan's speed would no longer suffice, neither limit applies.
 //!
-//! Why an eighth, when the end would allow a half? Reads that are slow because of any write at all
-//! stay slow until the end, and all that was put off has to leave in less time: the reads would be
-//! worse off. An eighth is enough for somebody's passing scan.
+//! Why an eighth, when the end would allow a half? Reads that are slow because of any write at all stay slow until the
+//! end, and all deferred pages have to be sent in less time: the reads would be worse off. An eighth is enough for
+//! another client's passing scan.
 //!
-//! What usual reads take is learned before the checkpoint ([`Pacer::baseline`]) and between two steps
-//! with nothing in flight; it follows slowly, so that another kind of work becomes usual in time,
-//! half of the interval.
+//! The usual duration of reads is learned before the checkpoint ([`Pacer::baseline`]) and between two steps with
+//! nothing in flight; it adapts slowly, so that another kind of work becomes usual in half of the interval.
 //!
-//! Threads wait for two things: reads that they began themselves, and pages that were read ahead, or for
-//! others, and are not there yet. Each is compared with its own usual time, and the worse of the two counts.
-//! One mean of both would tell more of their mixture than of the disk: a stream waits for few of its pages
-//! and not long, so as it begins, slow reads would look fast, and as it ends, the usual ones slow. Of pages
-//! read ahead the time is that per page, also of those that nobody waited for: a stream that never waits
-//! until a checkpoint writes has a usual time as well, zero.
+//! Threads wait for two things: reads that they began themselves, and pages that were read ahead, or for others, and
+//! are not resident yet. Each is compared with its own usual time, and the worse of the two counts. A common mean would
+//! say more about their mixture than about the disk: a stream waits for few of its pages and not long, so as it begins,
+//! slow reads would look fast, and as it ends, the usual ones slow. For pages read ahead the time is that per page,
+//! including those that no thread waited for: a stream that never waits until a checkpoint writes has a usual time as
+//! well, zero.
 //!
-//! Invariants:  [PAC-1] the line is never ahead of the plan; behind it by at most an eighth of the
-//!              interval of its own will, and at the end by nothing
-//!              [PAC-2] a disk that keeps up is sent each page within a batch of its turn, while time
-//!              drives or the log grows evenly
-//!              [PAC-3] in no time is more sent than twice what the plan moves in it, and a batch, unless
-//!              less would be too late
+//! Invariants:  [PAC-1] the line is never ahead of the plan; it yields at most an eighth of the interval, and at the
+//!              end it is not behind
+//!              [PAC-2] a disk that keeps up is sent each page within a batch of its turn, while time drives or the log
+//!              grows evenly
+//!              [PAC-3] in any period at most twice what the plan moves in it, plus a batch, is sent, unless less would
+//!              be too late
 //!              [PAC-4] after `hurry`, and past the end, nothing rests
-//!              [PAC-5] lag is time by which pages were done after the line asked for them, in
-//!              batches; what was put off for the foreground's sake is told apart
+//!              [PAC-5] lag is the time by which pages were done after the line requested them, in batches; deferral
+//!              for the foreground's sake is reported separately
 //! Concurrency: one owner, the driver of the checkpoint.
 //! Failure:     none; no clock is read, no division by zero pages, time or log.
 //! Source:      the two measures of progress are those of PostgreSQL's IsCheckpointOnSchedule, which
@@ -48,112 +47,112 @@ use std::time::Duration;
 /// Most pages in a batch: two writes of the usual combine limit, short enough for a read to wait for.
 const BATCH_PAGES_MAX: u64 = 32;
 
-/// A checkpoint of fewer pages leaves in so many batches, or page by page.
+/// A checkpoint of fewer pages is sent in this many batches, or page by page.
 const BATCHES_MIN: u64 = 64;
 
-/// Most batches at once, however late they are: in between, the foreground is looked at.
+/// Most batches at once, however late they are: the foreground is checked in between.
 const BATCHES_AT_ONCE: u64 = 4;
 
-/// The log and the foreground are looked at so often in an interval.
+/// How often the log and the foreground are checked in an interval.
 const LOOKS: u32 = 256;
 
-/// How many times the plan's speed makes good what was missed.
+/// The catch-up speed, as a multiple of the plan's.
 const CATCH_UP: f64 = 2.0;
 
-/// The share of the interval that may be put off for the foreground.
+/// The share of the interval by which pages may be deferred for the foreground.
 const YIELD_SHARE_MAX: f64 = 0.125;
 
-/// Reads that take so many times as long as usual are slow.
+/// Reads that take this many times as long as usual are slow.
 const SLOW: f64 = 1.5;
 
 /// The slowest that the line moves for the foreground, as a part of the plan's speed.
 const YIELD_SPEED_MIN: f64 = 0.25;
 
-/// Pages read ahead that are waited for no longer than this on average are never slow: an 8 KiB page takes
-/// about as long to be checked.
+/// Pages read ahead that are waited for no longer than this on average are never slow: checking an 8 KiB page takes
+/// about as long.
 const AHEAD_NOTICED: Duration = Duration::from_micros(2);
 
-/// Reads that make up what is recent.
+/// The number of reads in the recent average.
 const RECENT_READS: f64 = 32.0;
 
-/// Time that makes up what is usual, one part of the interval in so many.
+/// The averaging time of the usual duration, as a fraction of the interval: one in this many parts.
 const USUAL_PARTS: u32 = 2;
 
-/// Time that makes up the plan's speed, one part of the interval in so many.
+/// The averaging time of the plan's speed, as a fraction of the interval: one in this many parts.
 const SPEED_PARTS: u32 = 128;
 
-/// Added to a rest, because a moment too early would be a step for nothing.
+/// Added to a rest, because a step that is slightly too early would do nothing.
 const ROUNDED_UP: Duration = Duration::from_micros(1);
 
-/// Absorbs what adding up shares loses, in pages.
+/// Absorbs rounding errors from adding shares, in pages.
 const ROUNDING_PAGES: f64 = 1e-3;
 
-/// What a checkpoint has to do, and until when.
+/// The work of a checkpoint, and its deadline.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     /// Pages to write.
     pub(crate) pages: u64,
     /// Time over which to spread them: the interval times the target.
     pub(crate) over: Duration,
-    /// Bytes that the log may grow by until all must be written; `None` when only time counts.
+    /// Bytes by which the log may grow until all pages must be written; `None` when only time counts.
     pub(crate) log_budget: Option<u64>,
-    /// When it began, by the pool's clock.
+    /// Start time, by the pool's clock.
     pub(crate) started: Duration,
 }
 
-/// How things stand at a step.
+/// The observations at a step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Observed {
     /// By the pool's clock.
     pub(crate) now: Duration,
-    /// Pages of the checkpoint that are written, by the checkpoint or others.
+    /// Pages of the checkpoint that are written, by the checkpoint or by others.
     pub(crate) pages_done: u64,
     /// Bytes that the log has grown by since the redo point.
     pub(crate) log_bytes: u64,
-    /// What the foreground waited for since the last step.
+    /// The foreground's waits since the last step.
     pub(crate) foreground: Waits,
     /// Pages sent whose write has not ended.
     pub(crate) in_flight: u32,
 }
 
-/// What the foreground waited for; `None` where there was nothing of the kind.
+/// The foreground's waits; `None` where there were none of the kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Waits {
     /// Reads that a thread began because it needed the page.
     pub(crate) own: Option<Latency>,
-    /// Pages that were read ahead or for others, whether they were waited for or not.
+    /// Pages that were read ahead or for others, whether a thread waited for them or not.
     pub(crate) ahead: Option<Latency>,
 }
 
-/// What reads took, or how long pages were waited for.
+/// The duration of reads, or of waits for pages.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Latency {
     pub(crate) reads: u64,
     pub(crate) mean: Duration,
 }
 
-/// What to do now.
+/// The next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Send at most so many pages, at least 1. To finish a run of neighbours is no harm.
+    /// Send at most this many pages, at least 1. Finishing a run of neighbours is allowed.
     Go { pages_max: u32 },
-    /// Nothing to send before that moment.
+    /// Send nothing before that moment.
     Rest { until: Duration },
 }
 
-/// Says when how many pages of one checkpoint are sent.
+/// Decides when and how many pages of one checkpoint are sent.
 #[derive(Debug)]
 pub(crate) struct Pacer {
     plan: Plan,
-    /// Pages that go together while nobody is disturbed.
+    /// Pages that are sent together while the foreground is not disturbed.
     batch: u64,
-    /// The plan: the share of the pages that time and log want sent by now.
+    /// The plan: the share of the pages that time and log require by now.
     planned: f64,
-    /// The line, as it goes on from what was really sent.
+    /// The line, continued from what was really sent.
     asked: f64,
-    /// The line as it would be with a disk that takes everything at once: lag is measured from it.
+    /// The line for a disk that accepts everything at once: lag is measured from it.
     promised: f64,
-    /// The same with a foreground that is never slow.
+    /// The same for a foreground that is never slow.
     unyielding: f64,
     /// Shares per second at which the plan moves.
     speed: f64,
@@ -166,7 +165,7 @@ pub(crate) struct Pacer {
     quiet: bool,
     hurried: bool,
     lag: Duration,
-    /// The farthest that `promised` was behind `unyielding`.
+    /// The largest distance of `promised` behind `unyielding`.
     yielded: f64,
 }
 
@@ -192,7 +191,7 @@ impl Pacer {
         }
     }
 
-    /// The foreground waited so long before the checkpoint.
+    /// Sets the foreground's waits before the checkpoint.
     pub(crate) fn baseline(&mut self, usual: Waits) {
         for (foreground, usual) in [(&mut self.own, usual.own), (&mut self.ahead, usual.ahead)] {
             if let Some(usual) = usual {
@@ -202,8 +201,7 @@ impl Pacer {
         }
     }
 
-    /// What to do at this moment. To be asked whenever there is room for a write, a rest is over, or
-    /// something has ended.
+    /// The next action. Call it whenever there is room for a write, a rest is over, or a write has ended.
     pub(crate) fn step(&mut self, seen: &Observed) -> Verdict {
         let sent = seen.pages_done.saturating_add(u64::from(seen.in_flight));
         let passed = seen.now.saturating_sub(self.now);
@@ -211,7 +209,7 @@ impl Pacer {
         for (foreground, waits) in [(&mut self.own, waits.own), (&mut self.ahead, waits.ahead)] {
             foreground.observe(waits, seen.now, passed, self.quiet, self.plan.over);
         }
-        // What the disk had no room for is asked for again, at the pace of catching up.
+        // What the disk had no room for is requested again, at catch-up speed.
         let in_hand = (sent + self.batch) as f64 / self.plan.pages.max(1) as f64;
         self.asked = self.asked.min(in_hand);
         self.move_on(seen.now, seen.log_bytes);
@@ -221,7 +219,7 @@ impl Pacer {
         verdict
     }
 
-    /// No more rests from `now` on [PAC-4]. What was not due by then can no longer be late.
+    /// No more rests from `now` on [PAC-4]. Pages that were not due by then can no longer be late.
     pub(crate) fn hurry(&mut self, now: Duration) {
         self.move_on(now, 0);
         self.hurried = true;
@@ -232,7 +230,7 @@ impl Pacer {
         self.lag
     }
 
-    /// The most by which pages were put off for the foreground's sake, so far [PAC-5].
+    /// The longest time by which pages were deferred for the foreground's sake, so far [PAC-5].
     pub(crate) fn yielded(&self) -> Duration {
         part_of(self.plan.over, self.yielded)
     }
@@ -266,7 +264,7 @@ impl Pacer {
         self.yielded = self.yielded.max(self.unyielding - self.promised);
     }
 
-    /// How fast the line may move for the foreground's sake, as a multiple of the plan's speed.
+    /// The speed limit of the line for the foreground's sake, as a multiple of the plan's speed.
     fn speed_for_foreground(&self) -> f64 {
         self.own.speed().min(self.ahead.speed())
     }
@@ -293,7 +291,7 @@ impl Pacer {
         if seen.pages_done >= pages {
             return;
         }
-        // The first page that is not done leaves with its batch.
+        // The first page that is not done is sent with its batch.
         let batch_end = seen.pages_done.saturating_add(self.batch).min(pages);
         if let Some(due) = self.due.when(batch_end as f64 / pages as f64) {
             self.lag = self.lag.max(self.now.saturating_sub(due));
@@ -313,7 +311,7 @@ impl Pacer {
             let pages_max = due.min(batch * BATCHES_AT_ONCE);
             return Verdict::Go { pages_max: u32::try_from(pages_max).unwrap_or(u32::MAX) };
         }
-        // Behind the plan the line moves at its own speed, on the plan no faster than that.
+        // Behind the plan the line moves at its own speed, on the plan no faster than the plan.
         let speed = if self.asked < self.planned { speed } else { speed.min(1.0) };
         let over = self.plan.over.as_secs_f64();
         let missing = (sent + batch).min(pages) as f64 / pages as f64 - self.asked;
@@ -324,24 +322,23 @@ impl Pacer {
     }
 }
 
-/// Where a line comes to from `at`, when the plan is at `planned` and would have `moved` so far
-/// meanwhile, if it had moved as it did recently. `speed`: of the line, as a multiple of the plan's. All but
-/// `speed` are shares of the pages.
+/// The point that a line reaches from `at`, when the plan is at `planned` and would have advanced by `moved` meanwhile
+/// at its recent speed. `speed`: of the line, as a multiple of the plan's. All but `speed` are shares of the pages.
 fn line(at: f64, planned: f64, moved: f64, speed: f64) -> f64 {
     let left = 1.0 - planned;
-    // Half of what is left is made good at 1.5 times the plan's speed: some of the 2 is in reserve.
+    // Half of the remainder is caught up at 1.5 times the plan's speed: part of the 2 is in reserve.
     let latest = planned - YIELD_SHARE_MAX.min(left / 2.0);
     let next = (at + speed * moved).max(latest).min(at + CATCH_UP * moved); // [PAC-3]
     next.max(1.0 - CATCH_UP * left).min(planned)
 }
 
-/// What waits of one kind take, and what they usually take.
+/// The recent and the usual duration of one kind of wait.
 #[derive(Debug, Default)]
 struct Foreground {
-    /// What is usual is taken for no less.
+    /// Lower bound of the usual duration.
     noticed_ns: f64,
     usual_ns: Option<f64>,
-    /// How many reads that is known from.
+    /// The number of reads behind the usual duration.
     usual_reads: f64,
     recent_ns: Option<f64>,
     /// When reads were last seen.
@@ -364,7 +361,7 @@ impl Foreground {
         over: Duration,
     ) {
         let Some(Latency { reads, mean }) = seen.filter(|latency| latency.reads > 0) else {
-            // After a while without reads there is nobody to yield to.
+            // After a while without reads there is no foreground to yield to.
             if now.saturating_sub(self.read_at) > over / LOOKS * 4 {
                 self.recent_ns = None;
             }
@@ -381,7 +378,7 @@ impl Foreground {
         }
     }
 
-    /// How fast the line may move, as a multiple of the plan's speed.
+    /// The speed limit of the line, as a multiple of the plan's speed.
     fn speed(&self) -> f64 {
         let (Some(recent), Some(usual)) = (self.recent_ns, self.usual_ns) else {
             return CATCH_UP;
@@ -396,14 +393,14 @@ fn smooth(smoothed: &mut Option<f64>, new: f64, part: f64) {
     *smoothed = Some(smoothed.map_or(new, |old| old + (new - old) * part));
 }
 
-/// When the line asked for which share of the pages: some points of it, straight in between.
+/// When the line requested which share of the pages: points of it, linearly interpolated.
 #[derive(Debug)]
 struct DueTimes {
     /// When the line reached 0, 1/64, 2/64 ... of the pages.
     at: [Duration; DueTimes::MARKS + 1],
     /// How many of these it has reached.
     known: usize,
-    /// Where it is.
+    /// Its current position.
     last: (f64, Duration),
 }
 
@@ -449,7 +446,7 @@ fn between(from: (f64, Duration), to: (f64, Duration), share: f64) -> Duration {
     from.1 + part_of(to.1.saturating_sub(from.1), part)
 }
 
-/// `share` of `time`, at most all of it; without overflow, which `mul_f64` has for the longest times.
+/// `share` of `time`, at most all of it; without the overflow of `mul_f64` for the longest times.
 fn part_of(time: Duration, share: f64) -> Duration {
     Duration::try_from_secs_f64(time.as_secs_f64() * share).map_or(time, |part| part.min(time))
 }
