@@ -1,5 +1,5 @@
 /*
- * What differs between PostgreSQL 14 and 18, for the rest to read as if it did not.
+ * The differences between PostgreSQL 14 and 18, behind names that are the same for all versions.
  */
 #ifndef FB_COMPAT_H
 #define FB_COMPAT_H

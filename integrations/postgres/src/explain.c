@@ -1,10 +1,10 @@
 /*
- * What look-ahead did for one scan: EXPLAIN (ANALYZE, FOREBAY) from PostgreSQL 18 on, a line at DEBUG1 before and after.
+ * Counters of look-ahead for one scan: EXPLAIN (ANALYZE, FOREBAY) from PostgreSQL 18 on, a DEBUG1 line on all versions.
  *
- * A scan that is looked at is found by its plan node, and its numbers are those of this process: parallel workers
+ * A registered scan is found by its plan node, and its counters are those of this process: parallel workers
  * have their own, which count for the index and in their own lines.
  *
- * Failure: none beyond what EXPLAIN and the log may meet themselves.
+ * Failure: none beyond the failures of EXPLAIN and the log themselves.
  */
 #include "forebay.h"
 
@@ -12,7 +12,7 @@
 #include "utils/guc.h"
 #include "utils/rel.h"
 
-/* One scan's numbers in one line; distance is the most blocks that it was ahead. */
+/* One scan's counters in one line; distance is the most blocks that it was ahead. */
 #define COUNTS_FORMAT "prefetched=" UINT64_FORMAT " useful=" UINT64_FORMAT " resident=" UINT64_FORMAT \
 	" waited=%.3f ms distance=" UINT64_FORMAT
 #define COUNTS_ARGS(counts) \
@@ -30,7 +30,7 @@
 static explain_per_node_hook_type next_node = NULL;
 static explain_validate_options_hook_type next_validate = NULL;
 
-/* EXPLAIN is asked for (FOREBAY), or for (FOREBAY false). */
+/* Handles the option of EXPLAIN: (FOREBAY) or (FOREBAY false). */
 static void
 take_option(ExplainState *es, DefElem *option, ParseState *state)
 {
@@ -45,7 +45,7 @@ is_wanted(ExplainState *es)
 	return GetExplainExtensionState(es, GetExplainExtensionId(OPTION)) != NULL;
 }
 
-/* What did not run has nothing to tell. */
+/* Without ANALYZE nothing runs, so there is nothing to show. */
 static void
 validate(ExplainState *es, List *options, ParseState *state)
 {
@@ -57,7 +57,7 @@ validate(ExplainState *es, List *options, ParseState *state)
 				 errmsg("EXPLAIN option %s requires ANALYZE", "FOREBAY")));
 }
 
-/* Adds its numbers to a node that is looked at. */
+/* Adds the counters to the output for a registered node. */
 static void
 explain_node(PlanState *node, List *ancestors, const char *relationship, const char *plan, ExplainState *es)
 {
@@ -86,7 +86,7 @@ explain_node(PlanState *node, List *ancestors, const char *relationship, const c
 }
 #endif
 
-/* Makes EXPLAIN know us, where it can. */
+/* Registers the option with EXPLAIN, if the server supports that. */
 void
 fb_explain_init(void)
 {
@@ -99,7 +99,7 @@ fb_explain_init(void)
 #endif
 }
 
-/* A scan ends whose reads have waited: says so at DEBUG1, if anybody listens. */
+/* Called when a scan ends: logs its counters at DEBUG1, if its reads have waited and the level is enabled. */
 void
 fb_explain_log(FbScan *scan)
 {
@@ -108,7 +108,7 @@ fb_explain_log(FbScan *scan)
 	if ((scan->hints == NULL && (scan->ahead == NULL || scan->ahead->leaves == NULL)) ||
 		!message_level_is_interesting(DEBUG1))
 		return;
-	/* A client does not see what its functions read as another user. */
+	/* A client must not see what its functions read as another user. */
 	if (client_min_messages <= DEBUG1 && !fb_may_read(scan->index, GetOuterUserId()))
 		return;
 	counts = fb_scan_counts(scan);

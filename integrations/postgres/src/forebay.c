@@ -1,10 +1,10 @@
 /*
- * The extension's settings and hooks, and which nodes of a plan it looks at.
+ * The extension's settings and hooks, and which nodes of a plan it registers.
  *
- * A query is walked through once, when it starts. What looks ahead for a kind of node, or tells the kernel of it, is
- * shown each such node then, with whether all of its rows will be taken; what they do with it is theirs to say.
+ * The plan of a query is walked once, when the query starts. Each node is passed to the module that looks ahead for its
+ * kind, or advises the kernel about it, with whether all of its rows will be read; the module decides what to do.
  *
- * Failure: a server version that is not known is refused when the library is loaded.
+ * Failure: an unknown server version is refused when the library is loaded.
  */
 #include "forebay.h"
 
@@ -30,22 +30,22 @@ dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 static ExecutorStart_hook_type next_start;
 static ExecutorRun_hook_type next_run;
 
-/* What is known where a node is walked through. */
+/* The state of the walk at a node. */
 typedef struct Walk
 {
 	EState	   *estate;
-	FbQuery   **query;			/* NULL until something is found */
-	FbReader   *reader;			/* NULL if nothing is told of it, nor traced */
+	FbQuery   **query;			/* NULL until a node is registered */
+	FbReader   *reader;			/* NULL if there is no advice and no trace */
 	Bitmapset  *subplans;		/* the numbers of their topmost nodes */
-	Bitmapset **walked;			/* those of them that were walked through */
+	Bitmapset **walked;			/* those of them that were walked */
 	PlanState  *parent;			/* NULL at the top */
-	/* Whether all rows of what is walked through now are taken. */
+	/* Whether all rows of the current node are read. */
 	bool		whole;
-	/* And there is no exception to that, not even a rare one. */
+	/* Whether `whole` has no exception, not even a rare one. */
 	bool		sure;
 } Walk;
 
-/* The query's memory goes, with all that was noted of it. */
+/* The query's memory is about to be freed: removes all that was registered for it. */
 static void
 query_gone(void *arg)
 {
@@ -81,11 +81,11 @@ query_of(Walk *walk)
 	return *walk->query;
 }
 
-/* Whether all rows of a node are taken, given that all of its parent's are or not. */
+/* Whether all rows of a node are read, given whether all of its parent's are. */
 static bool
 is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 {
-	/* An uncorrelated EXISTS wants one row, and others are not told apart. */
+	/* An uncorrelated EXISTS needs one row, and cannot be distinguished from other subplans. */
 	if (bms_is_member(node->plan->plan_node_id, subplans))
 		return false;
 	if (parent == NULL)
@@ -109,12 +109,12 @@ is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 			}
 #if PG_VERSION_NUM >= 150000
 		case T_WindowAggState:
-			/* It ends where its run condition no longer holds, unless it has to hand on or pass over what follows. */
+			/* It ends when its run condition is no longer true, unless it must process the following rows. */
 			return whole && (castNode(WindowAggState, parent)->runcondition == NULL ||
 							 castNode(WindowAggState, parent)->use_pass_through);
 #endif
 		case T_SetOpState:
-			/* From 18 on the right side is left where the left one has ended. */
+			/* From 18 on the right side is not read to its end if the left side has ended. */
 			return whole && node != innerPlanState(parent);
 		case T_LimitState:
 		case T_MergeJoinState:
@@ -127,8 +127,8 @@ is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 }
 
 /*
- * Whether a node is the top of a subplan that was walked through. One subplan is in each of an Append's children whose
- * target list has it.
+ * Whether a node is the top of a subplan that was walked already. A subplan in a target list appears in each child of
+ * an Append.
  */
 static bool
 is_known(PlanState *node, Walk *walk)
@@ -156,7 +156,7 @@ subplans_of(EState *estate)
 	return numbers;
 }
 
-/* Notes what is to be looked at in a node and below; a planstate_tree_walker. */
+/* Registers the nodes of a subtree; a planstate_tree_walker. */
 static bool
 walk_plan(PlanState *node, void *context)
 {
@@ -209,7 +209,7 @@ start(QueryDesc *query, int eflags)
 	}
 }
 
-/* How many rows are asked for is only known here. */
+/* The number of requested rows is known only here. */
 static void
 run(FB_RUN_ARGS)
 {

@@ -1,24 +1,24 @@
 /*
- * The parts of the extension, and what each offers the others.
+ * The parts of the extension, and what each provides to the others.
  *
- *	ahead.c		two stages of look-ahead, for scans that descend the index again and again
- *	array_keys.c	the elements of a scan's array, as what it will descend for
- *	forebay.c	settings, hooks, which nodes of a plan are looked at
+ *	ahead.c		two stages of look-ahead, for scans that descend the index repeatedly
+ *	array_keys.c	the elements of a scan's array, as the next values it descends for
+ *	forebay.c	settings, hooks, which nodes of a plan are registered
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
- *	leaf.c		the rows of a b-tree scan that are to come
- *	look.c		looks at an index's pages that do not count as the query's
- *	nested_loop.c	the outer rows of a nested loop, as what its inner scan will descend for
+ *	leaf.c		the rows ahead of a b-tree scan
+ *	look.c		accesses to index pages that do not count as the query's
+ *	nested_loop.c	the outer rows of a nested loop, as the next values its inner scan descends for
  *	nodes.c		replacing the function that executes a node of a plan
- *	outer_safe.c	whether rows of a plan may be computed before they are asked for
- *	probe.c		where an index scan with other key values would go
- *	privileges.c	who may see what is known of a relation
- *	registry.c	what is known of objects of the server's
- *	request.c	whether a block is in shared buffers, and asking the kernel for it
- *	segments.c	the open files that a relation lies in
- *	stats.c		what look-ahead did for each index
- *	explain.c	what it did for a scan, where that is asked for
- *	strategy.c	readahead strategies: telling the kernel how relations are read
+ *	outer_safe.c	whether rows of a plan may be computed before they are requested
+ *	probe.c		what an index scan with other key values would read
+ *	privileges.c	who may see what is known about a relation
+ *	registry.c	our data about the server's objects
+ *	request.c	whether a block is in shared buffers, and prefetching it
+ *	segments.c	the open files of a relation
+ *	stats.c		counters of look-ahead for each index
+ *	explain.c	counters of look-ahead for one scan
+ *	strategy.c	readahead strategies: access hints to the kernel
  *	watch.c		scan nodes whose reads are timed
  *	trace.c		a session's reads, sequential or not
  */
@@ -41,10 +41,10 @@ typedef struct fbl_hints fbl_hints;
 typedef struct FbAhead FbAhead;
 typedef struct FbProbe FbProbe;
 
-/* No scan looks ahead by more blocks, whatever is set. */
+/* No scan looks ahead by more blocks, whatever the settings. */
 #define FB_DISTANCE_MOST FBL_HINTS_MOST
 /*
- * A request takes 32 blocks at most, and no gap is read through: a disk of 1 GB/s moves a block in the time of a
+ * A request has at most 32 blocks, and no gap is read through: a disk of 1 GB/s moves a block in the time of a
  * request. With gaps of 2, dense bitmaps took a third as long again, locally shuffled index scans an eighth.
  */
 #define FB_COMBINE_BLOCKS 32
@@ -56,54 +56,54 @@ extern bool fb_enabled;
 extern int	fb_distance_max;
 
 /*
- * One executing query that has something to look ahead for. It lives in the query's memory context, and leaves
- * the list of all when that goes, however it goes.
+ * One executing query with nodes that look ahead. It lives in the query's memory context, and is removed from the list
+ * of all queries when that context is freed, however that happens.
  */
 typedef struct FbQuery
 {
 	dlist_node	link;			/* in fb_queries */
 	EState	   *estate;
-	/* It is run for a number of rows, by a cursor say: it may stop after any. */
+	/* It is run for a number of rows, for example by a cursor, and may stop after any. */
 	bool		may_stop;
 	dlist_head	scans;			/* of FbScan */
 	dlist_head	bitmaps;		/* of FbBitmap */
-	dlist_head	joins;			/* of FbJoin, those whose outer node is ours */
+	dlist_head	joins;			/* of FbJoin, those whose outer node was replaced */
 	MemoryContextCallback gone;
 } FbQuery;
 
-/* The rows of an index scan that are to come: a cursor that runs ahead of the scan's own. See leaf.c. */
+/* The rows ahead of an index scan: a cursor that runs ahead of the scan's own. See leaf.c. */
 #define FB_LEAVES_MAX 16
 
 typedef struct FbCursor
 {
-	/* The next row of the scan's current leaf, or of the one looked at ahead. */
+	/* The next row of the scan's current leaf, or of the leaf read ahead. */
 	int			at;
-	/* Rows of a leaf ahead of the scan: their heap blocks; NULL until there is one. */
+	/* Heap blocks of the rows of a leaf ahead of the scan; NULL until there is one. */
 	BlockNumber *rows;
 	int			row_count;
 	bool		in_rows;
 	/* The leaves ahead of the scan's, in its order; the cursor is in the last of them. */
 	BlockNumber leaves[FB_LEAVES_MAX];
 	int			leaf_count;
-	/* The leaf after that; invalid if there is none, or it is not to be looked at. */
+	/* The leaf after that; invalid if there is none, or it must not be read. */
 	BlockNumber beyond;
 } FbCursor;
 
-/* One index scan node that is looked at. */
+/* One registered index scan node. */
 typedef struct FbScan
 {
 	dlist_node	link;			/* in its query */
 	FbQuery    *query;
 	PlanState  *node;
-	/* Where the node keeps its scan, which begins and ends while the node lives. */
+	/* The node's field for its scan, which begins and ends while the node lives. */
 	IndexScanDesc *scan;
-	/* Its keys, by which it is known when it begins, and the scan that it is known by since; NULL before. */
+	/* Its keys, by which it is found when it begins, and the scan, by which it is found afterwards; NULL before. */
 	ScanKey		keys;
 	IndexScanDesc desc;
 	bool		index_only;
-	/* All its rows are taken, as far as the plan tells. */
+	/* All its rows are read, as far as the plan shows. */
 	bool		whole;
-	/* What knows where it will be begun again; NULL if nothing does. */
+	/* The look-ahead for the values that it will restart for; NULL if there is none. */
 	FbAhead    *ahead;
 
 	/* NULL until a read waits for the first time. */
@@ -111,38 +111,38 @@ typedef struct FbScan
 	bool		awake;
 	/* Which rows are timed. */
 	struct fbl_sampler sampler;
-	/* Nothing was read for a while: rows are only counted until something is. */
+	/* Nothing was read for a while: rows are only counted until the next read. */
 	bool		idle;
-	/* The row returned last: its heap block, and what stood then. */
+	/* The row returned last: its heap block, and the state at that time. */
 	BlockNumber block;
-	/* The heap block that it came to last: it keeps that pinned. */
+	/* The heap block that it reached last, which it keeps pinned. */
 	BlockNumber last;
 	instr_time	since;
 	bool		timed;
-	/* The reads that stood then; once it is fetched, those that it took. */
+	/* The counter of reads at that time; once the row is fetched, the reads that this took. */
 	int64		reads;
-	/* How long they took, in nanoseconds; less than 0 if that is not known. */
+	/* How long they took, in nanoseconds; less than 0 if unknown. */
 	int64		spent;
 
-	/* Where the scan was when it returned that row. */
+	/* The scan's position when it returned that row. */
 	BlockNumber leaf;
 	int			item;
 	ScanDirection direction;
 	bool		rescanned;
-	/* It is begun again, and has not returned a row. */
+	/* It has been restarted, and has not returned a row since. */
 	bool		begins;
 	FbCursor	cursor;
-	/* Blocks of the heap and of the index, as many as there surely are. */
+	/* Lower bounds of the number of blocks of the heap and of the index. */
 	BlockNumber heap_blocks;
 	BlockNumber index_blocks;
-	/* Pages of the index that were read ahead, and are not counted yet. */
+	/* Pages of the index that were read ahead and are not counted yet. */
 	int64		owed;
 
-	/* What it comes to, for its index's numbers. */
+	/* Its counters, added to its index's at the end. */
 	Oid			index;
 	uint64		start_total;
 	uint64		row_total;
-	uint64		rows_before;	/* when it was begun last */
+	uint64		rows_before;	/* when it was started last */
 } FbScan;
 
 /* The function that executes a kind of node. */
@@ -152,7 +152,7 @@ typedef struct FbMethod
 	ExecProcNodeMtd other;		/* another extension's that was seen last */
 } FbMethod;
 
-/* What stood in the counters of blocks when a look began. */
+/* The block counters when a look began. */
 typedef struct FbLook
 {
 	Relation	rel;
@@ -162,7 +162,7 @@ typedef struct FbLook
 	int64		stat_hits;
 } FbLook;
 
-/* What is counted for each index, in the order of the view's columns. */
+/* The counters of each index, in the order of the view's columns. */
 typedef enum FbStat
 {
 	FB_SCANS,
@@ -186,76 +186,76 @@ typedef enum FbAccess
 
 #define FB_ACCESSES (FB_VACUUM + 1)
 
-/* Who reads relations: a query. See strategy.c. */
+/* A reader of relations: a query or a VACUUM. See strategy.c. */
 typedef struct FbReader FbReader;
 /* A file that is read. See strategy.c. */
 typedef struct FbFile FbFile;
 
-/* Values that a scan will be begun again for are known so far ahead at most; a power of two. */
+/* How many of the next values of a restarting scan are known at most; a power of two. */
 #define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
-/* One value is looked ahead for by so many heap blocks; the scan itself looks ahead from there. */
+/* Most heap blocks prefetched for one value; beyond them, the scan itself looks ahead. */
 #define FB_VALUE_BLOCKS 64
 
-/* Where they come from. */
+/* The source of these values. */
 typedef struct FbSource
 {
-	/* Returns what looks with them, made in the query's memory; NULL if that cannot be. Called once. */
+	/* Creates the probe for them in the query's memory; returns NULL if that is not possible. Called once. */
 	FbProbe    *(*prepare) (FbAhead *ahead);
-	/* Whether there is one of that number; asked in ascending order, from the first not asked for. */
+	/* Whether there is a value of that number; called in ascending order, without gaps. */
 	bool		(*has) (FbAhead *ahead, uint64 number);
-	/* Gives one to the probe; false if nothing is found with it. */
+	/* Passes a value to the probe; returns false if the scan finds nothing for it. */
 	bool		(*set) (FbAhead *ahead, uint64 number);
-	/* Values are to be known from now on. NULL if that needs nothing. */
+	/* Starts supplying values. NULL if that needs no action. */
 	void		(*wake) (FbAhead *ahead);
-	/* The scan has returned a row. NULL if that does not matter. */
+	/* The scan has returned a row. NULL if that is not needed. */
 	void		(*follow) (FbAhead *ahead, ScanDirection direction);
 } FbSource;
 
-/* Where the scan will begin for a value. */
+/* Where the scan begins for a value. */
 typedef struct FbPlace
 {
-	/* Invalid if that is not known. */
+	/* Invalid if unknown. */
 	BlockNumber leaf;
-	/* There are more heap blocks than were asked for. */
+	/* There may be more heap blocks than the near stage found. */
 	bool		longer;
 } FbPlace;
 
-/* Look-ahead of a scan that descends its index again and again. See ahead.c. */
+/* Look-ahead of a scan that descends its index repeatedly. See ahead.c. */
 struct FbAhead
 {
 	FbScan	   *scan;
 	const FbSource *source;
-	/* All values are taken, as far as the plan tells. */
+	/* All values are used, as far as the plan shows. */
 	bool		whole;
-	/* The scan is left after so many rows for a value, FB_VALUE_BLOCKS at most; 0 if it is not left. */
+	/* The scan stops after this many rows for a value, FB_VALUE_BLOCKS at most; 0 if it does not stop. */
 	int			most;
-	/* Values are fetched from elsewhere, and may be read ahead for though the query may stop. */
+	/* Values are fetched from the outer plan, and leaves may be read for them even if the query may stop. */
 	bool		fetched;
 
 	bool		prepared;
-	/* Whether all values would be taken, as far as was known then. */
+	/* Whether all values were expected to be used, when this was prepared. */
 	bool		all;
-	FbProbe    *probe;			/* NULL if there is nothing to be done */
+	FbProbe    *probe;			/* NULL if look-ahead is not possible */
 	MemoryContext scratch;
 
-	fbl_hints  *leaves;			/* NULL until a leaf is waited for */
+	fbl_hints  *leaves;			/* NULL until the scan waits for a leaf */
 	bool		leaves_awake;
 	/* Which scans are timed as they begin. */
 	struct fbl_sampler sampler;
 
 	/* By the value's number modulo FB_VALUES_MOST. */
 	FbPlace    *places;
-	/* Values taken; and the numbers of the one to be taken next or just taken, and after what the stages have done. */
+	/* Values used; the number of the next or current one; and the numbers after those that the stages have done. */
 	uint64		taken;
 	uint64		head;
 	uint64		probed;
 	uint64		found;
-	/* Nothing is looked at by the near stage until the value before this one is taken. */
+	/* The near stage pauses until the value before this one is used. */
 	uint64		barrier;
-	/* How far the near stage goes, in values; and how many in a row had nothing for it. */
+	/* How far the near stage goes, in values; and how many in a row had no block to prefetch. */
 	uint64		reach;
 	int			barren;
-	/* The value that the scan is at was looked ahead for. */
+	/* The scan's current value was fully looked ahead for. */
 	bool		leads;
 };
 

@@ -1,14 +1,14 @@
 /*
- * Looks at pages by look-ahead, which must not count as the query's.
+ * Page accesses of look-ahead, which must not count as the query's.
  *
- * Look-ahead looks at pages of an index, in shared buffers, before the scan reaches them. The query alone would not, so
- * what EXPLAIN (BUFFERS) and pg_statio counted is taken back. A page that had to be read is a hit for the scan later, and
- * the scan alone would have read it: the scan owes a read, and its next hit is counted as that read. So a scan that takes
- * all its rows shows the hits and reads that it has without the extension.
+ * Look-ahead accesses pages of an index, in shared buffers, before the scan reaches them. The query alone would not, so
+ * the counters of EXPLAIN (BUFFERS) and pg_statio are restored. A page that had to be read is a hit for the scan later,
+ * but the scan alone would have read it: the scan owes a read, and its next hit is counted as that read. So a scan that
+ * reads all its rows shows the hits and reads that it has without the extension.
  *
- * Times stay where they were spent. pg_stat_io, which is about processes and not queries, shows all that was done.
+ * Times are not adjusted. pg_stat_io, which is about processes and not queries, shows all accesses.
  *
- * Failure: what was counted until an error in a look stays counted.
+ * Failure: accesses counted before an error in a look stay counted.
  */
 #include "forebay.h"
 
@@ -29,7 +29,7 @@
 #define HITS(rel) ((rel)->pgstat_info->t_counts.t_blocks_hit)
 #endif
 
-/* A look begins. Until it ends nothing but it reads blocks. */
+/* Begins a look: until fb_look_end, the process must access blocks only for it. */
 FbLook
 fb_look_begin(Relation rel)
 {
@@ -43,7 +43,7 @@ fb_look_begin(Relation rel)
 	return look;
 }
 
-/* A look ends: it is not counted. Returns how many blocks it has read. */
+/* Ends a look and restores the counters. Returns how many blocks it has read. */
 int64
 fb_look_end(const FbLook *look)
 {
@@ -59,7 +59,7 @@ fb_look_end(const FbLook *look)
 	return reads;
 }
 
-/* A scan that owes reads of its index has made so many hits since. */
+/* A scan that owes reads of its index has had `hits` hits since: counts them as the owed reads. */
 void
 fb_look_settle(Relation index, int64 *owed, int64 hits)
 {
@@ -72,7 +72,7 @@ fb_look_settle(Relation index, int64 *owed, int64 hits)
 		HITS(index) -= reads;
 }
 
-/* The links of a page of a b-tree; NULL if it is none, as a page that is new or damaged. */
+/* The links of a b-tree page; NULL if the page is not one, for example new or damaged. */
 BTPageOpaque
 fb_page_links(Page page)
 {

@@ -1,9 +1,10 @@
 /*
  * Replacing the function that executes a node of a plan.
  *
- * Other extensions replace it too: some in ExecProcNodeReal, which the server calls where it measures a node, some in
- * ExecProcNode, before the server's first call or after it. Here one function is replaced by another, in whichever of both
- * it stands, and replaced back only where it still stands. So what another extension has installed around either stays.
+ * Other extensions replace it too: some in ExecProcNodeReal, which the server calls when it instruments a node, some in
+ * ExecProcNode, before the server's first call or after it. Here one function is replaced by another, in whichever of
+ * the two fields contains it, and restored only if the replacement is still there. So functions that other extensions
+ * have installed around either stay.
  *
  * Failure: none.
  */
@@ -24,7 +25,7 @@ is_in_server(ExecProcNodeMtd function)
 		program.dli_fbase == here.dli_fbase;
 }
 
-/* Whether the server's own function executes a node. There is one for each kind of node. */
+/* Whether the server's own function executes a node. There is one function for each kind of node. */
 bool
 fb_method_is_own(FbMethod *method, PlanState *node)
 {
@@ -40,7 +41,7 @@ fb_method_is_own(FbMethod *method, PlanState *node)
 	return real == method->own;
 }
 
-/* Has `to` execute a node instead of `from`; false, and nothing changes, if another extension has replaced `from`. */
+/* Makes `to` execute a node instead of `from`; returns false, unchanged, if another extension has replaced `from`. */
 bool
 fb_replace_method(PlanState *node, ExecProcNodeMtd from, ExecProcNodeMtd to)
 {

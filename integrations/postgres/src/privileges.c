@@ -1,10 +1,11 @@
 /*
- * Who may see what is known of a relation's reads: who may read all of its rows.
+ * Who may see what is known about a relation's reads: users who may read all of its rows.
  *
- * A user's query reads what its functions' and views' owners may read, and the planner's choice of blocks tells of rows. So a
- * view of ours shows a relation only to those who may SELECT from it, and whom no row-level policy restricts.
+ * A user's query reads what the owners of its functions and views may read, and which blocks are read reveals
+ * information about rows. So our views show a relation only to users who may SELECT from it and are not restricted by a
+ * row-level policy.
  *
- * Failure: a relation that is gone is shown to no user. Looking into the catalogs fails as anywhere.
+ * Failure: a dropped relation is shown to no user. Catalog look-ups can fail as anywhere.
  */
 #include "forebay.h"
 
@@ -12,7 +13,7 @@
 #include "utils/acl.h"
 #include "utils/rls.h"
 
-/* An index belongs to its table. */
+/* For an index, the privileges of its table count. */
 bool
 fb_may_read(Oid relation, Oid user)
 {

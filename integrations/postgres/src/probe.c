@@ -194,7 +194,7 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	return probe;
 }
 
-/* Sets the values of an outer row, or an element. Returns false if the scan finds nothing for it, or if it is unknown. */
+/* Sets the values of an outer row, or an element. Returns false if the scan finds nothing for it, or may not. */
 bool
 fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 {

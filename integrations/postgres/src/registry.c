@@ -1,11 +1,10 @@
 /*
- * What is known of objects of the server's: by kind and address, one of ours.
+ * Our data about the server's objects, by kind and address.
  *
- * Everything that a call of the server's leads to is found here, in constant time however many queries are open.
- * What an object is attached for is detached before the object's memory goes, so an address that is used
- * again finds nothing old.
+ * A call by the server finds its data here in constant time, however many queries are open. Data is detached before
+ * the server's object is freed, so an address that is reused finds nothing old.
  *
- * Failure: out of memory, in fb_attach alone.
+ * Failure: out of memory, only in fb_attach.
  */
 #include "forebay.h"
 
@@ -23,7 +22,7 @@ typedef struct Entry
 #define SH_ELEMENT_TYPE Entry
 #define SH_KEY_TYPE uint64
 #define SH_KEY key
-/* All bits count: objects of one size lie at addresses whose low bits are the same. */
+/* All bits are used: objects of one size have addresses with equal low bits. */
 #define SH_HASH_KEY(table, key) murmurhash32((uint32) (key) ^ (uint32) ((key) >> 32))
 #define SH_EQUAL(table, a, b) ((a) == (b))
 #define SH_SCOPE static inline
@@ -50,7 +49,7 @@ fb_attach(FbKind kind, const void *object, void *ours)
 	entries_insert(entries, key_of(kind, object), &found)->ours = ours;
 }
 
-/* What is attached to an object; NULL if nothing is. */
+/* The data attached to an object; NULL if there is none. */
 void *
 fb_attached(FbKind kind, const void *object)
 {
@@ -62,7 +61,7 @@ fb_attached(FbKind kind, const void *object)
 	return entry != NULL ? entry->ours : NULL;
 }
 
-/* Nothing happens if nothing is attached. */
+/* Does nothing if nothing is attached. */
 void
 fb_detach(FbKind kind, const void *object)
 {

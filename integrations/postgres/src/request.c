@@ -1,11 +1,11 @@
 /*
- * Asking the kernel for blocks ahead of their reads.
+ * Prefetching blocks through the kernel.
  *
- * The caller has looked whether the block is in shared buffers, which is why PrefetchBuffer, that looks and asks
- * for a single block, is not used: neighbours share a request here.
+ * The caller has checked that the blocks are not in shared buffers. PrefetchBuffer, which checks and prefetches a
+ * single block, is not used, because adjacent blocks share a request here.
  *
- * It relies on the block being within the relation: the segment of a block beyond its end cannot be opened, and
- * that is an error. Callers see to it. Temporary relations are never asked for, their buffers are elsewhere.
+ * Callers must pass blocks within the relation: the segment of a block beyond its end cannot be opened, which
+ * is an error. Temporary relations are never prefetched, as their buffers are elsewhere.
  */
 #include "forebay.h"
 
@@ -15,7 +15,7 @@
 #include "utils/spccache.h"
 #include "utils/wait_event.h"
 
-/* Whether a block of the main fork is in shared buffers just now. It costs a look into the buffer table. */
+/* Whether a block of the main fork is in shared buffers now. Costs one look-up in the buffer table. */
 bool
 fb_in_buffers(Relation rel, BlockNumber block)
 {
@@ -33,7 +33,7 @@ fb_in_buffers(Relation rel, BlockNumber block)
 	return buffer >= 0;
 }
 
-/* Asks the kernel for a row of blocks of the main fork: one request for each segment. It does not wait for them. */
+/* Prefetches consecutive blocks of the main fork, with one request for each segment. Does not wait for them. */
 void
 fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 {
@@ -50,7 +50,7 @@ fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 			FilePrefetch(file, offset, here * BLCKSZ, WAIT_EVENT_DATA_FILE_PREFETCH);
 		else
 		{
-			/* A segment that is not open: this opens it, for the next time round. */
+			/* The segment is not open: this opens it, for the next iteration. */
 			smgrprefetch(RelationGetSmgr(rel), MAIN_FORKNUM, first);
 			here = 1;
 		}
@@ -61,8 +61,8 @@ fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
 }
 
 /*
- * Whether a relation has a block of that number. *known is how many it surely has, 0 at first: relations that are read do
- * not become shorter.
+ * Whether a relation has a block of that number. *known is a lower bound of its length, 0 at first: relations that are
+ * being read do not become shorter.
  */
 bool
 fb_has_block(Relation rel, BlockNumber block, BlockNumber *known)
@@ -73,8 +73,8 @@ fb_has_block(Relation rel, BlockNumber block, BlockNumber *known)
 }
 
 /*
- * How far to look ahead in a relation at most, in blocks; 0 if not at all. The setting of its tablespace holds,
- * unless ours says more; a user who sets theirs to 0 wants no prefetching, ours neither.
+ * The maximum look-ahead distance in a relation, in blocks; 0 if there is no look-ahead. It is the larger of the
+ * tablespace's setting and ours; 0 in the tablespace's setting disables prefetching, including ours.
  */
 int
 fb_distance_of(Relation rel)

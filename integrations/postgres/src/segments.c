@@ -1,16 +1,16 @@
 /*
- * The files a relation's main fork lies in, as far as this backend has them open.
+ * The files of a relation's main fork that this backend has open.
  *
- * A relation is a row of files, the segments, of RELSEG_SIZE blocks each. Advice to the kernel wants a descriptor,
- * and the backend's own is the right one: read-ahead is state of a descriptor, and a second one costs a
- * place among the backend's open files. md.c keeps them in SMgrRelationData->md_seg_fds, an array of a struct that it
- * declares for itself; ours below mirrors it, the same in PostgreSQL 14 to 18.
+ * A relation is a sequence of files, the segments, of RELSEG_SIZE blocks each. Advice to the kernel needs a descriptor,
+ * and the backend's own is the right one: readahead is state of a descriptor, and a second one costs a
+ * slot among the backend's open files. md.c keeps them in SMgrRelationData->md_seg_fds, an array of a struct that it
+ * declares privately; our copy below is the same in PostgreSQL 14 to 18.
  *
- * It relies on md.c being the storage manager, and on that struct: the number of a segment in it must be its place
- * in the array. The File is the virtual descriptor of fd.c, which opens the file again when the kernel's
- * descriptor was given up; it is good until the relation's storage is closed, so it is not to be kept.
+ * It relies on md.c being the storage manager, and on that struct: the number of a segment in it must be its index
+ * in the array. The File is the virtual descriptor of fd.c, which reopens the file if the kernel's
+ * descriptor was closed; it is valid until the relation's storage is closed, so callers must not keep it.
  *
- * Failure: a segment that is not open, or an array that is not as known, is "none".
+ * Failure: if a segment is not open, or the array is not as expected, the result is "none".
  */
 #include "forebay.h"
 
@@ -23,8 +23,8 @@ struct _MdfdVec
 };
 
 /*
- * The open file of the main fork that a block lies in, and where in it, in bytes; false if this backend does not have it
- * open. The block may be beyond the relation's end. Nothing is opened, and nothing can fail.
+ * The open file of the main fork that contains a block, and the block's offset in it, in bytes; returns false if this
+ * backend does not have the file open. The block may be beyond the relation's end. Opens nothing, and cannot fail.
  */
 bool
 fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset)
@@ -43,7 +43,7 @@ fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_t *offset)
 	return true;
 }
 
-/* The same, of a relation. */
+/* The same, for a relation. */
 bool
 fb_segment(Relation rel, BlockNumber block, File *file, off_t *offset)
 {

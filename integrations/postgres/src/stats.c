@@ -1,14 +1,14 @@
 /*
- * What look-ahead did for each index: the view forebay_stat_indexes.
+ * Counters of look-ahead for each index: the view forebay_stat_indexes.
  *
- * Where the library is in shared_preload_libraries the numbers are the server's, in shared memory of a size fixed
- * at its start; elsewhere the session's. A scan adds its own once, when it ends; an index that does not fit is
- * counted with all others that do not, under no name. Indexes that are gone are removed by the next reader.
+ * If the library is in shared_preload_libraries the counters are the server's, in shared memory of a size fixed
+ * at its start; otherwise the session's. A scan adds its counts once, when it ends. All indexes that do not fit are
+ * counted together, in an entry without a name. The next reader removes the entries of dropped indexes.
  *
- * A scan that an error ended adds its numbers while its memory goes. So adding raises no errors: it allocates nothing of
- * the session (fb_stats_expect has), and shared memory that is short means "others".
+ * A scan that an error ended adds its counts while its memory is being freed. So adding raises no errors: it allocates
+ * no session memory (fb_stats_expect has done that), and if shared memory is full it uses the entry for others.
  *
- * Lock order: the one lock here is taken with no other held, and nothing is called under it but the hash table.
+ * Lock order: the only lock here is taken with no other held, and only the hash table is called under it.
  */
 #include "forebay.h"
 
@@ -27,13 +27,13 @@
 #include "utils/syscache.h"
 
 #define TRANCHE "forebay"
-/* Columns of the function: the index, and a number each. */
+/* Columns of the function: the index, and one for each counter. */
 #define COLUMNS (FB_STATS + 1)
 
 typedef struct Key
 {
 	Oid			database;
-	Oid			index;			/* both invalid: the others */
+	Oid			index;			/* both invalid: the entry for others */
 } Key;
 
 typedef struct Entry
@@ -42,7 +42,7 @@ typedef struct Entry
 	pg_atomic_uint64 values[FB_STATS];
 } Entry;
 
-/* What the function returns a row of. */
+/* The source of one row of the function. */
 typedef struct Row
 {
 	Key			key;
@@ -51,9 +51,9 @@ typedef struct Row
 
 static int	indexes_max = 5000;
 
-/* NULL until there is one: in shared memory, or of the session. */
+/* The table, in shared memory or of the session; NULL until it is created. */
 static HTAB *entries = NULL;
-/* NULL where the table is the session's. */
+/* NULL if the table is the session's. */
 static LWLock *lock = NULL;
 
 static shmem_startup_hook_type next_startup = NULL;
@@ -75,7 +75,7 @@ release(void)
 		LWLockRelease(lock);
 }
 
-/* An index's entry, made if it is not there; NULL if there is no room. */
+/* An index's entry, created if necessary; NULL if there is no room. */
 static Entry *
 enter(Key key, HASHACTION action)
 {
@@ -101,7 +101,7 @@ layout(void)
 
 static const Key others = {InvalidOid, InvalidOid};
 
-/* Asks for the shared memory. */
+/* Requests the shared memory. */
 static void
 request(void)
 {
@@ -113,7 +113,7 @@ request(void)
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
-/* Makes the table in shared memory, or finds it there. */
+/* Creates the table in shared memory, or attaches to it. */
 static void
 startup(void)
 {
@@ -128,7 +128,7 @@ startup(void)
 	LWLockRelease(AddinShmemInitLock);
 }
 
-/* Defines the setting, and asks for shared memory while the server starts. */
+/* Defines the setting, and requests shared memory while the server starts. */
 void
 fb_stats_init(void)
 {
@@ -151,7 +151,7 @@ fb_stats_init(void)
 #endif
 }
 
-/* An index is about to be scanned: where its numbers are the session's, there is an entry for them from now on. */
+/* An index is about to be scanned: if the counters are the session's, creates its entry. */
 void
 fb_stats_expect(Oid index)
 {
@@ -170,7 +170,7 @@ fb_stats_expect(Oid index)
 	enter(key, HASH_ENTER);
 }
 
-/* Adds what scans of an index have come to. It raises no errors. */
+/* Adds the counts of a scan to its index. Raises no errors. */
 void
 fb_stats_add(Oid index, const uint64 *values)
 {
@@ -195,7 +195,7 @@ fb_stats_add(Oid index, const uint64 *values)
 	release();
 }
 
-/* Whether what an entry is about exists. One whose creation is not committed does not: it is counted again then. */
+/* Whether an entry's index exists. One whose creation is not committed does not: it gets a new entry afterwards. */
 static bool
 exists(Key key)
 {
@@ -206,7 +206,7 @@ exists(Key key)
 	return SearchSysCacheExists1(RELOID, ObjectIdGetDatum(key.index));
 }
 
-/* Copies all entries; those of what is gone are removed. *count of rows are returned. */
+/* Copies all entries, and removes those of dropped indexes. Returns *count rows. */
 static Row *
 copy_rows(int *count)
 {
@@ -223,7 +223,7 @@ copy_rows(int *count)
 	acquire(LW_SHARED);
 	room = hash_get_num_entries(entries);
 	release();
-	/* What is added in between waits for the next look. */
+	/* Entries added in between are left to the next call. */
 	rows = palloc(room * sizeof(Row));
 	acquire(LW_SHARED);
 	hash_seq_init(&each, entries);
@@ -257,7 +257,7 @@ copy_rows(int *count)
 
 PG_FUNCTION_INFO_V1(forebay_stat_indexes);
 
-/* Whether the caller may see a row; what belongs to no index is everybody's. */
+/* Whether the caller may see a row; every user may see the row without an index. */
 static bool
 may_see(Key key)
 {
@@ -266,7 +266,7 @@ may_see(Key key)
 		 (has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) || fb_may_read(key.index, GetUserId())));
 }
 
-/* A row for each index of this database that was scanned, and one, of index NULL, for all that had no room. */
+/* A row for each scanned index of this database, and one, with index NULL, for all that had no room. */
 Datum
 forebay_stat_indexes(PG_FUNCTION_ARGS)
 {
@@ -315,7 +315,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 
 PG_FUNCTION_INFO_V1(forebay_stat_reset);
 
-/* Begins again for all indexes of this database, and for those without a name. */
+/* Resets the counters of all indexes of this database, and the entry for others. */
 Datum
 forebay_stat_reset(PG_FUNCTION_ARGS)
 {
@@ -332,7 +332,7 @@ forebay_stat_reset(PG_FUNCTION_ARGS)
 
 		if (!is_others && entry->key.database != MyDatabaseId)
 			continue;
-		/* The session's own are expected by scans that still run. */
+		/* Scans that still run rely on the session's own entries. */
 		if (lock != NULL && !is_others)
 			hash_search(entries, &entry->key, HASH_REMOVE, NULL);
 		else

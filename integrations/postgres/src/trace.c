@@ -1,16 +1,16 @@
 /*
- * The trace of a session's reads: S where one follows the last of its scan, R where it does not.
+ * The trace of a session's reads: S if a read follows the last one of its scan, R if it does not.
  *
- * What is seen: a call of a scan node (sequential, TID range, index, index-only, bitmap heap) in this backend during
- * which blocks came into shared buffers; the block is the one where the scan stands then. A sequence may be read
- * some blocks at a time and ahead of the scan: it is one entry with their number. What is not seen: reads of an
- * index under an index scan or bitmap, and of the heap under an index-only scan (they are among the blocks of an entry, or
- * in none), of parallel workers, of VACUUM and other commands.
+ * Recorded: each call of a scan node (sequential, TID range, index, index-only, bitmap heap) in this backend that
+ * read blocks into shared buffers; the block is the scan's position after the call. A sequence may be read
+ * several blocks at a time and ahead of the scan: it is one entry with their number. Not recorded: reads of an
+ * index under an index scan or bitmap, and of the heap under an index-only scan (their blocks are counted in an entry,
+ * or in none), of parallel workers, of VACUUM and other commands.
  *
  * The last FB_TRACE_READS are kept, in memory of the session, until forebay.trace is set off or on again, the session's
- * user or role is another, or DISCARD ALL. Only relations that the caller may read are shown.
+ * user or role changes, or DISCARD ALL. Only relations that the caller may read are shown.
  *
- * Failure: out of memory, when the first read of a session is noted.
+ * Failure: out of memory, when the first read of a session is recorded.
  */
 #include "forebay.h"
 
@@ -36,14 +36,14 @@ typedef struct Read
 bool		fb_trace = false;
 
 static Read *ring = NULL;
-/* Reads noted since the trace was started. */
+/* Reads recorded since the trace was started. */
 static uint64 total = 0;
-/* By whose queries; what their functions do as other users counts as theirs. */
+/* The user whose queries are traced; what its functions do as other users counts as its own. */
 static Oid	owner = InvalidOid;
 
 static const char *const access_names[FB_ACCESSES] = {"sequential", "index", "bitmap", "vacuum"};
 
-/* Another user, or role, does not see what this one has read. */
+/* Clears the trace if the user or role has changed: another one must not see its reads. */
 static void
 see_owner(void)
 {
@@ -60,7 +60,7 @@ fb_trace_clear(void)
 	total = 0;
 }
 
-/* Notes a read of so many blocks, with what it took in nanoseconds. */
+/* Records a read of `blocks` blocks that took `spent_ns` nanoseconds. */
 void
 fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential, int64 spent_ns)
 {
@@ -83,7 +83,7 @@ Datum
 forebay_trace(PG_FUNCTION_ARGS)
 {
 	FuncCallContext *call;
-	/* The next read to look at. */
+	/* The next read to return. */
 	uint64	   *next;
 
 	if (SRF_IS_FIRSTCALL())

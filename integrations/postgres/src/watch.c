@@ -1,11 +1,11 @@
 /*
  * Watched scan nodes: which blocks they read, and how long that takes.
  *
- * For a trial of strategies, and for the trace, our function wraps a node's. The buffer manager's counters show how many
- * blocks a call reads. The clock is read before each call that may read: in a scan by pages, a call that may leave
+ * For a trial of strategies, and for the trace, our function wraps a node's. The buffer manager's counters show how
+ * many blocks a call reads. The clock is read before each call that may read: in a scan by pages, a call that may leave
  * the page; in an index scan, every call, until none has read for a while. Reads by the node's expressions count too.
  *
- * It relies on the scan descriptors of heap and nbtree, which do not change within a major version, for a scan's position.
+ * A scan's position is taken from the scan descriptors of heap and nbtree, which do not change within a major version.
  *
  * Failure: none of its own. Watches live in the query's memory, and end with the reader that created them.
  */

@@ -1,15 +1,16 @@
 /*
- * A disk that reads wait for, beneath any server: loaded before its own libraries.
+ * A slow disk below any server: an LD_PRELOAD library that delays reads.
  *
- * Test data is small, so the kernel has all of it and no read waits; an extension that acts on waiting would not act.
- * Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block was
- * hinted (POSIX_FADV_WILLNEED) by the same process; and in one stretch of five all reads are quick, so that
- * backing off is tried as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that FOREBAY_SLOW_READ_HINTS names: 64-bit
- * numbers in the machine's order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to 3 on Linux), of blocks read, and of
- * basic blocks executed of what was compiled with -fsanitize-coverage=trace-pc: its work, whatever the time.
+ * Test data is small, so the kernel has cached all of it and no read waits; an extension that acts on waiting would do
+ * nothing. Here a read of blocks takes at least FOREBAY_SLOW_READ_US microseconds, spent spinning, unless that block
+ * was hinted (POSIX_FADV_WILLNEED) by the same process. In one stretch of five all reads are quick, so that
+ * backing off is tested as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that
+ * FOREBAY_SLOW_READ_HINTS names: 64-bit numbers in native byte order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to
+ * 3 on Linux), of blocks read, and of basic blocks executed in code compiled with -fsanitize-coverage=trace-pc: its
+ * work, independent of time.
  *
- * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the count lives as
- * long as the server. Failure: without the variables reads are as quick as ever, and nothing is counted.
+ * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the counts lives as
+ * long as the server. Failure: without the variables reads are not delayed, and nothing is counted.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 #define BLOCK 8192
-/* So many hints are remembered. */
+/* How many hints are kept. */
 #define HINTED 4096
 /* Slow reads of a stretch, and all of them. */
 #define STRETCH_SLOW 2000
@@ -64,7 +65,7 @@ begin(void)
 	}
 }
 
-/* Called by the compiler's doing, at each basic block. */
+/* Called by instrumented code, at each basic block. */
 void
 __sanitizer_cov_trace_pc(void)
 {
@@ -142,7 +143,7 @@ preadv(int fd, const struct iovec *to, int count, off_t at)
 int
 posix_fadvise64(int fd, off64_t at, off64_t size, int advice)
 {
-	/* Hints are counted by the block: one may be for many. */
+	/* Hints are counted in blocks: one hint may cover many. */
 	if (counts != NULL && advice < ADVICES)
 		counts[advice] += advice == POSIX_FADV_WILLNEED ? (size + BLOCK - 1) / BLOCK : 1;
 	if (advice == POSIX_FADV_WILLNEED)

@@ -1,5 +1,5 @@
 /*
- * An extension that counts the calls of a query's nodes, in one of the two ways in which extensions do.
+ * An extension that counts the calls of a query's nodes, in one of the two ways that extensions use.
  *
  * wrapper.way: 0, it does nothing; 1, by ExecSetExecProcNode;
  * 2, in ExecProcNode, permanently.
