@@ -26,7 +26,7 @@ impl Completed {
     }
 }
 
-/// What to do with a request that has ended, see [`Io::submit_all_then`](crate::Io::submit_all_then).
+/// Continuation of a request that has ended, see [`Io::submit_all_then`](crate::Io::submit_all_then).
 pub type Then = Box<dyn FnOnce(Completed) + Send>;
 
 /// Receives the result of a request.

@@ -53,7 +53,7 @@ pub(crate) struct Completions {
     pub(crate) counters: Counters,
 }
 
-/// What the queue has done so far.
+/// The counters of a queue.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) requests: AtomicU64,

@@ -94,7 +94,7 @@ impl From<Op> for Action {
     }
 }
 
-/// Everything this crate reports.
+/// The errors of this crate.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

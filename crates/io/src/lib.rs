@@ -5,13 +5,12 @@
 //! contract:
 //!
 //! - A [`Request`] names a [`File`], a byte offset and a list of memory [`Lease`]s, and *owns* the
-//!   leases until the transfer has really ended. Dropping its [`Ticket`] never frees memory that
+//!   leases until the transfer has ended. Dropping its [`Ticket`] never frees memory that
 //!   the kernel may still write to.
-//! - [`Io`] is the central half: it checks alignment, holds back submitters when the queue is
-//!   full, continues short transfers, retries what may be retried, and turns numbers from the
-//!   kernel into an [`Error`] that says what to do.
-//! - A [`Backend`](backend::Backend) is the other half, only as much as differs. Its
-//!   documentation is the contract; one conformance suite holds all of them to it.
+//! - [`Io`] is the shared part: it checks alignment, holds back submitters when the queue is full, continues short
+//!   transfers, retries transient errors, and turns the kernel's error numbers into an [`Error`] that says what to do.
+//! - A [`Backend`](backend::Backend) is the part that differs. Its documentation is the contract; one conformance
+//!   suite checks all backends against it.
 //! - [`Io::open`] tries the backends from the best down. Its [`Report`](backend::Report) records which one is used
 //!   and why each better one is not.
 //!
@@ -83,5 +82,5 @@ pub use request::Request;
 pub use sys::survive_file_size_limit;
 pub use ticket::Ticket;
 
-/// The result of everything here that can fail.
+/// The result of all fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

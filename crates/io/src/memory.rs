@@ -7,8 +7,8 @@
 //! Invariants:  [MEM-1] no two live leases overlap, and no other code writes to their bytes or holds a reference to
 //!              them   [MEM-2] memory outlives its leases
 //! Concurrency: an arena may be used from any thread; a lease belongs to one owner at a time.
-//! Rejected:    `Box<[u8]>` per request: no alignment, an allocation each, and nothing that
-//!              could be registered with io_uring.
+//! Rejected:    `Box<[u8]>` per request: no alignment, one allocation per request, and no memory to register with
+//!              io_uring.
 #![expect(unsafe_code, reason = "memory that the kernel writes to")]
 
 use std::ffi::c_void;

@@ -49,7 +49,7 @@ impl Volume {
         if !self.is_interposed() || !options.makes_files() {
             return open_file(path, options, self);
         }
-        // This does not create the file. If the file is removed before it is opened, the interposer is called instead.
+        // This does not create the file. If the file is removed before it is opened, the interposer is called.
         let there = options.clone().create(false);
         if !there.makes_files() && self.exists(path)? {
             match open_file(path, &there, self) {
@@ -129,8 +129,8 @@ impl Volume {
             .map_err(|source| name_failure(NameOp::Remove, path, source))
     }
 
-    /// Renames the file `from` to `to`, and atomically replaces any file with that name, so that `to` always exists.
-    /// Durable after [`Volume::sync_directory`].
+    /// Renames the file `from` to `to`. A file that already has that name is replaced atomically: at every moment the
+    /// name refers to one of the two files. Durable after [`Volume::sync_directory`].
     ///
     /// # Errors
     /// [`Error::Name`].

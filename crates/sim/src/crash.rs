@@ -6,9 +6,9 @@
 //!   content after some write, including earlier writes to the same sector. So writes may be lost, be torn, or be lost
 //!   while earlier ones survive.
 //! - **Sizes.** The size changes of each file survive in order: the first few, and not the rest. A sector past the
-//!   surviving size is lost with the size, and so is a sector written past an earlier end that a lost truncation had
-//!   removed. The part that a file gained without a surviving write is zero. (The size is one field of an inode, and
-//!   journaled there, as in ext4, xfs and btrfs. Stale bytes of other files are not modelled.)
+//!   surviving size is lost with the size. If a truncation is lost, later writes past its new end are lost too. The
+//!   part that a file gained without a surviving write is zero. (The size is one field of an inode, and journaled
+//!   there, as in ext4, xfs and btrfs. Stale bytes of other files are not modelled.)
 //! - **Names.** Of the changes in each directory any set survives, each completely: a renamed file has its old name or
 //!   its new one, never both or none.
 //!
@@ -38,7 +38,7 @@ pub(crate) struct Choice {
     sector_bytes: u64,
 }
 
-/// What tends to survive.
+/// Which changes tend to survive.
 #[derive(Debug, Clone, Copy)]
 enum Mood {
     Nothing,
@@ -124,7 +124,7 @@ impl Choice {
             Mood::Until(end) => pending.partition_point(|(position, _)| *position <= end),
             Mood::Anything => self.rng.usize(0..=pending.len()),
         };
-        // Writes beyond this offset go to blocks that the file no longer has.
+        // Writes past the new end of a lost truncation go to blocks that the file does not have after the cut.
         let mut reach = u64::MAX;
         for (index, (position, event)) in pending.iter().enumerate() {
             apply_content(&mut cache, event);

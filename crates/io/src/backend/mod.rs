@@ -70,7 +70,7 @@ use crate::os_error::OsError;
 
 /// Receives finished transfers from a backend.
 pub trait Sink: Send + Sync {
-    /// Takes one attempt back: `result` is the bytes it moved, or the system's error.
+    /// Receives a finished attempt: `result` is the bytes it moved, or the system's error.
     ///
     /// Called once for each attempt, from any thread, and never while the kernel may still access the transfer's
     /// memory. The backend executes a returned [`Next::Again`] before anything else.

@@ -160,8 +160,8 @@ pub trait Interpose: fmt::Debug + Send + Sync {
         make: &mut dyn FnMut() -> Result<(), OsError>,
     ) -> Result<(), OsError>;
 
-    /// Properties of files that are opened direct here, if the interposer and its backend simulate a disk: then neither
-    /// the kernel's alignment is queried nor its page cache bypassed. Default: the properties of the system's files.
+    /// Properties of files that are opened direct here, if the interposer and its backend simulate a disk: the kernel's
+    /// alignment is then not queried, and its page cache is not bypassed. Default: the properties of the system's files.
     fn direct_files(&self) -> Option<DirectFiles> {
         None
     }

@@ -486,7 +486,7 @@ fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Ben
             woken - told.join().unwrap()
         })
     };
-    // On its own the thread would check again 100 ms after it fell asleep.
+    // Without a wake-up the thread would check again after sleeping for 100 ms.
     let soonest = (0..3).map(|_| wake()).min().unwrap();
     assert!(soonest < MOMENT, "[URG-3] woken after {soonest:?}");
 }

@@ -1,6 +1,6 @@
 //! Threads that sleep because another thread drives, and what happens when the driver leaves.
 //!
-//! Each claim stages one interleaving with a script, in which a missing wake-up leaves a thread asleep permanently. The
+//! Each claim stages one interleaving with a script, in which a missing wake-up leaves a thread sleeping forever. The
 //! tickets of the requests that advance the staging are dropped, so that only the sleeping thread can notice their
 //! completion.
 
@@ -57,7 +57,7 @@ struct Staging {
     gate: Mutex<Receiver<()>>,
 }
 
-/// The test's ends of the gate.
+/// The test's side of the gate.
 struct Gate {
     /// Receives a message when a transfer has reached the gate.
     reached: Receiver<()>,
@@ -104,7 +104,7 @@ impl Script for Staging {
     }
 }
 
-/// A file of a few blocks and a way to read one.
+/// A file of a few blocks, with methods to read one.
 struct Stage {
     io: Io,
     file: File,

@@ -32,7 +32,7 @@ impl From<()> for Outcome {
     }
 }
 
-/// One sentence of the contract and the function that tries to refute it.
+/// One statement of the contract and the function that tries to refute it.
 pub(crate) struct Claim {
     pub(crate) name: &'static str,
     pub(crate) body: fn(&Bench) -> Outcome,
@@ -82,7 +82,7 @@ pub(crate) fn named_trial(name: String, body: impl FnOnce() -> Outcome + Send + 
     })
 }
 
-/// The seed of this run: from `FOREBAY_SEED`, or a fresh one.
+/// The seed of this run: from `FOREBAY_SEED`, or a new one.
 pub(crate) fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
     *SEED.get_or_init(|| match env::var("FOREBAY_SEED") {

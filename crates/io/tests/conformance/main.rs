@@ -8,7 +8,7 @@
 //! test files; skips are appended to the file that `FOREBAY_SKIPS` names.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
-#![allow(clippy::needless_pass_by_value)] // claims hand over what they are done with
+#![allow(clippy::needless_pass_by_value)] // claims pass values that they no longer need
 
 mod alignment;
 mod atomic;
