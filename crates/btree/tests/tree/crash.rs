@@ -1,4 +1,4 @@
-//! What a power cut leaves: the last checkpoint, or a file that says that it is not whole.
+//! After a power cut the file is either the last checkpoint, or marked as changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ const LIVES: u64 = 4;
 const CHECKPOINTS: usize = 6;
 const CUTS: u64 = 50;
 
-/// From when to when the disk had to hold `model`: from a checkpoint's end to the beginning of the next change.
+/// When the disk had to hold `model`: from a checkpoint's end to the beginning of the next change.
 struct Kept {
     from: Position,
     to: Position,
     model: Model,
 }
 
-/// So few frames that changed pages are evicted, and written, at all times.
+/// So few frames that changed pages are evicted, and written, all the time.
 fn pool_on(disk: &Arc<Disk>) -> BufferPool {
     let space = Tablespace::new("main", disk.directory()).io(disk.io(8).unwrap());
     let builder = BufferPool::builder().frames(32).page_size(PAGE_BYTES as u64).cleaner(false);
@@ -58,7 +58,7 @@ fn live(disk: &Arc<Disk>, random: &mut Rng) -> Vec<Kept> {
     kept
 }
 
-/// What is there after a cut: the entries, or `None` if the tree says that it is not whole.
+/// What is found after a cut: the entries, or `None` if the tree is marked as not whole.
 fn found(image: &Image) -> Result<Option<Model>, Error> {
     let disk = Disk::boot(image, DiskOptions::default()).unwrap();
     let pool = pool_on(&disk);
@@ -80,7 +80,7 @@ fn a_power_cut_leaves_the_last_checkpoint_or_word_of_it() {
         let kept = live(&disk, &mut random);
         let journal = disk.journal();
         let begin = kept[0].from;
-        // Half of the cuts near a checkpoint, which is where it could go wrong.
+        // Half of the cuts are near a checkpoint, where errors are most likely.
         let cuts = (0..CUTS).map(|cut| match cut % 2 {
             0 => random.u64(begin..=journal.len()),
             _ => {
@@ -107,7 +107,7 @@ fn a_power_cut_leaves_the_last_checkpoint_or_word_of_it() {
                     assert!(at > now.to, "{}", said("a checkpoint is gone"));
                     unclean += 1;
                 }
-                // Before the word of a change was durable, or when a checkpoint was as good as done.
+                // Before the mark of a change was durable, or when a checkpoint was almost complete.
                 Some(found) => {
                     let either = found == now.model || next.is_some_and(|it| found == it.model);
                     assert!(either, "{}", said("[TRE-1] some changes and not others"));
@@ -116,7 +116,7 @@ fn a_power_cut_leaves_the_last_checkpoint_or_word_of_it() {
             }
         }
     }
-    // Otherwise this was no test.
+    // Otherwise the test has tested nothing.
     assert!(whole > 10 && unclean > 10 && between > 0, "{whole}, {unclean}, {between}");
 }
 
@@ -144,7 +144,7 @@ fn a_power_cut_during_a_bulk_load_leaves_nothing_of_it_or_all() {
             Some(found) => assert!(found == model, "[MET-1] cut at {at} of {begin} to {end}"),
         }
     }
-    // Otherwise this was no test.
+    // Otherwise the test has tested nothing.
     assert!(unclean > 10, "{unclean}");
 }
 
@@ -155,7 +155,7 @@ fn a_tree_that_was_not_closed_says_so() {
     let tree = Tree::create(&pool, "tree").unwrap();
     tree.insert(b"key", b"value").unwrap();
     drop(tree);
-    pool.close().unwrap(); // which writes everything, but is no checkpoint of the tree
+    pool.close().unwrap(); // this writes everything, but is not a checkpoint of the tree
     let refused = Tree::open(&site.pool(), "tree").unwrap_err();
     assert!(matches!(refused, Error::Unclean { .. }), "{refused}");
     assert!(refused.to_string().contains("was changed after its last checkpoint"), "{refused}");

@@ -1,4 +1,4 @@
-//! What a cursor reads ahead, and how it goes on when the tree has changed under it.
+//! What a cursor reads ahead, and how it continues after the tree has changed.
 
 use std::ops::Bound;
 
@@ -22,7 +22,7 @@ fn a_long_range_has_its_leaves_read_ahead() {
     let site = Site::new(512);
     loaded(&site);
     for direction in [Direction::Forward, Direction::Backward] {
-        // The kernel has all of it, so an adaptive pool would ask for nothing.
+        // The kernel has all of it cached, so an adaptive pool would request nothing.
         let pool = site.pool_that_reads_ahead(ReadaheadStrategy::Async);
         let tree = Tree::open(&pool, "tree").unwrap();
         let mut cursor = tree.range(Bound::Unbounded, Bound::Unbounded, direction);
@@ -54,7 +54,7 @@ fn cur_3_a_short_range_asks_for_nothing_behind_its_end() {
         assert_eq!(count, 40);
         let (leaves, _) = cursor.leaves();
         assert!((2..=4).contains(&leaves));
-        // And the way down: block 0, the root, one or two nodes between.
+        // And the path to the leaves: block 0, the root, one or two nodes between.
         let resident = pool.view().len() as u64;
         assert!(resident <= leaves + 4, "[CUR-3] {resident} pages for {leaves} leaves");
     }
@@ -82,7 +82,7 @@ fn a_cursor_goes_on_over_splits_and_merges() {
             assert!(in_order, "[CUR-1] {last:?}, {number}");
             last = Some(number);
             seen += u64::from(number % 4 == 0);
-            // Ahead of it leaves are split, behind it they are emptied.
+            // Ahead of the cursor leaves are split, behind it they are emptied.
             if number % 16 == 0 {
                 tree.insert(&key(ahead(61) | 1, 8), &[4; 600]).unwrap();
                 tree.insert(&key(ahead(903) | 1, 8), &[4; 600]).unwrap();
@@ -95,8 +95,8 @@ fn a_cursor_goes_on_over_splits_and_merges() {
     }
 }
 
-/// The leaf that comes next is thinned out until it is merged with the one that the cursor has a copy of: what is given
-/// of both together is what is new.
+/// The next leaf is thinned out until it is merged with the one that the cursor has copied: the cursor returns only the
+/// new entries of the merged leaf.
 #[test]
 fn cur_1_a_leaf_that_was_merged_with_the_one_before_gives_nothing_twice() {
     for direction in [Direction::Forward, Direction::Backward] {
@@ -114,7 +114,7 @@ fn cur_1_a_leaf_that_was_merged_with_the_one_before_gives_nothing_twice() {
                 Direction::Backward => number.checked_sub(by),
             };
             if number % 16 == 0 {
-                // From the right: a leaf is merged with its right neighbour, once that has room.
+                // From the right: a leaf is merged with its right neighbour, once that has space.
                 let mut others: Vec<u64> = (1..80).filter_map(ahead).collect();
                 others.sort_unstable();
                 for &other in others.iter().rev().filter(|&other| other % 8 != 0) {

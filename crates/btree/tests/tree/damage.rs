@@ -1,4 +1,4 @@
-//! Pages that are not what the tree wrote: errors that say which, and never a panic or a wait without end.
+//! Pages with contents that the tree did not write: errors that name the page, and never a panic or an endless wait.
 
 use std::fs::{self, File};
 use std::ops::Bound;
@@ -30,7 +30,7 @@ fn a_bit_that_the_disk_lost_is_told_of_by_whatever_comes_by() {
     let site = site_with_tree();
     let path = site.directory.path().join("tree");
     let blocks = fs::metadata(&path).unwrap().len() / PAGE_BYTES as u64;
-    // The root and a leaf: the first one, which the split of the root made.
+    // The root and a leaf: the first one, which the split of the root created.
     for (block, get, scan) in [(1, true, true), (2, true, true), (blocks - 1, false, false)] {
         let file = File::options().read(true).write(true).open(&path).unwrap();
         let mut byte = [0];
@@ -72,7 +72,7 @@ fn a_file_that_has_lost_its_end_is_refused() {
     assert!(matches!(refused, Error::Damaged { block: 0, .. }), "{refused}");
 }
 
-/// Opens the tree's file past the tree, to put pages there that have a sound checksum.
+/// Opens the tree's file directly, without the tree, to write pages with a valid checksum there.
 fn spoil(pool: &BufferPool, block: u32, change: impl FnOnce(&mut [u8])) {
     let options = FileOptions::new().checksum(Checksum::Crc32c { offset: 0 });
     let file = pool.open_file("tree", &options).unwrap();
@@ -80,13 +80,13 @@ fn spoil(pool: &BufferPool, block: u32, change: impl FnOnce(&mut [u8])) {
     file.close().unwrap();
 }
 
-/// Everything that can be done, whatever comes of it. Counts what was refused as damaged.
+/// Runs every operation, whatever the result. Counts those that failed with a damage error.
 fn use_all(tree: &Tree) -> u32 {
     let mut damaged = 0;
     let mut note = |error: Option<Error>| match error {
         Some(Error::Damaged { .. }) => damaged += 1,
         Some(Error::Pool(error)) => {
-            // A block that is not there, or has never been written.
+            // A block past the end, or one that has never been written.
             assert_eq!(error.kind(), forebay::ErrorKind::Data, "{error}");
             damaged += 1;
         }
@@ -100,7 +100,7 @@ fn use_all(tree: &Tree) -> u32 {
     }
     for direction in [Direction::Forward, Direction::Backward] {
         let mut cursor = tree.range(Bound::Unbounded, Bound::Unbounded, direction);
-        // A tree that is damaged may lead in a circle, but never back: keys only ever go one way.
+        // A damaged tree may lead in a circle, but never back: keys only ever move in one direction.
         for _ in 0..10_000 {
             match cursor.next_entry() {
                 Ok(Some(_)) => {}
@@ -126,14 +126,14 @@ fn a_page_that_makes_no_sense_is_an_error() {
     for seed in 0..160 {
         let mut random = fastrand::Rng::with_seed(seed);
         let pool = site.pool();
-        // The root and its children oftener than the rest.
+        // The root and its children more often than the rest.
         let block = if random.bool() { random.u32(1..6) } else { random.u32(1..blocks) };
         spoil(&pool, block, |page| match seed % 4 {
-            // The header and the first slots, where a byte means most.
+            // The header and the first slots, where a byte matters most.
             0 => page[random.usize(4..80)] = random.u8(..),
             1 => (0..20).for_each(|_| page[random.usize(4..PAGE_BYTES)] = random.u8(..)),
             2 => page[4..].fill_with(|| random.u8(..)),
-            // A page from somewhere else, whole in itself.
+            // A page from another place, consistent in itself.
             _ => {
                 let from = random.usize(1..blocks as usize) * PAGE_BYTES;
                 page[4..].copy_from_slice(&sound[from + 4..from + PAGE_BYTES]);
@@ -147,7 +147,7 @@ fn a_page_that_makes_no_sense_is_an_error() {
         drop(pool);
         fs::write(&path, &sound).unwrap();
     }
-    // Some bytes are in nobody's cell, and some only change a value.
+    // Some bytes belong to no cell, and some only change a value.
     assert!(noticed * 2 > tries, "{noticed} of {tries}");
 }
 

@@ -1,4 +1,4 @@
-//! The tree as its users see it: against a model, by several threads, after power cuts, on damaged pages.
+//! Tests of the tree's public interface: against a model, with several threads, after power cuts, on damaged pages.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Any sequence of operations, beside a `BTreeMap`.
+//! Arbitrary sequences of operations, compared with a `BTreeMap`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,14 +8,14 @@ use proptest::prelude::*;
 
 use crate::site::{Entry, Site, all, drained, key};
 
-/// Keys of few beginnings, so that they meet, and of all lengths that there may be.
+/// Keys with few different prefixes, so that they collide, and of every valid length.
 fn keys() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0_u8), Just(1), Just(255), any::<u8>()];
     prop_oneof![
         4 => (0_u64..400, 8_usize..12).prop_map(|(number, len)| key(number, len)),
         2 => (0_u64..300, 200_usize..=256).prop_map(|(number, len)| key(number, len)),
         2 => prop::collection::vec(byte, 0..6),
-        // Much in common, and more than a slot has room for.
+        // A long common prefix, and more bytes than fit into a slot.
         2 => (0_u32..200).prop_map(|number| format!("the same beginning/{number:05}").into_bytes()),
     ]
 }
@@ -28,10 +28,10 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
 #[derive(Debug, Clone)]
 enum Op {
     Insert(Vec<u8>, Vec<u8>),
-    /// So many ascending ones, as an engine appends.
+    /// A number of ascending keys, as an engine appends them.
     Append(u64, u64, Vec<u8>),
     Remove(Vec<u8>),
-    /// Every key from the first one on, but so many at most.
+    /// Every key from the first one on, up to a maximum number.
     RemoveRange(Vec<u8>, usize),
     Get(Vec<u8>),
     Range(Bound<Vec<u8>>, Bound<Vec<u8>>, Direction),
@@ -121,7 +121,7 @@ fn apply(tree: &Tree, model: &mut Model, op: &Op) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// Every entry comes from a look-up and from cursors both ways, and the tree keeps its invariants.
+/// Every entry is found by a look-up and by cursors in both directions, and the tree keeps its invariants.
 fn compare(tree: &Tree, model: &Model) {
     let census = tree.check().expect("[PGE-1] [NOD-2] [RST-1]");
     assert_eq!(census.entries, model.len() as u64);
@@ -139,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn a_tree_is_an_ordered_map(ops in prop::collection::vec(ops(), 1..250)) {
-        // Far fewer frames than pages, so descents are disturbed by evictions.
+        // Far fewer frames than pages, so that evictions disturb descents.
         let site = Site::new(32);
         let mut pool = site.pool();
         let mut tree = Tree::create(&pool, "tree").unwrap();
@@ -184,7 +184,7 @@ fn every_level_splits_and_merges() {
     let mut random = fastrand::Rng::with_seed(15);
     let mut numbers: Vec<u64> = (0..6000).collect();
     random.shuffle(&mut numbers);
-    // The part that differs at the end: separators are long, and inner nodes have few of them.
+    // Keys that differ at their end: separators are long, and inner nodes have few of them.
     let key = |number: u64| [&[b'x'; 240], &number.to_be_bytes()[..]].concat();
     let wide = |number: u64| {
         [&number.to_be_bytes()[6..], &[b'y'; 240], &number.to_be_bytes()[6..]].concat()
@@ -211,7 +211,7 @@ fn every_level_splits_and_merges() {
         full.leaves + full.inner + full.free + 1,
         "[MET-2] every block is free again"
     );
-    // And used again.
+    // And reused.
     for &number in &numbers {
         tree.insert(&wide(number), &[8; 700]).unwrap();
     }
@@ -261,7 +261,7 @@ fn a_bulk_load_that_fails_leaves_the_tree_empty() {
 fn a_bulk_load_refuses_what_does_not_ascend_from_one_page_to_the_next_too() {
     let site = Site::new(64);
     let tree = Tree::create(&site.pool(), "tree").unwrap();
-    // Some 30 entries to a page.
+    // About 30 entries per page.
     for count in 1..100_u64 {
         let numbers = (0..count).chain([count - 1]);
         let failed = tree.bulk_load(numbers.map(|it| (it.to_be_bytes(), [0; 100])), 1.0);

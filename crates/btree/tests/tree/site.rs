@@ -1,4 +1,4 @@
-//! Where a test's tree is: a directory, and pools over it one after the other.
+//! Where a test's tree is: a directory, and pools opened over it one after another.
 
 use std::ops::Bound;
 
@@ -14,7 +14,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// With pools of `frames` frames of 4 KiB.
+    /// A site whose pools have `frames` frames of 4 KiB.
     pub(crate) fn new(frames: u64) -> Site {
         Site { directory: tempfile::tempdir().unwrap(), frames }
     }
@@ -30,7 +30,7 @@ impl Site {
     }
 }
 
-/// A key as long as `len` says, at least eight bytes, ordered as `number` is.
+/// A key of `len` bytes, at least eight, ordered like `number`.
 pub(crate) fn key(number: u64, len: usize) -> Vec<u8> {
     let mut key = number.to_be_bytes().to_vec();
     key.resize(len.max(8), b'k');
@@ -39,7 +39,7 @@ pub(crate) fn key(number: u64, len: usize) -> Vec<u8> {
 
 pub(crate) type Entry = (Vec<u8>, Vec<u8>);
 
-/// All that a cursor has to give.
+/// All entries that a cursor returns.
 pub(crate) fn drained(cursor: &mut Cursor<'_>) -> Vec<Entry> {
     let mut entries = Vec::new();
     while let Some((key, value)) = cursor.next_entry().unwrap() {

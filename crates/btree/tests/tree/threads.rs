@@ -1,4 +1,4 @@
-//! Readers, writers and cursors at once.
+//! Concurrent readers, writers and cursors.
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,14 +12,14 @@ const WRITERS: u64 = 3;
 const KEYS: u64 = 1200;
 const ROUNDS: u64 = 3;
 
-/// A value that tells which key and which version it belongs to, all through.
+/// A value that contains its key and version throughout.
 fn value(number: u64, version: u64) -> Vec<u8> {
     let word = (number << 16 | version).to_le_bytes();
     let len = 16 + (number * 37 + version * 101) as usize % 300 / 8 * 8;
     word.iter().copied().cycle().take(len).collect()
 }
 
-/// The version that a whole value tells.
+/// The version in a value, which must be consistent throughout.
 fn version_of(number: u64, found: &[u8]) -> u64 {
     let word = u64::from_le_bytes(found[..8].try_into().unwrap());
     assert_eq!(word >> 16, number, "the value of another key");
@@ -28,7 +28,7 @@ fn version_of(number: u64, found: &[u8]) -> u64 {
     version
 }
 
-/// Keys that stay for the whole time lie between those that come and go: numbers divisible by four.
+/// Keys that exist for the whole time lie between those that are inserted and removed: numbers divisible by four.
 fn stays(number: u64) -> bool {
     number.is_multiple_of(4)
 }
@@ -37,7 +37,7 @@ fn run(frames: u64, key_len: usize) {
     let site = Site::new(frames);
     let pool = site.pool();
     let tree = Tree::create(&pool, "tree").unwrap();
-    // The lowest version that a reader may still see of each key that stays.
+    // The lowest version that a reader may still see of each key that exists for the whole time.
     let floor: Vec<AtomicU64> = (0..WRITERS * KEYS).map(|_| AtomicU64::new(0)).collect();
     for number in (0..WRITERS * KEYS).filter(|&number| stays(number)) {
         tree.insert(&key(number, key_len), &value(number, 0)).unwrap();
@@ -50,7 +50,7 @@ fn run(frames: u64, key_len: usize) {
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(writer);
                     for round in 1..=ROUNDS {
-                        // All writers' keys are mixed, so they meet in the same leaves.
+                        // All writers' keys are mixed, so that they share leaves.
                         let mut mine: Vec<u64> =
                             (0..KEYS).map(|it| it * WRITERS + writer).collect();
                         random.shuffle(&mut mine);
@@ -128,7 +128,7 @@ fn run(frames: u64, key_len: usize) {
             .map(|it| it.join().expect("no reader fails"))
             .collect::<Vec<_>>()
     });
-    // Otherwise this was no test.
+    // Otherwise the test has tested nothing.
     assert!(seen.iter().all(|&seen| seen > 0), "{seen:?}");
     let census = tree.check().expect("[RST-1] [DSC-3] whatever came between whose steps");
     assert_eq!(census.entries, (WRITERS * KEYS).div_ceil(4), "{census:?}");
