@@ -1,14 +1,14 @@
-//! Lists of random pages that are read at once: `read_many` beside plain reads, a mapping of the file, bare io_uring, and
-//! fio; with nothing in memory, with every other page, with all of them.
+//! Lists of random pages that are read at once: `read_many` compared with plain reads, a mapping of the file, bare
+//! io_uring, and fio; with no page in memory, with every other page, with all of them.
 //!
-//! Of each page either all bytes are added up, or the first 64. The pool's file is direct, so that cold is cold; the
-//! mapping's pages are dropped from the kernel's page cache before each cold round, and it is told
-//! that they are read at random, or it would read megabytes around each. Bare io_uring reads every page each time. fio
-//! reads random blocks of the same file by io_uring, direct, and adds up nothing; it tells a rate.
+//! Of each page either all bytes are summed, or the first 64. The pool's file is direct, so that cold rounds read from
+//! the disk; the mapping's pages are dropped from the kernel's page cache before each cold round, and the mapping is
+//! advised as random, because otherwise the kernel would read megabytes around each page. Bare io_uring reads every
+//! page each time. fio reads random blocks of the same file by io_uring, direct, and sums nothing; it reports a rate.
 //!
 //! Rounds are interleaved, each with a new list and in another order of the modes. `cargo bench -p forebay --bench
-//! many` measures, in `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once,
-//! small and without fio.
+//! many` measures, in `FOREBAY_BENCH_DIR` (default: the directory for temporary files); `cargo test` runs everything
+//! once, on small data and without fio.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 #![expect(unsafe_code, reason = "the mapping that the pool stands beside")]
@@ -36,7 +36,7 @@ struct Scale {
     fio_depths: &'static [u32],
 }
 
-/// How much of a page is looked at, in bytes.
+/// How many bytes of a page are read.
 type Touch = usize;
 
 fn main() {
@@ -72,7 +72,7 @@ fn main() {
                 if state == "cold" && touch == PAGE {
                     modes.extend(scale.fio_depths.iter().map(|&depth| BenchMode::Fio { depth }));
                 }
-                // What one leaves behind, in caches and in the disk, is not always the same one's trouble.
+                // So that the effects of one mode on caches and the disk do not always hit the same other mode.
                 random.shuffle(&mut modes);
                 let mut sums = Vec::new();
                 for mode in modes {
@@ -139,7 +139,7 @@ fn sum(page: &[u8]) -> u64 {
     words.fold(0, u64::wrapping_add)
 }
 
-/// The figures of each row.
+/// The results of each row.
 #[derive(Default)]
 struct Table(BTreeMap<String, (&'static str, Vec<f64>)>);
 
@@ -164,7 +164,7 @@ struct Pooled {
 }
 
 impl Pooled {
-    /// `None`, and said so, where files cannot be direct.
+    /// `None`, with a message, where files cannot be direct.
     fn create(scale: &Scale, directory: &Path) -> Option<Pooled> {
         let space = Tablespace::new("main", directory).cache(CacheMode::Direct);
         let pool = BufferPool::builder()
@@ -193,7 +193,7 @@ impl Pooled {
         Some(Pooled { pool, file })
     }
 
-    /// Has only `resident` in memory.
+    /// Leaves only `resident` in memory.
     fn prepare(&mut self, resident: &[u32]) {
         self.file.close().unwrap();
         self.file = self.pool.open_file("file", &FileOptions::new()).unwrap();
@@ -216,7 +216,7 @@ impl Pooled {
 }
 
 struct Mapped {
-    /// Not by `forebay::io`, which keeps a file from being direct and buffered at the same time.
+    /// Not opened by `forebay::io`, which prevents a file from being direct and buffered at the same time.
     file: std::fs::File,
     start: *const u8,
     len: usize,
@@ -229,7 +229,7 @@ impl Mapped {
         Mapped { start: map(&file, len), file, len }
     }
 
-    /// Has only `resident` in the page cache and in the mapping.
+    /// Leaves only `resident` in the page cache and in the mapping.
     fn prepare(&mut self, resident: &[u32]) {
         self.unmap();
         fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
@@ -240,8 +240,8 @@ impl Mapped {
     fn read(&self, list: &[u32], touch: Touch) -> u64 {
         let page = |&block: &u32| {
             assert!((block as usize + 1) * PAGE <= self.len);
-            // SAFETY: inside the mapping, checked above, which lives as long as `self`; nobody writes to the
-            // file or cuts it off.
+            // SAFETY: inside the mapping, checked above, which lives as long as `self`; no other code writes to the
+            // file or truncates it.
             sum(unsafe { std::slice::from_raw_parts(self.start.add(block as usize * PAGE), touch) })
         };
         black_box(list.iter().map(page).fold(0, u64::wrapping_add))
@@ -269,7 +269,7 @@ fn map(file: &std::fs::File, len: usize) -> *const u8 {
     }
 }
 
-/// As many requests under way as the queue takes, each of one page.
+/// As many requests in flight as the queue takes, each for one page.
 struct Bare {
     file: File,
     io: Io,
@@ -280,7 +280,7 @@ impl Bare {
     fn new(path: &Path, depth: usize) -> Bare {
         let cache = CacheMode::Direct;
         let prefer = Prefer::Only(Kind::Uring);
-        // A machine without io_uring has another backend's figure.
+        // On a machine without io_uring another backend is measured.
         let open = |prefer| {
             Io::open(&IoOptions { prefer, cache, queue_depth: depth, ..IoOptions::default() })
         };
@@ -308,7 +308,7 @@ impl Bare {
     }
 }
 
-/// Random blocks a second by fio.
+/// Random blocks per second, measured by fio.
 fn fio(path: &Path, depth: u32) -> f64 {
     let output = Command::new("fio")
         .args(["--name=many", "--ioengine=io_uring", "--direct=1", "--rw=randread", "--readonly"])

@@ -1,15 +1,15 @@
-//! What a page in memory costs: a hit, an optimistic read, and two threads at once, each beside the
-//! least that any pool could take.
+//! The cost of a page in memory: a hit, an optimistic read, and two threads at once, each compared with the minimum
+//! that any pool could take.
 //!
-//! The floor is a plain array of pages, each with a counter of its own that is added to and taken
-//! from around the access: what any pin comes down to. Same blocks in the same order, the same eight
-//! bytes of each page. Rounds are interleaved, so that a disturbance hits all of them.
+//! The floor is a plain array of pages, each with its own counter that is incremented before the access and decremented
+//! after it: the minimum work of any pin. Same blocks in the same order, the same eight bytes of each page. Rounds are
+//! interleaved, so that a disturbance affects all of them.
 //!
-//! Beside the hit stands what a partitioned hash table would take for the lookup alone: 128 maps under
-//! reader-writer locks, as PostgreSQL has, with a hash of one multiplication.
+//! Next to the hit is the cost of only the lookup in a partitioned hash table: 128 maps under reader-writer locks, as
+//! in PostgreSQL, with a hash of one multiplication.
 //!
-//! `cargo bench -p forebay --bench resident` measures; `cargo test` runs everything once on
-//! a small pool. FOREBAY_BENCH_MEMORY sets the pool's size, 1 GiB unless told.
+//! `cargo bench -p forebay --bench resident` measures; `cargo test` runs everything once on a small pool.
+//! FOREBAY_BENCH_MEMORY sets the pool's size (default: 1 GiB).
 
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -40,12 +40,12 @@ fn memory() -> u64 {
     Size::from(asked.as_deref().unwrap_or(default)).bytes("FOREBAY_BENCH_MEMORY").unwrap()
 }
 
-/// Where in a page block `block` is read: not always in the same cache line.
+/// The offset at which block `block` is read: not always in the same cache line.
 fn offset(block: u32) -> usize {
     64 + (block as usize * 72) % (PAGE - 128)
 }
 
-/// A page tag as a hash table would have it.
+/// A page tag as a hash table would store it.
 fn tag(block: u32) -> u64 {
     7 << 32 | u64::from(block)
 }
@@ -54,7 +54,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// A hash of one multiplication, as cheap as they come.
+/// A hash of one multiplication, as cheap as possible.
 #[derive(Default, Clone)]
 struct Multiply(u64);
 
@@ -164,7 +164,7 @@ impl Rig {
         })
     }
 
-    /// Latched to be changed, and left as it is.
+    /// Latches pages exclusively, and leaves them unchanged.
     fn exclusive(&self, from: u64, to: u64) -> u64 {
         (from..to).fold(0, |sum, step| {
             let block = self.at(step);
@@ -190,8 +190,8 @@ impl Rig {
         })
     }
 
-    /// Blocks of which each is known only when the page before it has been read, as on the way down
-    /// a tree. `zero` is 0, which the compiler does not know.
+    /// A sequence of blocks in which each one is known only after the page before it has been read, as in the descent
+    /// of a tree. `zero` is 0, which the compiler does not know.
     fn chained(&self, from: u64, to: u64, zero: u64, read: impl Fn(u32) -> u64) -> u64 {
         (from..to).fold(0, |word, step| read(self.at(step + (word & zero))))
     }
@@ -205,8 +205,8 @@ impl Rig {
     }
 }
 
-/// The time in which `threads` threads each do `steps` steps. They start together behind a lock that
-/// all wait to share, and time runs from the first one's start to the last one's end.
+/// The time in which `threads` threads each run `steps` steps. They start together behind a lock that they all wait to
+/// share, and time runs from the first thread's start to the last one's end.
 fn together(threads: u64, steps: u64, work: impl Fn(u64, u64) -> u64 + Sync) -> Duration {
     let gate = RwLock::new(());
     thread::scope(|scope| {
@@ -290,7 +290,7 @@ fn resident(criterion: &mut Criterion) {
         }
         group.finish();
     }
-    // Nothing here is worth writing to the disk.
+    // Nothing here needs to be written to the disk.
     rig.file.drop_file().unwrap();
     drop(rig.pool);
     rig.directory.close().unwrap();

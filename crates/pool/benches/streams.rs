@@ -1,10 +1,10 @@
-//! What streams cost and gain: pages in memory by a stream and by plain reads, and eight interleaved
-//! sequences on descriptors of their own and on one.
+//! The cost and gain of streams: pages in memory read by a stream and by plain reads, and eight interleaved sequences
+//! on separate descriptors and on a shared one.
 //!
-//! Rounds are interleaved and medians told. `cargo bench -p forebay --bench streams` measures, in
-//! `FOREBAY_BENCH_DIR` (default: where temporary files go); `cargo test` runs everything once, small. The
-//! interleaved sequences depend on the readahead of the block device (`blockdev --getra`), which the
-//! kernel's default of 128 KiB makes most of.
+//! Rounds are interleaved and medians reported. `cargo bench -p forebay --bench streams` measures, in
+//! `FOREBAY_BENCH_DIR` (default: the directory for temporary files); `cargo test` runs everything once, on small data.
+//! The interleaved sequences depend on the readahead of the block device (`blockdev --getra`); the effect is largest
+//! with the kernel's default of 128 KiB.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
@@ -50,7 +50,7 @@ fn median(times: &mut [Duration]) -> Duration {
     times[times.len() / 2]
 }
 
-/// Interleaved rounds of two ways of doing the same, after one of each to warm up.
+/// Interleaved rounds of two ways to do the same work, after one warm-up round of each.
 fn compare(rounds: usize, mut plain: impl FnMut(), mut other: impl FnMut()) -> [Duration; 2] {
     let mut times = [Vec::new(), Vec::new()];
     plain();
@@ -121,7 +121,7 @@ fn interleaved(scale: &Scale, directory: &std::path::Path) {
     let is_cold = Cell::new(true);
     let cold = || {
         let cached = File::open(&directory.join("file"), &OpenOptions::new()).unwrap();
-        // Where the system takes no such advice nothing is cold, and that is said.
+        // Where the system does not support this advice, nothing is cold, and the output says so.
         is_cold.set(cached.advise(0..u64::MAX, Advice::DontNeed).is_ok());
         pool.open_file("file", &FileOptions::new()).unwrap()
     };

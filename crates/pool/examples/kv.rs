@@ -6,9 +6,9 @@
 //! cargo run --release -p forebay --example kv -- /tmp/fruit bench 10000
 //! ```
 //!
-//! Block 0 says what the file is. Blocks 1 to 32 are the first pages of the buckets. A bucket that
-//! is full goes on in a page appended to the file, which its last page names as the next. A page of
-//! zeroes is an empty page of a bucket, so blocks fresh from `extend` need no writing.
+//! Block 0 identifies the file. Blocks 1 to 32 are the first pages of the buckets. A full bucket continues in a page
+//! appended to the file, whose block its last page stores as the next. A page of zeroes is an empty page of a bucket,
+//! so new blocks from `extend` need no writing.
 //!
 //! ```text
 //! 0         4     8      10    12                                            4096
@@ -16,13 +16,13 @@
 //! cell:     length of the key, u16; length of the value, u16; key; value
 //! ```
 //!
-//! The four bytes of the checksum are the pool's: it stamps them into the copy that it writes.
+//! The four bytes of the checksum belong to the pool, which stores it in the copy that it writes.
 //!
-//! Concurrency: a thread that changes a bucket holds its first page exclusively, and beside it at most one
-//!              other page of the bucket. A thread that looks a key up holds nothing: while the first page
-//!              has not changed, the bucket has not.
-//! Failure:     what a command changed is durable when it ends well. A crash or a failed write on the
-//!              way may leave half of it; a store that must survive that keeps a log (`Wal`).
+//! Concurrency: a thread that changes a bucket holds its first page exclusively, and at most one other page of the
+//!              bucket at the same time. A thread that looks a key up holds nothing: while the first page has not
+//!              changed, the bucket has not changed.
+//! Failure:     a command's changes are durable once it succeeds. A crash or a failed write may leave a part of them; a
+//!              store that must survive that keeps a log (`Wal`).
 
 #![allow(clippy::print_stderr, reason = "a program tells its user what went wrong")]
 
@@ -40,11 +40,11 @@ use forebay::{
 const USAGE: &str = "usage: kv <dir> set KEY VALUE | get KEY | del KEY | list | stats | bench N";
 
 const PAGE_BYTES: usize = 4096;
-/// Little, so that it soon shows how the pool works with more data than memory.
+/// Small, so that the pool soon has more data than memory.
 const MEMORY: &str = "256 KiB";
 const MAGIC: &[u8] = b"kv-1";
 const BUCKETS: Block = 32;
-/// Looks at a bucket that keeps changing before its latch is taken.
+/// Number of optimistic attempts on a bucket that keeps changing before its latch is taken.
 const LOOKS: u32 = 4;
 const BENCH_THREADS: usize = 4;
 
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::from(program(std::env::args_os().skip(1)))
 }
 
-/// Runs the command in `args` and gives the exit code: 0, 1 for a failure, 2 for wrong use.
+/// Runs the command in `args` and returns the exit code: 0, 1 for a failure, 2 for wrong usage.
 pub(crate) fn program(args: impl Iterator<Item = OsString>) -> u8 {
     let args: Result<Vec<String>, OsString> = args.map(OsString::into_string).collect();
     let args = args.unwrap_or_default();
@@ -73,7 +73,7 @@ pub(crate) fn program(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// False when there is no such command.
+/// Returns false if there is no such command.
 fn run(args: &[&str], out: &mut impl Write) -> Result<bool> {
     match *args {
         [dir, "set", key, value] => {
@@ -99,9 +99,9 @@ fn run(args: &[&str], out: &mut impl Write) -> Result<bool> {
     Ok(true)
 }
 
-/// Opens the store in `dir`, does `work` with it, and closes it.
+/// Opens the store in `dir`, calls `work` with it, and closes it.
 fn with_store<T>(dir: &str, change: bool, work: impl FnOnce(&Kv) -> Result<T>) -> Result<T> {
-    // The pool would make the directory; somebody who only looks has mistyped it.
+    // The pool would create the directory; for a read-only command that means a mistyped path.
     if !change && !Path::new(dir).join("kv").exists() {
         return Err(format!("there is no store in {dir}; `set` makes one").into());
     }
@@ -120,11 +120,11 @@ struct Kv {
     file: PagedFile,
 }
 
-/// What a walk through a bucket came to.
+/// The result of a walk through a bucket.
 struct Seen {
-    /// The key's value, and the block that has it.
+    /// The key's value, and the block that contains it.
     found: Option<(Block, Vec<u8>)>,
-    /// The first block with room for the cell.
+    /// The first block with space for the cell.
     room: Option<Block>,
     last: Block,
 }
@@ -178,7 +178,7 @@ impl Kv {
         let mut page = [0; PAGE_BYTES];
         page.copy_from_slice(&first);
         let seen = self.walk(first.block(), &mut page, key, cell_bytes)?;
-        // The new value goes in before the old one goes out, which is the first that is found.
+        // The new value is inserted before the old one is removed; the old one is the first that is found.
         match seen.room {
             Some(block) => self.change(&mut first, block, |page| insert(page, key, value))?,
             None => {
@@ -196,7 +196,7 @@ impl Kv {
         }
     }
 
-    /// False when the key is not there.
+    /// Returns false if the key does not exist.
     fn delete(&self, key: &[u8]) -> Result<bool> {
         let mut first = self.file.write(bucket_of(key))?;
         let mut page = [0; PAGE_BYTES];
@@ -209,8 +209,8 @@ impl Kv {
         Ok(true)
     }
 
-    /// Goes through a bucket, whose first page is in `page` already, for `key` and for room for
-    /// `cell_bytes`. Latches nothing, so the first page may be the caller's.
+    /// Searches a bucket, whose first page is already in `page`, for `key` and for space for `cell_bytes`. Takes no
+    /// latches, so the caller may hold the first page.
     fn walk(&self, first: Block, page: &mut [u8], key: &[u8], cell_bytes: usize) -> Result<Seen> {
         let mut seen = Seen { found: None, room: None, last: first };
         loop {
@@ -228,8 +228,8 @@ impl Kv {
         }
     }
 
-    /// Changes the page `block` of the bucket whose first page is `first`. That one is latched
-    /// already: to latch it again would be to wait for oneself.
+    /// Changes the page `block` of the bucket whose first page is `first`. The first page is already latched: latching
+    /// it again would deadlock.
     fn change(
         &self,
         first: &mut PageMut<'_>,
@@ -247,8 +247,8 @@ impl Kv {
         Ok(())
     }
 
-    /// Prints all keys and values. In a process that also looked keys up, the ring would keep this
-    /// from throwing out their pages.
+    /// Prints all keys and values. In a process that also looked keys up, the ring would keep this scan from evicting
+    /// their pages.
     fn list(&self, out: &mut impl Write) -> Result<()> {
         let scan = self.pool.strategy(StrategyKind::BulkRead);
         for block in 1..self.file.blocks() {
@@ -260,7 +260,7 @@ impl Kv {
         Ok(())
     }
 
-    /// Prints how full the pages are, what reading them cost, and what the pool says about that.
+    /// Prints how full the pages are, what reading them cost, and the pool's statistics for that.
     fn stats(&self, out: &mut impl Write) -> Result<()> {
         let (mut keys, mut bytes, pages) = (0, 0, self.file.blocks() - 1);
         let scan = self.pool.strategy(StrategyKind::BulkRead);
@@ -294,7 +294,7 @@ impl Kv {
     }
 }
 
-/// Does `work` for every number below `count`, on several threads; gives the seconds it took.
+/// Calls `work` for every number below `count`, on several threads; returns the seconds it took.
 fn timed(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<f64> {
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -308,13 +308,13 @@ fn timed(count: usize, work: impl Fn(usize) -> Result<()> + Sync) -> Result<f64>
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// FNV-1a: the same in every process, which the standard library's hasher does not promise.
+/// FNV-1a: the same in every process, which the standard library's hasher does not guarantee.
 fn bucket_of(key: &[u8]) -> Block {
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     1 + key.iter().fold(0x811c_9dc5, step) % BUCKETS
 }
 
-// A page of a bucket. None of these can fail: the checksum has shown that the page is as written.
+// A page of a bucket. None of these can fail: the checksum guarantees that the page is as it was written.
 
 const NEXT: usize = 4;
 const COUNT: usize = 8;
@@ -364,7 +364,7 @@ fn has_room(page: &[u8], cell_bytes: usize) -> bool {
     slot(number(page, COUNT) + 1) + number(page, USED) + cell_bytes <= PAGE_BYTES
 }
 
-/// Adds a cell, for which there is room, behind the others.
+/// Appends a cell, for which there must be space.
 fn insert(page: &mut [u8], key: &[u8], value: &[u8]) {
     let (count, used) = (number(page, COUNT), number(page, USED));
     let used = used + CELL_BYTES + key.len() + value.len();
@@ -379,7 +379,7 @@ fn insert(page: &mut [u8], key: &[u8], value: &[u8]) {
     put(page, USED, used);
 }
 
-/// Takes the first cell with `key` out, and closes the gaps.
+/// Removes the first cell with `key`, and closes the gaps.
 fn remove(page: &mut [u8], key: &[u8]) {
     let Some((index, value)) = find(page, key) else {
         return;

@@ -1,8 +1,8 @@
-//! A miss allocates nothing, and is one system call; from its redo point until the log is told of its end a
-//! checkpoint allocates nothing; statistics of a large pool take no more memory than those of a small one.
+//! A miss allocates nothing, and is one system call; between its redo point and the notification of the log about its
+//! end a checkpoint allocates nothing; statistics of a large pool take no more memory than those of a small one.
 //!
-//! A binary of its own, because the allocator that counts is the whole process's. The log is told of the
-//! redo point and of the end, so it is the log that looks at the count.
+//! This is a separate test binary, because the counting allocator is global to the process. The log is notified of the
+//! redo point and of the end, so the log reads the count.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, missing_docs)]
 
@@ -34,7 +34,7 @@ fn allocations() -> usize {
     stats.allocations + stats.reallocations
 }
 
-/// A log whose position is asked for at the redo point, and that is told of the end.
+/// A log that is queried for its position at the redo point, and notified of the end.
 #[derive(Debug, Default)]
 struct Counter {
     asked: AtomicUsize,
@@ -53,8 +53,8 @@ impl Wal for Counter {
     }
 
     fn position(&self) -> Lsn {
-        // Asked first by the thread as it wakes, and then at the redo point; a paced checkpoint asks again
-        // and again after that.
+        // The first query is by the thread when it wakes up, the second at the redo point; a paced checkpoint queries
+        // repeatedly after that.
         if self.asked.fetch_add(1, Ordering::SeqCst) == 1 {
             self.at_redo.store(allocations(), Ordering::SeqCst);
         }
@@ -79,7 +79,7 @@ impl Wal for Counter {
 
 const BLOCKS: u32 = 2000;
 
-/// Dirties pages of two files in two tablespaces, and takes a checkpoint: gives its allocations.
+/// Dirties pages of two files in two tablespaces, and takes a checkpoint: returns the number of its allocations.
 fn allocations_of_one(
     backend: Prefer,
     cache: CacheMode,
@@ -116,7 +116,7 @@ fn allocations_of_one(
                 .for_each(|block| file.init(block).unwrap().mark_dirty(Lsn(1)));
         }
     };
-    // What is used for the first time may grow to its size: lists of the queue, descriptors for syncs.
+    // Structures may grow to their size at first use: lists of the queue, descriptors for syncs.
     for _ in 0..2 {
         dirty(1);
         pool.checkpoint(CheckpointOptions::now()).unwrap();
@@ -132,7 +132,7 @@ fn unprotected() -> PoolBuilder {
     BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected)
 }
 
-/// One test at a time: they count what the process allocates.
+/// Runs one test at a time: they count the allocations of the process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -148,7 +148,7 @@ fn statistics_take_as_much_memory_however_many_frames_there_are() {
             drop(pool.stats());
             ALLOCATOR.stats().bytes_allocated - before
         };
-        // The pool's threads may just be starting, and take memory of their own.
+        // The pool's threads may just be starting, and allocate memory.
         (0..100).map(|_| taken()).min()
     });
     assert_eq!(bytes[0], bytes[1]);
@@ -170,7 +170,7 @@ fn a_future_of_a_page_in_memory_is_ready_at_the_first_poll_without_memory_of_its
         assert!(matches!(polled, Poll::Ready(Ok(_))));
         allocations() - before
     };
-    // The pool's threads may just be starting, and take memory of their own.
+    // The pool's threads may just be starting, and allocate memory.
     assert_eq!((0..100).map(|_| poll()).min(), Some(0));
 }
 
@@ -204,11 +204,11 @@ fn ckp_2_a_checkpoint_allocates_nothing_from_its_redo_point_to_its_end() {
     }
 }
 
-/// Blocks of each of two files, and frames.
+/// Blocks of each of two files, and the number of frames.
 const MISSED_BLOCKS: u32 = 8192;
 const FRAMES: u64 = 128;
 
-/// Threads that miss side by side, and the pages that each of them reads.
+/// Threads that miss concurrently, and the number of pages that each of them reads.
 const THREADS: u32 = 4;
 const READS: usize = 300;
 
@@ -225,7 +225,7 @@ fn a_miss_allocates_nothing_and_is_one_system_call() {
         let what = format!("{backend:?} {cache} {readahead:?}");
         let detects = readahead == ReadaheadStrategy::Async;
         let cost = || cost_of_misses(backend, cache, readahead);
-        // Two threads that meet at a page may make a list longer, once; on a busy machine more of them meet.
+        // Two threads that meet at a page may grow a list, once; on a busy machine more of them meet.
         let Some(mut cost_least) = cost() else {
             eprintln!("skipped: {what}");
             continue;
@@ -238,18 +238,18 @@ fn a_miss_allocates_nothing_and_is_one_system_call() {
         let (misses, allocations, calls) = cost_least;
         assert!(misses > u64::from(THREADS) * READS as u64 / 2, "{misses} misses");
         if detects {
-            // Now and then what was drawn looks like a sequence, which is read ahead.
+            // Occasionally the random blocks look like a sequence, which is read ahead.
             assert!(allocations < misses / 2, "{allocations} in {misses} misses, {what}");
         } else {
             assert_eq!(allocations, 0, "in {misses} misses, {what}");
-            // Hits cost none, so there is one for each miss and no other.
+            // Hits need no system call, so there is one for each miss and no other.
             assert_eq!(calls.unwrap_or(misses), misses, "{what}");
         }
     }
 }
 
-/// Misses of several threads, what they allocate, and their reads as the kernel counts them, where it does;
-/// `None` where files cannot be read so.
+/// Counts the misses of several threads, their allocations, and their reads as counted by the kernel, where it counts
+/// them; `None` where files cannot be read in this mode.
 fn cost_of_misses(
     backend: Prefer,
     cache: CacheMode,
@@ -274,10 +274,10 @@ fn cost_of_misses(
     let files = [open("a")?, open("b")?];
     for file in &files {
         file.extend(MISSED_BLOCKS).unwrap();
-        // The page table takes its memory as it comes to a part of the file for the first time.
+        // The page table allocates memory when a part of the file is used for the first time.
         (0..MISSED_BLOCKS).step_by(256).for_each(|block| drop(file.read(block).unwrap()));
     }
-    // The threads' own numbers, lists and places are taken in a first round.
+    // The threads' own numbers, lists and places are allocated in a first round.
     let (ready, go) = (Barrier::new(THREADS as usize + 1), Barrier::new(THREADS as usize + 1));
     let read = |random: &mut Rng| {
         for _ in 0..READS {
@@ -316,7 +316,7 @@ fn cost_of_misses(
     })
 }
 
-/// Reads by system calls that the kernel has counted of this thread, in no memory of the allocator's.
+/// Number of read system calls of this thread according to the kernel, without heap allocation.
 fn read_calls() -> Option<u64> {
     let mut text = [0; 512];
     let len = File::open("/proc/thread-self/io").ok()?.read(&mut text).ok()?;
@@ -324,8 +324,8 @@ fn read_calls() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
 }
 
-/// Whether files can be read and written so here, by a backend that takes no memory for a request: `aio`
-/// takes a list for each submission, and `threads` a message.
+/// Whether files can be read and written in this mode here, by a backend that allocates no memory for a request: `aio`
+/// allocates a list for each submission, and `threads` a message.
 fn is_possible(backend: Prefer, cache: CacheMode) -> bool {
     let directory = tempfile::tempdir().unwrap();
     let space = Tablespace::new("probe", directory.path()).cache(cache);

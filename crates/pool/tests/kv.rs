@@ -1,7 +1,7 @@
-//! The example `kv`, as its users run it: each command in a process of its own.
+//! The example `kv`, run like a user would: each command in its own process.
 //!
-//! The example is compiled into this test, which starts itself again to be the program: cargo builds no
-//! examples for `cargo test --test kv`, and a copy of this binary is all an ordinary user needs.
+//! The example is compiled into this test, which starts itself again as the example program: cargo builds no examples
+//! for `cargo test --test kv`, and an unprivileged user can run a copy of this binary.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
@@ -15,15 +15,15 @@ use std::process::Command;
 #[path = "../examples/kv.rs"]
 mod kv;
 
-/// Holds the arguments of a process that is to be the program, with newlines between them.
+/// Contains the arguments for a process that should run the program, separated by newlines.
 const ARGS: &str = "FOREBAY_TEST_KV_ARGS";
 
-/// Stands between what the test harness prints and what the program prints.
+/// Separates the output of the test harness from the output of the program.
 const BEGIN: &str = "kv begins\n";
 
 const KEYS: usize = 6000;
 
-/// Not a test of its own: the program, in a process started by [`kv`].
+/// Not a test itself: runs the program, in a process started by [`kv`].
 #[test]
 fn program() {
     if let Some(args) = std::env::var_os(ARGS) {
@@ -51,14 +51,14 @@ fn kv(dir: &Path, args: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), out.to_owned(), err)
 }
 
-/// What a command prints that goes well.
+/// Runs a command that must succeed; returns its output.
 fn good(dir: &Path, args: &[&str]) -> String {
     let (code, out, err) = kv(dir, args);
     assert_eq!((code, &*err), (0, ""), "{args:?}");
     out
 }
 
-/// What a command complains of that fails, in one sentence.
+/// Runs a command that must fail; returns its error message, which must be one sentence.
 fn bad(dir: &Path, args: &[&str]) -> String {
     let (code, out, err) = kv(dir, args);
     assert_eq!((code, &*out), (1, ""), "{args:?}: {err}");
@@ -101,7 +101,7 @@ fn data_larger_than_the_pool_is_all_there() {
     let dir = directory.path();
     let before = [("kept", "as it was"), ("bench-00000007", "overwritten")];
     before.iter().for_each(|(key, value)| drop(good(dir, &["set", key, value])));
-    // Twice: the second time each key has an old value to lose.
+    // Twice: the second time each key has an old value to replace.
     for _ in 0..2 {
         let told = good(dir, &["bench", &KEYS.to_string()]);
         assert!(told.contains(&format!("got {KEYS} keys")), "{told}");
@@ -137,7 +137,7 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_block() {
         assert_eq!(code, 1, "{args:?}: {err}");
         assert!(err.starts_with(&format!("kv: {corrupt}")), "{args:?}: {err}");
     }
-    // The others are none the worse, and the damage is left to be looked at.
+    // The other keys are unaffected, and the damaged page is left for inspection.
     let fine = (0..200).filter(|n| kv(dir, &["get", &format!("bench-{n:08}")]).0 == 0).take(3);
     assert_eq!(fine.count(), 3);
     assert_eq!(std::fs::read(&path).unwrap(), bytes);

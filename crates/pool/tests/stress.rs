@@ -1,5 +1,5 @@
-//! Threads that do everything at once to a real pool with too few frames, for a second; long enough
-//! for the thread sanitizer to see every pair of accesses.
+//! Threads that run all operations at once on a real pool with too few frames, for a second; long enough for the thread
+//! sanitizer to see every pair of accesses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ const BLOCKS: u32 = 24;
 const STEPS: u32 = 3_000;
 const PAGE_BYTES: usize = 4096;
 
-/// The count in a page, written at both ends of it.
+/// The count in a page, stored at both ends of it.
 fn count(page: &[u8]) -> u64 {
     let (head, tail) = (&page[8..16], &page[PAGE_BYTES - 8..]);
     assert_eq!(head, tail, "[OPT-1] two states in one page");
@@ -65,7 +65,7 @@ fn a_page_says_what_was_written_to_it_whatever_goes_on_around() {
                             assert!(count(&copy) <= said(block), "[OPT-1] block {block}");
                         }
                         6 => assert!(file.flush_file().is_ok()),
-                        // The other file grows and shrinks under those who read it.
+                        // The other file grows and shrinks while it is read.
                         _ if seed == 0 => {
                             other.truncate(BLOCKS / 2).unwrap();
                             other.extend(BLOCKS / 2).unwrap();

@@ -1,4 +1,4 @@
-//! The writer: this program again, as an environment variable says, until it is killed.
+//! The writer: this program started again, selected by an environment variable, until it is killed.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -19,13 +19,13 @@ const SEED: &str = "FOREBAY_KILL_CHILD_SEED";
 
 const WORKERS: u8 = 4;
 
-/// Longest pause between two checkpoints.
+/// Maximum pause between two checkpoints.
 const PAUSE_MS_MAX: u64 = 15;
 
-/// A writer lives no longer than this, even if nobody kills it.
+/// Maximum lifetime of a writer that is not killed.
 const LIFE: Duration = Duration::from_secs(60);
 
-/// How a writer is started on `root`.
+/// The command that starts a writer on `root`.
 pub(crate) fn command(
     variant: Variant,
     root: &Path,
@@ -44,7 +44,7 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         usual(panic);
-        // One thread less would go unnoticed beside the others.
+        // Otherwise the death of one thread would go unnoticed.
         std::process::abort();
     }));
     thread::spawn(|| {
@@ -91,7 +91,7 @@ fn checkpoints(engine: &Engine, seed: u64) -> Result<(), Error> {
     }
 }
 
-/// Fast ones and slow ones, in any order of writes.
+/// Fast and slow checkpoints, in any order of writes.
 fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
     let options = match random.u32(0..3) {
         0 => CheckpointOptions::spread(Duration::from_millis(random.u64(1..80))),
@@ -105,7 +105,7 @@ fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
     }
 }
 
-/// The others would go on forever.
+/// Aborts, because the other threads would run forever.
 fn or_die(result: Result<(), Error>) {
     if let Err(error) = result {
         eprintln!("kill: the writer fails by itself: {error}");

@@ -1,13 +1,13 @@
 //! A writer that is killed at any moment, on a real filesystem, loses nothing that it acknowledged.
 //!
-//! A child process runs the reference engine (`tests/engine`): several workers, continuous checkpoints, a pool
-//! that is too small. It tells through a pipe what each worker is about to do and what was acknowledged. The
-//! parent kills it, with SIGKILL, at a moment that follows from a seed: in the middle of its work, or of its
-//! recovery from the last time. Then the parent recovers, and asks the oracle. What is in the kernel's page cache
-//! survives; what a power cut does is another suite's subject.
+//! A child process runs the reference engine (`tests/engine`): several workers, continuous checkpoints, a pool that is
+//! too small. Through a pipe it reports what each worker is about to do and what was acknowledged. The parent kills it,
+//! with SIGKILL, at a moment derived from a seed: during its work, or during its recovery from the last kill. Then the
+//! parent recovers the database and checks it with the oracle. The contents of the kernel's page cache survive; power
+//! cuts are the subject of another suite.
 //!
-//! Environment: `FOREBAY_KILL_ROUNDS` is how often a writer is killed in all (40 without), `FOREBAY_KILL_SEED`
-//! with which choices; skips are appended to the file that `FOREBAY_SKIPS` names.
+//! Environment: `FOREBAY_KILL_ROUNDS` is the total number of kills (default: 40), `FOREBAY_KILL_SEED` seeds the
+//! choices; skips are appended to the file that `FOREBAY_SKIPS` names.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -30,14 +30,14 @@ use forebay::TornPages;
 use forebay_io::CacheMode;
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
-/// A way of keeping pages, under which writers are killed.
+/// A configuration of the pool with which writers are killed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     cache: CacheMode,
     segment_pages: Option<u64>,
     pub(crate) torn: TornPages,
-    /// Nobody asks for checkpoints: they begin by themselves.
+    /// No checkpoints are requested: they start automatically.
     pub(crate) by_itself: bool,
 }
 
@@ -67,7 +67,7 @@ impl Variant {
             torn: self.torn,
             checkpoint_every: self.by_itself.then_some(Duration::from_millis(15)),
             checkpoint_log: self.by_itself.then_some(16 << 10),
-            // With it they begin: not before recovery is over.
+            // Automatic checkpoints start at opening: not before recovery is over.
             checkpoint_at_open: self.by_itself,
             frames: 40,
             dawdle: Duration::from_millis(3),

@@ -1,12 +1,12 @@
-//! What a writer tells the one who kills it.
+//! The messages from a writer to its parent.
 //!
 //! ```text
 //! message: length of the rest, u16; 1 and an operation as the log has it, or 2, worker u8, serial u64, LSN u64
 //! ```
 //!
-//! Each message is one write to the pipe, and shorter than what a pipe takes in one piece. The one at which the
-//! writer dies may be short: of an intention that was not told, nothing was done yet, and an acknowledgement
-//! that was not told was not given.
+//! Each message is one write to the pipe, and shorter than the pipe's atomic size. The message during which the writer
+//! dies may be incomplete: if an intention was not reported, nothing was done for it yet; if an acknowledgement was not
+//! reported, it was not given.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ pub(crate) enum Message {
     Acknowledged { worker: u8, serial: u64, lsn: Lsn },
 }
 
-/// The writer's end: its standard output, without a buffer between.
+/// The writer's end: its standard output, unbuffered.
 pub(crate) struct Teller(Mutex<File>);
 
 impl Teller {
@@ -57,7 +57,7 @@ impl Witness for Teller {
     }
 }
 
-/// The next message; `None` once the writer is dead.
+/// Returns the next message; `None` once the writer is dead.
 pub(crate) fn hear(from: &mut impl Read) -> Option<Message> {
     let mut len = [0; 2];
     from.read_exact(&mut len).ok()?;

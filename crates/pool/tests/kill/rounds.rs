@@ -1,7 +1,7 @@
-//! Rounds: start a writer, kill it, recover, ask the oracle; over and over on one database.
+//! Rounds: start a writer, kill it, recover, check with the oracle; repeatedly on one database.
 //!
-//! Every other time or so the parent recovers a copy, so that the next writer finds the files just as the killed one
-//! has left them, and may itself be killed while it recovers.
+//! In about half of the rounds the parent recovers a copy, so that the next writer finds the files exactly as the
+//! killed one left them, and may itself be killed during recovery.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,19 +28,19 @@ use crate::engine::recovery::{self, Recovered};
 use crate::engine::{Engine, META, Settings};
 use crate::pipe::{self, Message};
 
-/// Longest that a writer may take until it is to be killed. It needs less than a second.
+/// Maximum time until a writer must be ready to be killed. It needs less than a second.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What a disk writes in one piece.
+/// The unit that a disk writes atomically.
 const SECTOR: u64 = 512;
 
-/// Most acknowledgements until a writer is killed.
+/// Maximum number of acknowledgements until a writer is killed.
 const ACKNOWLEDGEMENTS_MAX: u64 = 250;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) enum Outcome {
-    /// All was as promised; what there was.
+    /// All promises were kept; a summary.
     Held(String),
     Skipped(String),
 }
@@ -48,9 +48,9 @@ pub(crate) enum Outcome {
 /// When a writer is killed.
 #[derive(Debug, Clone, Copy)]
 enum Moment {
-    /// So long after its start, most likely while it recovers.
+    /// This long after its start, usually during recovery.
     After(Duration),
-    /// So long after so many operations were acknowledged.
+    /// This long after this many operations were acknowledged.
     Acknowledged(u64, Duration),
 }
 
@@ -84,12 +84,12 @@ impl Moment {
     }
 }
 
-/// What came of all rounds of one variant.
+/// The sums over all rounds of one variant.
 #[derive(Debug, Default)]
 struct Sum {
     acknowledged: u64,
     recovered: Recovered,
-    /// Rounds in which a checkpoint has ended.
+    /// Rounds in which a checkpoint has completed.
     checkpointed: u64,
     blocks: usize,
 }
@@ -115,7 +115,7 @@ pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, F
     }
     let Sum { acknowledged, recovered, checkpointed, blocks } = sum;
     let Recovered { records, applied, seen, pages_from_images, .. } = recovered;
-    // Otherwise this was no test.
+    // Otherwise the test has tested nothing.
     let untorn = variant.torn == TornPages::Images && rounds > 15 && pages_from_images == 0;
     let idle = acknowledged < rounds || applied == 0 || blocks == 0;
     let unmoved = rounds > 15 && checkpointed == 0;
@@ -132,13 +132,13 @@ pub(crate) fn run(variant: Variant, rounds: u64, seed: u64) -> Result<Outcome, F
     )))
 }
 
-/// Why the variant cannot be tried in `directory`: not every filesystem and disk has what it needs.
+/// Why the variant cannot run in `directory`: not every filesystem and disk has the required features.
 fn refusal(variant: Variant, directory: &Path) -> Option<String> {
     let opened = Engine::open(&variant.settings(&directory.join("probe")));
     opened.err().filter(|_| variant.needs_direct()).map(|error| error.to_string())
 }
 
-/// One round; gives what is there after it.
+/// Runs one round; returns the state after it.
 fn kill_once(
     variant: Variant,
     root: &Path,
@@ -193,8 +193,8 @@ fn listen(told: &mut impl std::io::Read, before: Model, acknowledged: &AtomicU64
     history
 }
 
-/// Tears some of the pages that the log has images of and that were changed since the redo point: they may
-/// have been on their way to the disk, where a power cut would have left half of them.
+/// Tears some of the pages that the log has images of and that were changed since the redo point: they may have been on
+/// their way to the disk, and a power cut would have torn them.
 fn tear(settings: &Settings, random: &mut Rng) -> Result<(), Failure> {
     let disk = Disk::open(&settings.volume, None)?;
     let records = Log::open(&disk, &settings.log_directory())?.records;
@@ -219,7 +219,7 @@ fn tear(settings: &Settings, random: &mut Rng) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies a log from `start` on: what is before it grows with every round, and nobody reads it.
+/// Copies a log from `start` on: the part before it grows with every round, and is never read.
 fn copy_end(from: &Path, to: &Path, start: u64) -> Result<(), Failure> {
     let (mut from, mut to) = (fs::File::open(from)?, fs::File::create(to)?);
     from.seek(SeekFrom::Start(start))?;
@@ -229,12 +229,12 @@ fn copy_end(from: &Path, to: &Path, start: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The files as the killed writer has left them.
+/// A copy of the files as the killed writer has left them.
 fn copied(settings: &Settings) -> Result<tempfile::TempDir, Failure> {
     let root = &settings.root;
     let disk = Disk::open(&settings.volume, None)?;
     let directory = settings.log_directory();
-    // A writer that did not come as far as its log has left nothing to begin from.
+    // A writer that was killed before it created its log has left nothing to recover.
     let redo = directory.exists().then(|| Control::open(&disk, &directory.join("control")));
     let redo = redo.transpose()?.and_then(|control| control.redo()).unwrap_or_default().0;
     let copy = tempfile::tempdir()?;

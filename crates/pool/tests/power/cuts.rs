@@ -1,4 +1,4 @@
-//! Cuts: what a life has promised is asked for at many moments of it.
+//! Cuts: at many moments of a life, checks what was promised by then.
 
 use fastrand::Rng;
 use forebay_sim::{Disk, Image, Journal, Position};
@@ -8,16 +8,16 @@ use crate::engine::{Engine, Error};
 use crate::life::{Start, live};
 use crate::variant::Variant;
 
-/// Cuts in one life.
+/// Number of cuts in one life.
 const CUTS_EACH: u64 = 50;
 
-/// After so many lives a database ends and another begins: its log only grows, and is copied for each cut.
+/// After this many lives a database ends and another begins: its log only grows, and is copied for each cut.
 const LIVES_EACH: u64 = 8;
 
-/// Of so many recoveries one is cut as well.
+/// One in this many recoveries is cut as well.
 const RECOVERIES_TO_A_CUT: u32 = 4;
 
-/// What came of all cuts.
+/// The sums over all cuts.
 #[derive(Debug, Default)]
 struct Sum {
     lives: u64,
@@ -29,7 +29,7 @@ struct Sum {
     blocks: usize,
 }
 
-/// Cuts the power `cuts` times; says what there was, or what was lost.
+/// Cuts the power `cuts` times; returns a summary, or what was lost.
 pub(crate) fn run(variant: &Variant, cuts: u64, seed: u64) -> Result<String, String> {
     let mut random = Rng::with_seed(seed);
     let beginning = Start { image: Image::empty(), model: Model::default() };
@@ -44,7 +44,7 @@ pub(crate) fn run(variant: &Variant, cuts: u64, seed: u64) -> Result<String, Str
         start = one_life(variant, &start, cuts_here, &mut random, &mut sum)
             .map_err(|broken| format!("life {}: {broken}", sum.lives))?;
     }
-    // Otherwise this was no test.
+    // Otherwise the test has tested nothing.
     if sum.acknowledged == 0 || (sum.lives > 2 && sum.blocks == 0) {
         return Err(format!("hardly anything happened: {sum:?}"));
     }
@@ -102,7 +102,7 @@ fn one_life(
     Ok(next.expect("one of them"))
 }
 
-/// What recovery finds in `image`, and what it did to the disk.
+/// What recovery finds in `image`, and its changes to the disk.
 fn recovered(variant: &Variant, image: &Image, seed: u64) -> Result<(Found, Journal), Error> {
     let disk = Disk::boot(image, variant.disk(seed)).expect("a scratch directory");
     let engine = Engine::open(&variant.settings(&disk)?)?;

@@ -1,8 +1,8 @@
 //! Lives: from one power cut to the next.
 //!
-//! An engine opens what is there, works, and writes checkpoints and files out now and then. Some time later, or
-//! when the disk has failed it, it is left as it is and opened again on the same disk, as after a crash of the
-//! process alone: what the page cache holds is there then, durable or not.
+//! An engine opens the existing database, works, and takes checkpoints and flushes files now and then. Some time later,
+//! or after a disk failure, it is abandoned and opened again on the same disk, as after a crash of the process alone:
+//! the contents of the page cache still exist then, durable or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,18 +22,18 @@ use crate::variant::Variant;
 /// Operations in a life, of all threads together.
 const OPERATIONS: u32 = 150;
 
-/// Openings that the disk may fail before it is left in peace.
+/// Number of openings that the disk may fail before its faults stop.
 const OPENINGS_FAILED_MAX: u32 = 4;
 
-/// What a life begins with.
+/// The start of a life.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
     pub(crate) image: Image,
-    /// What recovery finds in it.
+    /// What recovery finds in the image.
     pub(crate) model: Model,
 }
 
-/// What can be told of a life afterwards.
+/// The record of a life, for the checks afterwards.
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) journal: Journal,
@@ -41,7 +41,7 @@ pub(crate) struct Life {
     pub(crate) openings: u32,
 }
 
-/// Writes down what is promised, and at which position of the disk's journal.
+/// Records what is promised, and at which position of the disk's journal.
 struct Teller {
     disk: Arc<Disk>,
     told: Mutex<Told>,
@@ -50,7 +50,7 @@ struct Teller {
 #[derive(Default)]
 struct Told {
     history: History,
-    /// By worker, the serial number of what has not been acknowledged.
+    /// By worker, the serial number of the operation that has not been acknowledged.
     open: BTreeMap<u8, u64>,
 }
 
@@ -59,7 +59,7 @@ impl Teller {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// After recovery it is known what became of what was under way.
+    /// After recovery the outcome of the operations in progress is known.
     fn settle(&self, found: &Found) {
         let mut told = self.told();
         for (worker, serial) in std::mem::take(&mut told.open) {
@@ -85,7 +85,7 @@ impl Witness for Teller {
     }
 }
 
-/// Lives until the work is done.
+/// Runs until the work is done.
 pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, Error> {
     let disk = Disk::boot(&start.image, variant.disk(seed)).expect("a scratch directory");
     let told = Told { history: History::after(start.model.clone()), open: BTreeMap::new() };
@@ -110,9 +110,9 @@ pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, 
     Ok(Life { journal, history: told.history, openings })
 }
 
-/// Opens the engine on a disk that may fail it a few times. The disk is in peace afterwards.
+/// Opens the engine on a disk that may fail a few times. Afterwards the disk has no faults.
 fn open(variant: &Variant, disk: &Arc<Disk>, random: &mut Rng) -> Result<Engine, Error> {
-    // At once, it finds pages that only the page cache has, and nothing dirty.
+    // A checkpoint right at the start finds pages that only the page cache has, and no dirty ones.
     let checkpoint_at_open = random.bool();
     let settings = || Ok::<_, Error>(Settings { checkpoint_at_open, ..variant.settings(disk)? });
     for _ in 0..OPENINGS_FAILED_MAX {
@@ -170,7 +170,7 @@ fn work_alone(engine: &Engine, teller: &Teller, left: &mut u32, seed: u64) -> Re
     Ok(())
 }
 
-/// A checkpoint of any kind.
+/// A checkpoint with random options.
 fn checkpoint(random: &mut Rng) -> CheckpointOptions {
     let options = match random.u32(0..4) {
         0 => CheckpointOptions::spread(Duration::from_micros(random.u64(0..3000))),
@@ -184,7 +184,7 @@ fn checkpoint(random: &mut Rng) -> CheckpointOptions {
     }
 }
 
-/// Now and then a checkpoint, or one file written out.
+/// Occasionally a checkpoint, or a flush of one file.
 fn housekeeping(engine: &Engine, random: &mut Rng) -> Result<(), Error> {
     match random.u32(0..100) {
         0..4 => engine.checkpoint_with(checkpoint(random)).map(drop),

@@ -1,13 +1,13 @@
-//! A database whose power is cut, at any moment and in any legal way, loses nothing that it acknowledged.
+//! A database whose power is cut, at any moment and with any legal outcome, loses nothing that it acknowledged.
 //!
-//! The reference engine (`tests/engine`) lives on a simulated disk (`forebay-sim`). Afterwards the disk's
-//! journal is cut at many positions, and for each the engine recovers on what a power cut there may leave; the
-//! oracle says whether what was promised by then is there, and nothing by half. Some recoveries are cut as
-//! well. Then the next life begins on one of the images.
+//! The reference engine (`tests/engine`) runs on a simulated disk (`forebay-sim`). Afterwards the disk's journal is cut
+//! at many positions; for each, the engine recovers from a state that a power cut there may leave, and the oracle
+//! checks that everything promised by then is there, and no operation partially. Some recoveries are cut as well. Then
+//! the next life begins on one of the images.
 //!
-//! Environment: `FOREBAY_POWER_CUTS` is how often the power is cut in all (1,200 without),
-//! `FOREBAY_POWER_SEED` with which choices. Built with the cfg `forebay_bug`, `FOREBAY_BUG` names the bug to
-//! plant; the first variant that finds it says so and ends the process, there and then.
+//! Environment: `FOREBAY_POWER_CUTS` is the total number of power cuts (default: 1,200), `FOREBAY_POWER_SEED` seeds the
+//! choices. Built with the cfg `forebay_bug`, `FOREBAY_BUG` names the bug to plant; the first variant that finds it
+//! reports that and ends the process immediately.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 
@@ -24,7 +24,7 @@ use std::process::{self, ExitCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 use variant::VARIANTS;
 
-/// Cuts in all when nobody says: some seconds' worth.
+/// Default total number of cuts: takes some seconds.
 const CUTS: u64 = 1200;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! Variants: what kind of disk and of pool the power is cut under.
+//! Variants: the disks and pools for which the power is cut.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,20 +16,20 @@ const QUEUE_DEPTH: usize = 64;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
-    /// Bytes that a power cut leaves whole.
+    /// Number of bytes that a power cut never tears.
     sector_bytes: u32,
     segment_pages: Option<u64>,
-    /// The disk fails, fills up and stutters besides.
+    /// The disk also fails, fills up and delays operations.
     pub(crate) faults: Option<Faults>,
-    /// Threads that work at once. With one, a run is nearly the same again for the same seed (the pool's clock and
-    /// its checkpoint thread have their say); with more it is not.
+    /// Number of worker threads. With one, a run is nearly reproducible from its seed (except for the pool's clock and
+    /// its checkpoint thread); with more it is not.
     pub(crate) threads: u8,
     torn_pages: TornPages,
-    /// What is on disk is masked, and tagged.
+    /// Pages on disk are masked and tagged.
     encoded: bool,
 }
 
-/// Pages that are torn need protection; on a disk whose sectors are pages, none is.
+/// Pages that may be torn need protection; on a disk whose sectors are pages, none are torn.
 const WHOLE_PAGES: u32 = 4096;
 
 const PLAIN: Variant = Variant {
@@ -42,7 +42,7 @@ const PLAIN: Variant = Variant {
     encoded: false,
 };
 
-/// Sectors are what they are on most disks, and pages are torn.
+/// Sectors of the usual size, so pages may be torn.
 const IMAGES: Variant = Variant {
     name: "images",
     sector_bytes: 512,
@@ -56,10 +56,10 @@ const IMAGES: Variant = Variant {
 const DOUBLE: Variant =
     Variant { name: "double-write", torn_pages: TornPages::DoubleWrite, ..IMAGES };
 
-/// The disk has direct files, and writes pages atomically that are to be so.
+/// The disk supports direct files and atomic writes of pages.
 const ATOMIC: Variant = Variant { name: "atomic", torn_pages: TornPages::Atomic, ..IMAGES };
 
-/// Errors come singly, now and then.
+/// Single errors, now and then.
 const FAULTS: Faults = Faults {
     read_errors: 0,
     write_errors: 2,
@@ -74,7 +74,7 @@ const FAULTS: Faults = Faults {
     delay: Duration::ZERO,
 };
 
-/// Of a thousand operations, those that take longer, and by how much at most.
+/// How many of a thousand operations are delayed, and the maximum delay.
 const DELAYED: u32 = 200;
 const DELAY: Duration = Duration::from_micros(500);
 
@@ -108,7 +108,7 @@ impl Variant {
         DiskOptions { seed, sector_bytes: self.sector_bytes, direct, ..DiskOptions::default() }
     }
 
-    /// An engine on `disk`, with a pool that is too small.
+    /// The settings of an engine on `disk`, with a pool that is too small.
     pub(crate) fn settings(&self, disk: &Arc<Disk>) -> Result<Settings, Error> {
         Ok(Settings {
             io: Some(disk.io(QUEUE_DEPTH)?),
@@ -126,8 +126,8 @@ impl Variant {
         })
     }
 
-    /// Lets the disk have its faults. Where several threads are at work it also takes its time now and
-    /// then, so that they come between each other's steps.
+    /// Enables the disk's faults. With several threads, the disk also delays operations now and then, so that the
+    /// threads interleave.
     pub(crate) fn spoil(&self, disk: &Disk, seed: u64) {
         let mut faults = self.faults.unwrap_or_default();
         if self.threads > 1 {
@@ -135,7 +135,7 @@ impl Variant {
         }
         let (mut toss, whole) = (faults.rule(seed), u64::from(self.sector_bytes));
         disk.rule(move |operation| match toss(operation) {
-            // A short write leaves a torn page in the page cache, which no size of sectors mends.
+            // A short write leaves a torn page in the page cache, whatever the sector size.
             Fault::Short(bytes) => Fault::Short(bytes.next_multiple_of(whole)),
             fault => fault,
         });

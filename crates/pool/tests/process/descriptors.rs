@@ -1,4 +1,4 @@
-//! A process that is short of descriptors: what it asked for has failed, and nothing else.
+//! A process that runs out of descriptors: the operation that needed one fails, and nothing else.
 
 use std::fs::File;
 
@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{alone, builder, dirty, on_disk, set};
 
-/// The kernel's own syncs (uring, aio) take a second descriptor of each file, at its first.
+/// The kernel's own syncs (uring, aio) need a second descriptor of each file, at its first sync.
 #[test]
 fn a_checkpoint_short_of_descriptors_may_be_repeated() {
     alone(|| {

@@ -1,4 +1,4 @@
-//! Direct I/O that the kernel carries out through its page cache: found, and told.
+//! Direct I/O that the kernel performs through its page cache: detected, and reported.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use forebay_io::{CacheMode, Volume};
 
 use crate::{skip, with};
 
-/// Names a directory for a test in a process of its own, and what direct I/O there is to go through the page cache.
+/// For a test in its own process: names a directory, and which direct I/O is expected to go through the page cache.
 const DIRECTORY: &str = "FOREBAY_TEST_DIRECTORY";
 const EXPECTED: &str = "FOREBAY_TEST_EXPECTED";
 
@@ -28,10 +28,10 @@ fn direct_io_through_the_page_cache_is_told() {
     }
     let scratch = tempfile::tempdir().unwrap();
     for (name, make, mount, prepare, expected) in [
-        // What has a journal for its data has no direct I/O, in every kernel.
+        // Data journaling excludes direct I/O, in every kernel.
         ("journal", "mkfs.ext4 -q -F", "loop,data=journal", ":", "reads and writes"),
         ("ext4", "mkfs.ext4 -q -F", "loop", ":", "nothing"),
-        // What has checksums has none to write by since Linux 6.14, until a later one; without them it has.
+        // With checksums there are no direct writes since Linux 6.14, until a later version; without them there are.
         ("btrfs", "mkfs.btrfs -q", "loop", ":", ""),
         ("nocow", "mkfs.btrfs -q", "loop", "chattr +C \"$0\"", "nothing"),
     ] {

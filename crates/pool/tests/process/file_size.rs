@@ -1,4 +1,4 @@
-//! A process whose files may not become large: it is told so, and lives.
+//! A process with a limit on file sizes: operations fail with an error, and the process survives.
 
 use forebay::{Error, ErrorKind};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,7 +22,7 @@ fn a_file_that_may_not_grow_is_an_error_and_no_signal() {
         assert!(error.to_string().contains("ulimit -f"), "{error}");
         assert_eq!((file.blocks(), file.extend(1).unwrap()), (1, 1..2));
 
-        // A page that is there already: it stays dirty until the limit is raised.
+        // A page that already exists: it stays dirty until the limit is raised.
         limit(PAGE / 2);
         set(&file, 2);
         assert_eq!(file.flush_file().unwrap_err().kind(), ErrorKind::Usage);

@@ -1,4 +1,4 @@
-//! Children of `fork`: told that the pool is not theirs, whatever they try, and harmless to the parent.
+//! Children of `fork`: every operation on the parent's pool returns an error, and does not affect the parent.
 #![expect(unsafe_code, reason = "fork, waitpid and alarm")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,13 +12,14 @@ use forebay_io::{
 
 use crate::{alone, builder, dirty, on_disk, set, with};
 
-/// Longest that a child may take, in seconds.
+/// Maximum time for a child, in seconds.
 const PATIENCE: u32 = 120;
 
-/// Runs `body` in a child of this process, with this thread alone, and waits for its good end. Nothing of the
-/// parent's is dropped there, but what `body` drops.
+/// Runs `body` in a child of this process, with only this thread, and waits for its successful end. No objects of the
+/// parent are dropped there, except what `body` drops.
 fn in_child(body: impl FnOnce()) {
-    // SAFETY: the child goes on with a copy of this thread. It calls what `body` calls, allocates, and ends by `_exit`.
+    // SAFETY: the child continues with a copy of this thread. It calls what `body` calls, allocates, and ends by
+    // `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
@@ -41,7 +42,8 @@ fn is_forked<T>(result: Result<T, Error>) {
     assert!(forked && error.kind() == ErrorKind::Usage, "{error}");
 }
 
-/// What a child may do with the parent's pool: `resident` has its page in memory, and the second of `cold` not.
+/// What a child may try with the parent's pool: the page of `resident` is in memory, and the second page of `cold` is
+/// not.
 fn try_everything(pool: BufferPool, resident: PagedFile, cold: &PagedFile) {
     assert_eq!(resident.read(0).unwrap()[100], 1);
     set(&resident, 99);
@@ -85,7 +87,7 @@ fn a_child_is_told(kind: Kind, cache: CacheMode) {
         Err(error) => return crate::skip(&format!("fork: {kind} {cache}"), &error.to_string()),
     };
     cold.extend(2).unwrap();
-    // The queue has worked, and its threads and rings are there.
+    // The queue has been used, so its threads and rings exist.
     pool.flush_and_sync().unwrap();
     let file = dirty(&pool, "t", 1);
     let checkpoint = pool.checkpoint(CheckpointOptions::now()).map(|report| report.pages);
@@ -93,12 +95,12 @@ fn a_child_is_told(kind: Kind, cache: CacheMode) {
     set(&file, 1);
 
     in_child(|| {
-        // The child has the handles of the parent, and drops them as the parent would.
+        // The child has the parent's handles, and drops them as the parent would.
         let (pool, file) = (pool.clone(), file.clone());
         try_everything(pool, file, &cold);
     });
     in_child(|| {
-        // SAFETY: copies of the parent's handles, the only ones of this process, which ends without dropping others.
+        // SAFETY: copies of the parent's handles, the only ones in this process, which ends without dropping others.
         let (pool, file, cold) = unsafe {
             (
                 std::ptr::read(&raw const pool),
@@ -109,7 +111,7 @@ fn a_child_is_told(kind: Kind, cache: CacheMode) {
         drop((cold, file, pool));
     });
 
-    // The directory is the parent's still, and so are its pages.
+    // The directory still belongs to the parent, and so do its pages.
     assert!(matches!(build(), Err(Error::InUse { .. })), "[END-2]");
     assert_eq!((file.blocks(), file.read(0).unwrap()[100]), (1, 1));
     set(&file, 5);
@@ -173,7 +175,7 @@ fn a_checkpoint_and_a_request_under_way_are_the_parents() {
             // SAFETY: the parent's ticket and queue, the only ones of this process, which drops them once.
             let (ticket, io) =
                 unsafe { (std::ptr::read(&raw const ticket), std::ptr::read(&raw const io)) };
-            // `threads` may have ended it before the fork.
+            // The `threads` backend may have completed it before the fork.
             let done = ticket.wait();
             assert!(matches!(done.result, Ok(()) | Err(IoError::Forked)), "{:?}", done.result);
             drop(io);

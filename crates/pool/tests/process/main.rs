@@ -1,6 +1,6 @@
-//! What a process has one of: its limit on open files, its signals, its number.
+//! Resources that a process has once: its limit on open files, its signals, its process id.
 //!
-//! Each test runs in a process of its own, made by starting this binary again for that test alone.
+//! Each test runs in its own process, for which this binary is started again with that test alone.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
@@ -20,12 +20,12 @@ use forebay::{
     BufferPool, Checksum, FileOptions, Lsn, PagedFile, PoolBuilder, Tablespace, TornPages,
 };
 
-/// Set in a process that is a test's own.
+/// Set in a process that was started for one test.
 const ALONE: &str = "FOREBAY_TEST_ALONE";
 
 const PAGE: usize = 4096;
 
-/// Runs `body` in a process of its own, which has to end well. In that process, `body` is all there is.
+/// Runs `body` in a separate process, which must succeed. In that process, nothing but `body` runs.
 fn alone(body: impl FnOnce()) {
     if env::var_os(ALONE).is_some() {
         return body();
@@ -67,12 +67,12 @@ fn set(file: &PagedFile, byte: u8) {
     page.mark_dirty(Lsn::NONE);
 }
 
-/// What the page on disk says.
+/// The byte in the page on disk.
 fn on_disk(file: &PagedFile) -> u8 {
     std::fs::read(file.path()).unwrap()[100]
 }
 
-/// Notes what cannot be tried here where skips are counted.
+/// Records a test that cannot run here, where skips are counted.
 fn skip(test: &str, reason: &str) {
     let line = format!("process: {test}: {}\n", reason.replace('\n', " "));
     eprint!("skipped: {line}");
