@@ -1,5 +1,5 @@
-//! Backups beside writers: restored elsewhere, with the log from where they began to where they ended, they are a
-//! database with all that was acknowledged by then, and nothing by half.
+//! Backups concurrent with writers: restored elsewhere, with the log from their start to their end, they are a database
+//! with everything that was acknowledged by then, and no partial operation.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::engine::recovery::{self, Recovered};
 use crate::engine::worker::{Mix, Witness, Worker};
 use crate::engine::{Engine, META, Settings};
 
-/// Hears of operations, and counts what it hears.
+/// Receives notifications of operations, and counts them.
 #[derive(Default)]
 struct Heard(Mutex<(u64, History)>);
 
@@ -32,9 +32,9 @@ impl Heard {
         tell(*time, history);
     }
 
-    /// Where the log ends at a moment at which nobody is told anything, what is promised then, and the files that the log knows
-    /// of up to there. One that came before that is seen afterwards, and one that goes after it is seen before: nobody
-    /// begins anything meanwhile, so that no file does both.
+    /// The end of the log at a moment without notifications, what is promised then, and the files that the log knows up
+    /// to there. A file created before that moment is in the second listing, a file dropped after it is in the first:
+    /// no operation begins meanwhile, so no file is missing from both.
     fn now(&self, engine: &Engine) -> (Lsn, Promise, BTreeSet<FileName>) {
         let (time, history) = &*self.0.lock().unwrap();
         let names = || engine.catalog().into_iter().map(|(name, _)| name);
@@ -59,7 +59,7 @@ fn settings(root: &Path, codec: Option<&Arc<dyn PageCodec>>) -> Settings {
     Settings { frames: 48, codec: codec.cloned(), ..Settings::new(root) }
 }
 
-/// Copies the images of a file to its place in `to`. False when the file went meanwhile.
+/// Copies the images of a file to its path in `to`. Returns false if the file was dropped meanwhile.
 fn back_up(engine: &Engine, name: Option<FileName>, to: &Settings) -> bool {
     let Ok(file) = engine.paged_file(name) else { return false };
     let on_disk = name.map_or(META.to_owned(), FileName::on_disk);
@@ -78,7 +78,7 @@ fn back_up(engine: &Engine, name: Option<FileName>, to: &Settings) -> bool {
     true
 }
 
-/// Backs up all of a database in `from`. Gives what was promised at the end of its log.
+/// Backs up a whole database in `from`. Returns what was promised at the end of its log.
 fn backed_up(engine: &Engine, heard: &Heard, from: &Settings, to: &Settings) -> Promise {
     engine.checkpoint().unwrap();
     fs::create_dir(to.log_directory()).unwrap();
@@ -146,6 +146,6 @@ fn a_backup_beside_writers_with_its_log_is_what_was_promised_at_its_end() {
             (all.applied, all.seen) = (all.applied + done.applied, all.seen + done.seen);
         }
     }
-    // The test is one: pages were of different moments.
+    // The test is valid only if pages were of different moments.
     assert!(all.applied > 50 && all.seen > 50, "{all:?}");
 }

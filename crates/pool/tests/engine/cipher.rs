@@ -1,7 +1,8 @@
-//! A codec for tests: pages are masked by a key, their file and their block, and carry a tag of all that.
+//! A codec for tests: pages are masked with a mask derived from a key, their file and their block, and carry a tag of
+//! all these.
 //!
-//! It is no cipher: what it does is what a real one does to pages, and as much of it as a test can see. Bytes 0..4
-//! are left to the pool's checksum; the tag goes to 4..8, which pages in tests leave alone.
+//! It is not a cipher, but it changes pages as a real one would, as far as a test can observe that. Bytes 0..4 are
+//! reserved for the pool's checksum; the tag is stored in 4..8, which pages in tests leave unused.
 
 use std::error::Error;
 
@@ -20,7 +21,7 @@ fn mixed(word: u64) -> u64 {
 }
 
 impl Cipher {
-    /// What key, file and block come to.
+    /// A hash of key, file and block.
     fn place(&self, file: &str, block: Block) -> u64 {
         let name = file.bytes().fold(self.0, |sum, byte| mixed(sum ^ u64::from(byte)));
         mixed(name ^ (u64::from(block) << 8))

@@ -1,9 +1,9 @@
 //! The control file: where recovery begins.
 //!
-//! Two places of one sector's worth, written in turn, each with a sequence number and a checksum: whatever
-//! becomes of a write, the other place has the redo point before it.
+//! Two slots of one sector each, written alternately, each with a sequence number and a checksum: whatever happens to a
+//! write, the other slot contains the previous redo point.
 //!
-//! Invariants:  the newest redo point that was written in full is the one that is read
+//! Invariants:  the newest completely written redo point is the one that is read
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ const MAGIC: u64 = 0x7a6e_6f63_7961_6265;
 pub(crate) struct Control {
     disk: Disk,
     file: File,
-    /// Number of the newest redo point; 0 before the first.
+    /// Sequence number of the newest redo point; 0 before the first.
     sequence: u64,
     redo: Lsn,
 }
@@ -35,7 +35,7 @@ impl Control {
         Ok(Control { disk: disk.clone(), file, sequence, redo })
     }
 
-    /// Where recovery begins; `None` before a first redo point was set.
+    /// Where recovery begins; `None` until a first redo point is set.
     pub(crate) fn redo(&self) -> Option<Lsn> {
         (self.sequence > 0).then_some(self.redo)
     }
@@ -55,7 +55,7 @@ impl Control {
     }
 }
 
-/// Sequence number and redo point of a place, if it is whole.
+/// Sequence number and redo point of a slot, if it is valid.
 fn decode(place: &[u8]) -> Option<(u64, Lsn)> {
     let mut from = Reader(place);
     let magic = from.long()?;

@@ -1,17 +1,17 @@
-//! Where the engine's own files are: the log and the control file, by the same I/O layer as the pages.
+//! Access to the engine's own files: the log and the control file, by the same I/O layer as the pages.
 //!
-//! Everything that the engine does to a disk goes through here or through the pool, so that a simulated
-//! disk sees all of it.
+//! Everything that the engine does to a disk goes through this module or through the pool, so that a simulated disk
+//! sees all of it.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use forebay_io::{Arena, File, Io, IoOptions, Kind, OpenOptions, Prefer, Request, Result, Volume};
 
-/// Bytes in one request.
+/// Number of bytes in one request.
 const REQUEST_BYTES: usize = 16 << 10;
 
-/// A volume, a queue, and memory for what goes through it.
+/// A volume, a queue, and memory for transfers.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     volume: Volume,
@@ -31,7 +31,7 @@ impl Disk {
         Ok(Disk { volume: volume.clone(), io, arena: Arena::new(4, REQUEST_BYTES)? })
     }
 
-    /// The file at `path`, made if it is not there.
+    /// Opens the file at `path`, and creates it if it does not exist.
     pub(crate) fn file(&self, path: &Path) -> Result<File> {
         self.volume.open(path, &OpenOptions::new().create(true))
     }
@@ -55,7 +55,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Everything from byte `offset` on.
+    /// Reads everything from byte `offset` on.
     pub(crate) fn read(&self, file: &File, offset: u64) -> Result<Vec<u8>> {
         let (mut at, end) = (offset, file.len()?);
         let mut bytes = Vec::with_capacity(end.saturating_sub(at) as usize);

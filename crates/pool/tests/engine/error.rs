@@ -1,10 +1,10 @@
-//! What keeps the engine from doing as it was asked, or from recovering.
+//! Why the engine cannot execute an operation, or recover.
 
 use forebay::Lsn;
 
 use super::op::{FileName, PageName};
 
-/// What is wrong with a page whose checksum is right.
+/// What is wrong with a page whose checksum is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
     #[error("its sectors are from several states")]

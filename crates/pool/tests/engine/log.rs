@@ -1,16 +1,16 @@
-//! The log: records one after the other, and the hook by which the pool waits for them.
+//! The log: a sequence of records, and the hook by which the pool waits for them.
 //!
 //! ```text
 //! record: length of the body, u32; checksum over the record's place, the length and the body, u32; body
 //! ```
 //!
-//! An LSN is the byte at which a record ends. Records stay in memory until a flush writes and syncs them.
-//! What is read back ends at the first record that is not whole: whatever stands behind it was never durable.
-//! It is cut off before anything is appended, so that it cannot join what comes later.
+//! An LSN is the byte offset at which a record ends. Records stay in memory until a flush writes and syncs them.
+//! Reading ends at the first incomplete record: anything after it was never durable. That part is cut off before
+//! anything is appended, so that it cannot be joined to later records.
 //!
-//! Invariants:  what is read is a prefix of what was appended, up to the last flush at least
-//! Concurrency: any thread appends; one at a time flushes.
-//! Failure:     a write that failed may be tried again; after a failed sync the file is latched.
+//! Invariants:  the records read are a prefix of those appended, up to the last flush at least
+//! Concurrency: any thread appends; one thread at a time flushes.
+//! Failure:     a write that failed may be retried; after a failed sync the file is latched as failed.
 
 use std::error::Error as StdError;
 use std::path::Path;
@@ -27,7 +27,7 @@ use super::op::Record;
 
 const HEADER_BYTES: usize = 8;
 
-/// No record is longer: a length beyond it is not one.
+/// Maximum length of a record: a larger length field is invalid.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(crate) struct Log {
     control: Mutex<Control>,
 }
 
-/// What is not on disk yet.
+/// Records that are not on disk yet.
 #[derive(Debug, Default)]
 struct Tail {
     start: u64,
@@ -54,10 +54,10 @@ impl Tail {
     }
 }
 
-/// A record, and where it ends.
+/// A record, and the LSN at which it ends.
 pub(crate) type Placed = (Lsn, Record);
 
-/// An opened log: what is after the redo point, if there is a redo point.
+/// An opened log: the records after the redo point, if there is a redo point.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) log: Log,
@@ -66,17 +66,17 @@ pub(crate) struct Opened {
 }
 
 impl Log {
-    /// Opens or makes the log and the control file in `directory`, and cuts off what is not whole.
+    /// Opens or creates the log and the control file in `directory`, and cuts off an incomplete end.
     pub(crate) fn open(disk: &Disk, directory: &Path) -> Result<Opened, Error> {
         disk.make_directory(directory)?;
         let file = disk.file(&directory.join("log"))?;
         let control = Control::open(disk, &directory.join("control"))?;
-        // Every time: the process that made the files may have been interrupted before this.
+        // Each time: the process that created the files may have been interrupted before this.
         disk.sync_directory(directory)?;
         let redo = control.redo();
         let from = redo.unwrap_or(Lsn::NONE).0;
         let bytes = disk.read(&file, from)?;
-        // Without a redo point nothing was ever promised: the log begins again.
+        // Without a redo point nothing was ever promised: the log starts empty.
         let records = redo.map_or(Vec::new(), |_| read(&bytes, from));
         let end = records.last().map_or(from, |(lsn, _)| lsn.0);
         let len = file.len()?;
@@ -97,11 +97,11 @@ impl Log {
     }
 
     fn tail(&self) -> MutexGuard<'_, Tail> {
-        // Whole after any panic: each change is one append or one exchange.
+        // Consistent after any panic: each change is one append or one exchange.
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a record and gives its LSN. It is durable after a flush.
+    /// Appends a record and returns its LSN. It is durable after a flush.
     pub(crate) fn append(&self, record: &Record) -> Lsn {
         let body = record.encode();
         assert!(body.len() <= BODY_BYTES_MAX, "a record of {} bytes", body.len());
@@ -137,7 +137,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes `redo` the place where recovery begins.
+    /// Sets the position `redo`, where recovery begins.
     pub(crate) fn set_redo(&self, redo: Lsn) -> forebay_io::Result<()> {
         self.flush(redo)?;
         self.control.lock().unwrap_or_else(PoisonError::into_inner).set(redo)
@@ -174,7 +174,7 @@ fn checksum(start: u64, body: &[u8]) -> u32 {
     crc32c::crc32c_append(len, body)
 }
 
-/// The records in `bytes`, which stand at byte `from` of the log, up to the first that is not whole.
+/// The records in `bytes`, which are at byte `from` of the log, up to the first incomplete one.
 pub(crate) fn read(bytes: &[u8], from: u64) -> Vec<Placed> {
     let mut records = Vec::new();
     let mut at = 0;

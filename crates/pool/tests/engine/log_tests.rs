@@ -1,4 +1,4 @@
-//! The log and the control file, torn and spoilt at every byte.
+//! The log and the control file, torn and damaged at every byte.
 
 use std::fs;
 use std::path::Path;
@@ -107,7 +107,7 @@ fn a_log_torn_at_any_byte_ends_at_the_record_before() {
         assert_eq!(short.len(), whole, "cut at {len}");
         let mut zeroed = bytes.clone();
         zeroed[len..].fill(0);
-        // Zeroes that were there before are no loss.
+        // Bytes that were zero anyway are not damaged.
         assert!(read(&zeroed, 0).len() >= whole, "zeroes from {len}");
         let read: Vec<Record> = read(&zeroed, 0).into_iter().map(|(_, record)| record).collect();
         assert_eq!(read, records()[..read.len()], "zeroes from {len}");
@@ -140,12 +140,12 @@ fn what_stood_behind_a_torn_record_never_comes_back() {
     let (directory, ends) = written();
     let path = directory.path().join("log");
     let mut bytes = fs::read(&path).unwrap();
-    // The second record is lost, those behind it are not.
+    // The second record is damaged, those after it are not.
     bytes[ends[0].0 as usize + 9] ^= 1;
     fs::write(&path, bytes).unwrap();
     let opened = reopened(directory.path());
     assert_eq!(said(&opened), records()[..1]);
-    // The very same record once more: all that stood behind it would fit again.
+    // The same record again: everything after it would be valid again.
     opened.log.append(&records()[1]);
     opened.log.flush_to(opened.log.end()).unwrap();
     drop(opened);

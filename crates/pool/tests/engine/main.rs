@@ -1,4 +1,4 @@
-//! The reference engine by itself: its log, its recovery and its oracle.
+//! The reference engine on its own: its log, its recovery and its oracle.
 
 #![allow(clippy::unwrap_used)]
 

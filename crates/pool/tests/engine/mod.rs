@@ -1,24 +1,24 @@
-//! A reference engine: counters in pages, a log, and recovery, small enough to be believed.
+//! A reference engine: counters in pages, a log, and recovery, small enough to be verified by reading.
 //!
-//! It does what a storage engine does with a pool, and no more: each operation changes several pages of
-//! several files under their exclusive latches, is one record of the log, and is acknowledged when that is
-//! durable. Checkpoints move the redo point; recovery replays what comes after it. Files come into being,
-//! grow, shrink and go. An oracle beside it ([`oracle`]) knows what was promised to whom.
+//! It does what a storage engine does with a pool, and no more: each operation changes several pages of several files
+//! under their exclusive latches, is one record of the log, and is acknowledged when that record is durable.
+//! Checkpoints move the redo point; recovery replays the log after it. Files are created, extended, truncated and
+//! dropped. A separate oracle ([`oracle`]) knows what was promised to which worker.
 //!
-//! The order of things, which a checkpoint may come between anywhere:
+//! The order of steps; a checkpoint may occur between any two of them:
 //!
-//! - A change: latch all pages, append the record, change the pages, mark them dirty, let go; then flush.
-//! - What makes a file or lengthens it happens before its record is appended. So a redo point after the record
-//!   comes after the deed, and the checkpoint that sets it makes the deed durable.
-//! - What shortens a file or removes it happens after its record is durable. So nothing is lost that the log
-//!   does not know of; what a crash leaves too long, or leaves at all, recovery cuts and removes. Blocks that
-//!   come back by an extension are zero, whatever recovery finds there.
+//! - A change: latch all pages, append the record, change the pages, mark them dirty, unlatch; then flush.
+//! - A file is created or extended before the record is appended. So at a redo point after the record the change is
+//!   already made, and the checkpoint that sets the redo point makes it durable.
+//! - A file is truncated or removed after the record is durable. So nothing is lost without a record in the log; files
+//!   that are too long or still exist after a crash are cut or removed by recovery. Blocks that are added again by an
+//!   extension are zero, whatever recovery finds there.
 //!
-//! Invariants:  what was acknowledged is there after recovery; the rest wholly or not at all
-//! Concurrency: any thread; operations on files wait for all others, those on counters only for each other's
+//! Invariants:  after recovery every acknowledged operation is present; any other one completely or not at all
+//! Concurrency: any thread; operations on files exclude all others, operations on counters wait only for each other's
 //!              pages.
-//! Failure:     whatever fails once a record was appended stops the engine: to open it again is to recover.
-//! Source:      ARIES for repeating history; PostgreSQL for the order of deeds and records.
+//! Failure:     any failure after a record was appended stops the engine; opening it again recovers it.
+//! Source:      ARIES for repeating history; PostgreSQL for the order of file changes and records.
 
 pub(crate) mod cipher;
 pub(crate) mod control;
@@ -48,7 +48,7 @@ use log::Log;
 use op::{Entry, FileName, Op, PageName, Record};
 use page::PAGE;
 
-/// What tablespaces are called, before their numbers.
+/// Prefix of the names of tablespaces, followed by their numbers.
 const SPACE: &str = "space-";
 
 /// The file of the catalog and the ledger.
@@ -57,33 +57,33 @@ pub(crate) const META: &str = "meta";
 /// How an engine is opened.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// The directory that everything is in: `log`, and one directory for each tablespace.
+    /// The directory that contains everything: `log`, and one directory for each tablespace.
     pub(crate) root: PathBuf,
     /// The queue for all transfers, such as one over a simulated disk.
     pub(crate) io: Option<Io>,
-    /// What stands between the engine and the names and sizes of its files.
+    /// The layer between the engine and the names and sizes of its files.
     pub(crate) volume: Volume,
     pub(crate) frames: u64,
     pub(crate) spaces: u8,
     pub(crate) cache: CacheMode,
     pub(crate) segment_pages: Option<u64>,
     pub(crate) cleaner: bool,
-    /// What keeps pages from staying half written.
+    /// The protection against torn pages.
     pub(crate) torn: TornPages,
-    /// What pages are on disk, if not what they are in memory.
+    /// The codec for pages on disk, if any.
     pub(crate) codec: Option<Arc<dyn PageCodec>>,
-    /// Checkpoints begin by themselves, so often and after so many bytes of log.
+    /// Checkpoints start automatically, at this interval and after this many bytes of log.
     pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) checkpoint_log: Option<u64>,
     /// Recovery ends in a checkpoint.
     pub(crate) checkpoint_at_open: bool,
-    /// Longest that a record stands in the log, now and then, before its pages are changed: what a checkpoint
-    /// must not come between is then hit more often.
+    /// Maximum delay, now and then, between a record in the log and the change of its pages: this makes it more likely
+    /// that a checkpoint falls into that interval, which it must not.
     pub(crate) dawdle: Duration,
 }
 
 impl Settings {
-    /// Two buffered tablespaces and a pool that is too small for what will be in them.
+    /// Two buffered tablespaces and a pool that is too small for their pages.
     pub(crate) fn new(root: impl Into<PathBuf>) -> Settings {
         Settings {
             root: root.into(),
@@ -160,7 +160,7 @@ struct Open {
 
 type Files = Vec<Option<Open>>;
 
-/// An open engine. Dropping it without more ado is a crash that the kernel survives.
+/// An open engine. Dropping it directly is equivalent to a crash of the process alone.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pool: BufferPool,
@@ -173,7 +173,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Opens the database in `settings.root`, which is made or recovered.
+    /// Opens the database in `settings.root`, which is created or recovered.
     pub(crate) fn open(settings: &Settings) -> Result<Engine, Error> {
         recovery::open(settings).map(|(engine, _)| engine)
     }
@@ -186,12 +186,12 @@ impl Engine {
         &self.log
     }
 
-    /// The files there are, with their lengths.
+    /// The existing files, with their lengths.
     pub(crate) fn catalog(&self) -> Vec<(FileName, Block)> {
         self.files().iter().flatten().map(|open| (open.name, open.blocks)).collect()
     }
 
-    /// The name that the next file in `space` would have; `None` when there are as many as may be.
+    /// The name that the next file in `space` would have; `None` if there are already as many files as possible.
     pub(crate) fn next_name(&self, space: u8) -> Result<Option<FileName>, Error> {
         let slots = page::slots(&self.meta.read(PageName::CATALOG.block)?);
         let free = (0..).zip(slots).find(|(_, slot)| slot.live.is_none());
@@ -203,10 +203,10 @@ impl Engine {
         Ok(page::serial(&self.meta.read(PageName::ledger(worker).block)?))
     }
 
-    /// Does one operation and makes it durable. Gives its LSN.
+    /// Executes one operation and makes it durable. Returns its LSN.
     ///
     /// # Errors
-    /// Nothing was done if [`Error::is_retry`] says so. After any other error only recovery tells.
+    /// If [`Error::is_retry`] returns true, nothing was done. After any other error only recovery shows the outcome.
     pub(crate) fn commit(&self, entry: &Entry) -> Result<Lsn, Error> {
         self.check_running()?;
         let lsn = match &entry.op {
@@ -232,7 +232,7 @@ impl Engine {
                     return Err(Error::Stale);
                 }
                 let file = self.open_file(*name, true)?;
-                // What a creation that was never logged may have left.
+                // Contents that a creation without a log record may have left.
                 file.truncate(0)?;
                 let lsn = self.or_stop(self.change(entry, &files))?;
                 files[usize::from(name.slot)] = Some(Open { name: *name, file, blocks: 0 });
@@ -271,17 +271,17 @@ impl Engine {
         }
     }
 
-    /// Closes a file and opens it again: nothing that its pages say may depend on the pool after that.
+    /// Closes a file and opens it again: after that its pages must not depend on any state in the pool.
     ///
     /// # Errors
-    /// Nothing was done if [`Error::is_retry`] says so.
+    /// If [`Error::is_retry`] returns true, nothing was done.
     pub(crate) fn reopen(&self, name: FileName) -> Result<(), Error> {
         self.check_running()?;
         let mut files = self.files_mut();
         let open = files[usize::from(name.slot)].as_mut().filter(|open| open.name == name);
         let open = open.ok_or(Error::Stale)?;
         match open.file.close() {
-            // The cleaner or a checkpoint has a page for a moment; the file stays open.
+            // The cleaner or a checkpoint holds a page for a moment; the file stays open.
             Err(forebay::Error::Busy { .. }) => return Ok(()),
             closed => closed?,
         }
@@ -303,7 +303,7 @@ impl Engine {
         self.dawdle();
         for (page, name) in pages.iter_mut().zip(names) {
             page::apply(page, name, entry, lsn);
-            // Most pages are left to the pool, which then takes the end of the log for their record.
+            // For most pages no LSN is given, and the pool uses the end of the log.
             if lsn.0.is_multiple_of(4) {
                 page.mark_dirty(lsn);
             }
@@ -326,7 +326,7 @@ impl Engine {
         Ok(&open.ok_or(Error::Stale)?.file)
     }
 
-    /// Writes all pages that are dirty now and moves the redo point up to here.
+    /// Writes all pages that are dirty now and moves the redo point to the current position.
     pub(crate) fn checkpoint(&self) -> Result<CheckpointReport, Error> {
         self.checkpoint_with(CheckpointOptions::now())
     }
@@ -339,13 +339,13 @@ impl Engine {
         Ok(self.pool.checkpoint(options)?)
     }
 
-    /// Writes what is dirty of one file.
+    /// Writes the dirty pages of one file.
     pub(crate) fn flush_file(&self, name: FileName) -> Result<u64, Error> {
         let files = self.files();
         Ok(self.paged(PageName { file: Some(name), block: 0 }, &files)?.flush_file()?)
     }
 
-    /// The file of that name, or that of the catalog.
+    /// The file of that name, or the catalog's file.
     pub(crate) fn paged_file(&self, file: Option<FileName>) -> Result<PagedFile, Error> {
         self.paged(PageName { file, block: 0 }, &self.files()).cloned()
     }
@@ -364,7 +364,7 @@ impl Engine {
         if self.stopped.load(Ordering::SeqCst) { Err(Error::Stopped) } else { Ok(()) }
     }
 
-    /// Stops the engine when something failed that cannot be tried again.
+    /// Stops the engine after a failure that cannot be retried.
     fn or_stop<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
         result.inspect_err(|error| {
             if !error.is_retry() {
@@ -382,7 +382,7 @@ impl Engine {
     }
 }
 
-/// The page that the pool means, if it is one of the engine's.
+/// The engine's name of the pool's page, if it is one of the engine's.
 fn page_name(tablespace: &str, file: &str, block: Block) -> Option<PageName> {
     let space = tablespace.strip_prefix(SPACE)?.parse().ok()?;
     let file = if file == META { None } else { Some(FileName::parse(space, file)?) };
@@ -395,7 +395,7 @@ fn open_file(pool: &BufferPool, name: FileName, create: bool) -> Result<PagedFil
     Ok(pool.open_file(&name.on_disk(), &options)?)
 }
 
-/// That the operation can be done as things are now.
+/// Checks that the operation is possible in the current state.
 fn check(entry: &Entry, files: &Files) -> Result<(), Error> {
     let blocks = |file: &FileName| {
         let open = files[usize::from(file.slot)].as_ref().filter(|open| open.name == *file);

@@ -1,32 +1,32 @@
-//! Operations: what a client asks the engine for, and what a record of the log says.
+//! Operations: the requests of clients, and the contents of log records.
 //!
-//! An operation is one record, so it is in the log wholly or not at all. It changes several pages: those
-//! of its counters or its catalog entry, and its worker's page in the ledger, where the operation's serial
-//! number then stands. So the pages themselves tell whether an operation was done.
+//! An operation is one record, so it is in the log completely or not at all. It changes several pages: those of its
+//! counters or its catalog entry, and its worker's page in the ledger, where the operation's serial number is stored.
+//! So the pages themselves show whether an operation was executed.
 //!
-//! Invariants:  what was encoded decodes to the same, and anything shorter to nothing
+//! Invariants:  an encoded record decodes to the same record, and any shorter prefix to nothing
 
 use std::fmt;
 
 use forebay::{Block, Lsn};
 
-/// Counters in a page of data: one in each sector, so that no sector may be lost unnoticed.
+/// Number of counters in a page of data: one in each sector, so that the loss of any sector is detected.
 pub(crate) const COUNTERS: usize = 8;
 
-/// Workers that the ledger has pages for.
+/// Number of workers that have a page in the ledger.
 pub(crate) const WORKERS: u8 = 8;
 
-/// Files that may exist at once.
+/// Maximum number of files.
 pub(crate) const SLOTS: u8 = 16;
 
-/// A file of counters. A name is used once: the serial number of a slot only grows.
+/// A file of counters. A name is used only once: the serial number of a slot only grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct FileName {
-    /// Place in the catalog.
+    /// Index in the catalog.
     pub(crate) slot: u8,
     /// Number of the tablespace.
     pub(crate) space: u8,
-    /// How many files the slot has had, this one included.
+    /// How many files the slot has had, including this one.
     pub(crate) serial: u32,
 }
 
@@ -36,7 +36,7 @@ impl FileName {
         format!("f{}-{}", self.slot, self.serial)
     }
 
-    /// The file of that name in tablespace `space`, if the engine gives such names.
+    /// The file with that name in tablespace `space`, if the name has the engine's form.
     pub(crate) fn parse(space: u8, name: &str) -> Option<FileName> {
         let (slot, serial) = name.strip_prefix('f')?.split_once('-')?;
         let file = FileName { slot: slot.parse().ok()?, space, serial: serial.parse().ok()? };
@@ -44,7 +44,7 @@ impl FileName {
     }
 }
 
-/// A page: of the meta file when no file is named.
+/// A page; of the meta file if `file` is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PageName {
     pub(crate) file: Option<FileName>,
@@ -71,7 +71,7 @@ impl fmt::Display for PageName {
     }
 }
 
-/// One counter, and by how much it changes.
+/// One counter, and the change of its value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) file: FileName,
@@ -80,13 +80,13 @@ pub(crate) struct Change {
     pub(crate) delta: i64,
 }
 
-/// What may be asked of the engine.
+/// The requests to the engine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Op {
     /// Changes counters, whose deltas add up to zero.
     Transfer(Vec<Change>),
     Create(FileName),
-    /// Blocks `from..to` come into being, all zero.
+    /// Adds blocks `from..to`, all zero.
     Extend {
         file: FileName,
         from: Block,
@@ -99,16 +99,16 @@ pub(crate) enum Op {
     Drop(FileName),
 }
 
-/// An operation, and whose which one it is.
+/// An operation, with its worker and serial number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) worker: u8,
-    /// Counts the worker's operations, from 1.
+    /// The number of the operation among the worker's, from 1.
     pub(crate) serial: u64,
     pub(crate) op: Op,
 }
 
-/// What the log says at one place.
+/// The contents of one log record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
     Entry(Entry),
@@ -161,7 +161,7 @@ impl Record {
         out
     }
 
-    /// `None` for bytes that are no record.
+    /// Returns `None` if the bytes are not a record.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Record> {
         let mut from = Reader(bytes);
         let record = match from.byte()? {
@@ -237,7 +237,7 @@ fn put_file(out: &mut Vec<u8>, file: FileName) {
     out.extend(file.serial.to_le_bytes());
 }
 
-/// Bytes that are being taken apart.
+/// The rest of the bytes that are being decoded.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {

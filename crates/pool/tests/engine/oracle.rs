@@ -1,14 +1,14 @@
-//! The oracle: what was promised, and whether what is found keeps it.
+//! The oracle: records what was promised, and checks whether the recovered state keeps the promises.
 //!
-//! It knows nothing of pages, logs and recovery. It hears of each operation twice: before it is begun, and when
-//! it was acknowledged. Each time is stamped by the thread that drives the test, so that the oracle can be asked what
-//! was promised at any moment of a run, such as that of a power cut.
+//! It knows nothing about pages, logs and recovery. It is notified of each operation twice: before it begins, and when
+//! it was acknowledged. Each notification has a time stamp from the test's driver, so that the oracle can determine
+//! what was promised at any moment of a run, such as that of a power cut.
 //!
-//! What is found has to be exactly the state that the acknowledged operations lead to, in the order of their
-//! LSNs, together with a subset of those that were under way: at most one of each worker, and the ledger says
-//! which. So a lost operation shows, one that was done twice, and one that was done by half.
+//! The recovered state must be exactly the state that results from the acknowledged operations, in the order of their
+//! LSNs, together with a subset of those that were in progress: at most one of each worker, and the ledger says which.
+//! So lost operations are detected, and operations executed twice or partially.
 //!
-//! Invariants:  every counter of every block is compared, and every file's length and place
+//! Invariants:  every counter of every block is compared, and every file's length and tablespace
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::error::Error;
 use super::op::{COUNTERS, Entry, FileName, Op, PageName, WORKERS};
 use super::{Engine, page};
 
-/// All that a database says.
+/// The whole contents of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Model {
     /// By worker, the serial number of its newest operation.
@@ -27,7 +27,7 @@ pub(crate) struct Model {
     pub(crate) files: BTreeMap<FileName, Vec<[i64; COUNTERS]>>,
 }
 
-/// A database as it is, read page by page.
+/// The current contents of a database, read page by page.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
     pub(crate) model: Model,
@@ -51,46 +51,46 @@ enum Event {
     Acknowledged { worker: u8, serial: u64, lsn: Lsn },
 }
 
-/// What happened in a run, in the order in which it was told.
+/// The events of a run, in the order of their notifications.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     before: Model,
     events: Vec<(u64, Event)>,
 }
 
-/// What has to be there.
+/// The required contents.
 #[derive(Debug)]
 pub(crate) struct Promise {
     before: Model,
     kept: Vec<(Lsn, Entry)>,
-    /// By worker, the operation under way.
+    /// By worker, the operation in progress.
     open: BTreeMap<u8, Entry>,
 }
 
 impl History {
-    /// The history of a database that is as `before` says.
+    /// The history of a database that begins with the contents `before`.
     pub(crate) fn after(before: Model) -> History {
         History { before, events: Vec::new() }
     }
 
-    /// `entry` is about to be done, at moment `at`. It takes the place of one with the same number that
-    /// was refused.
+    /// Records that `entry` is about to begin, at moment `at`. It replaces an entry with the same number that was
+    /// refused.
     pub(crate) fn intended(&mut self, at: u64, entry: Entry) {
         self.events.push((at, Event::Intended(entry)));
     }
 
-    /// The operation was acknowledged by moment `at`.
+    /// Records that the operation was acknowledged by moment `at`.
     pub(crate) fn acknowledged(&mut self, at: u64, worker: u8, serial: u64, lsn: Lsn) {
         self.events.push((at, Event::Acknowledged { worker, serial, lsn }));
     }
 
-    /// Operations acknowledged by moment `at`.
+    /// Number of operations acknowledged by moment `at`.
     pub(crate) fn acknowledgements(&self, at: u64) -> usize {
         let acknowledged = |event: &Event| matches!(event, Event::Acknowledged { .. });
         self.events.iter().filter(|(when, event)| *when <= at && acknowledged(event)).count()
     }
 
-    /// What was promised at moment `at`.
+    /// The promise at moment `at`.
     pub(crate) fn promised(&self, at: u64) -> Promise {
         let mut promise =
             Promise { before: self.before.clone(), kept: Vec::new(), open: BTreeMap::new() };
@@ -111,7 +111,7 @@ impl History {
 }
 
 impl Promise {
-    /// That `found` keeps the promise.
+    /// Checks that `found` keeps the promise.
     pub(crate) fn check(&self, found: &Found) -> Result<(), Broken> {
         let mut done: Vec<(Lsn, &Entry)> = self.kept.iter().map(|(lsn, it)| (*lsn, it)).collect();
         for worker in 0..WORKERS {
@@ -193,14 +193,14 @@ impl Model {
         self.files.iter().map(|(file, blocks)| (*file, blocks.len())).collect()
     }
 
-    /// Blocks in all files.
+    /// Number of blocks in all files.
     pub(crate) fn blocks(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }
 }
 
 impl Found {
-    /// Reads everything that `engine` has, through its pool.
+    /// Reads the whole contents of `engine`, through its pool.
     pub(crate) fn read(engine: &Engine) -> Result<Found, Error> {
         let mut found = Found { model: Model::default(), lsns: [Lsn::NONE; WORKERS as usize] };
         for worker in 0..WORKERS {

@@ -1,4 +1,4 @@
-//! The oracle sees what it is for: operations lost, done twice, done by half.
+//! The oracle detects operations that were lost, executed twice, or executed partially.
 
 use std::cell::Cell;
 
@@ -18,8 +18,8 @@ fn transfer(delta: i64) -> Op {
     Op::Transfer(vec![change(0, delta), change(1, -delta)])
 }
 
-/// Worker 0 has made a file of two blocks by moment 2 and has added 10 by moment 3; worker 1 has begun to
-/// add 5 at moment 4.
+/// Worker 0 has created a file of two blocks by moment 2 and has added 10 by moment 3; worker 1 has begun to add 5 at
+/// moment 4.
 fn history() -> History {
     let mut history = History::default();
     let time = Cell::new(0);
@@ -35,7 +35,7 @@ fn history() -> History {
     history
 }
 
-/// A database with so many operations of both workers, and that in the first counters of its blocks.
+/// A database with the given serial numbers of both workers, and the given values in the first counters of its blocks.
 fn found(serials: (u64, u64), sums: &[i64]) -> Found {
     let mut found = Found { model: Model::default(), lsns: [Lsn::NONE; WORKERS as usize] };
     (found.model.ledger[0], found.model.ledger[1]) = serials;
@@ -57,13 +57,13 @@ fn what_was_acknowledged_has_to_be_there_and_what_was_under_way_may_be() {
     for (serials, sums) in [
         ((2, 0), vec![0, 0]),       // an acknowledged operation lost
         ((3, 0), vec![0, 0]),       // and so that the ledger does not know it
-        ((3, 0), vec![20, -20]),    // done twice
-        ((3, 0), vec![10, 0]),      // done by half
-        ((3, 1), vec![15, -10]),    // one under way, by half
-        ((3, 0), vec![15, -15]),    // the ledger not told
-        ((3, 2), vec![15, -15]),    // one that nobody asked for
+        ((3, 0), vec![20, -20]),    // executed twice
+        ((3, 0), vec![10, 0]),      // executed partially
+        ((3, 1), vec![15, -10]),    // one in progress, partially
+        ((3, 0), vec![15, -15]),    // not recorded in the ledger
+        ((3, 2), vec![15, -15]),    // one that was never requested
         ((3, 0), vec![10]),         // a block missing
-        ((3, 0), vec![10, -10, 0]), // one too many
+        ((3, 0), vec![10, -10, 0]), // a block too many
     ] {
         let broken = promise.check(&found(serials, &sums));
         assert!(broken.is_err(), "{serials:?} {sums:?} passed");
@@ -84,7 +84,7 @@ fn a_promise_is_that_of_its_moment() {
 #[test]
 fn operations_are_put_in_the_order_of_the_log() {
     let mut history = history();
-    // Acknowledged after the truncation, and in the log before it.
+    // Acknowledged after the truncation, but before it in the log.
     history.intended(5, entry(2, 1, Op::Truncate { file: FILE, to: 1 }));
     history.acknowledged(6, 2, 1, Lsn(400));
     history.acknowledged(7, 1, 1, Lsn(350));

@@ -1,4 +1,4 @@
-//! Pages: what stands where, and how an operation changes one.
+//! Pages: their layout, and how an operation changes one.
 //!
 //! ```text
 //! sector 0..8, of 512 bytes each:
@@ -6,14 +6,14 @@
 //! checksum*  LSN    slot space . . serial block .    counter, or part of the catalog or the ledger
 //! ```
 //!
-//! The checksum is the pool's (*: in sector 0 only). Every sector says the LSN of the page's newest record, so
-//! a page put together from two of its states shows even where there is no checksum. Whose page it is stands
-//! in it, so a page that was written to the place of another one shows as well.
+//! The checksum is the pool's (*: in sector 0 only). Every sector contains the LSN of the page's newest record, so a
+//! page mixed from two of its states is detected even without a checksum. The page contains its own name, so a page
+//! that was written in another page's block is detected as well.
 //!
 //! The catalog has two entries of 16 bytes in each sector: serial number, state, tablespace, blocks.
 //!
-//! Invariants:  a page says its own name, and one LSN all over
-//!              an operation is applied to a page that has seen all earlier ones, and once
+//! Invariants:  a page contains its own name, and the same LSN in all sectors
+//!              an operation is applied only to a page that has all earlier ones applied, and only once
 
 use forebay::{Block, Lsn};
 
@@ -51,14 +51,14 @@ fn put(page: &mut [u8], at: usize, bytes: &[u8]) {
     page[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// The LSN of the newest record that the page has seen.
+/// The LSN of the newest record applied to the page.
 pub(crate) fn lsn(page: &[u8]) -> Lsn {
     Lsn(long(page, LSN))
 }
 
 fn name_bytes(name: PageName) -> [u8; NAME_BYTES] {
     let mut bytes = [0; NAME_BYTES];
-    // No slot has this number: the meta file's pages are told from those of slot 0.
+    // No slot has this number: it distinguishes the meta file's pages from those of slot 0.
     let nobody = FileName { slot: u8::MAX, space: 0, serial: 0 };
     let file = name.file.unwrap_or(nobody);
     (bytes[0], bytes[1]) = (file.slot, file.space);
@@ -67,7 +67,7 @@ fn name_bytes(name: PageName) -> [u8; NAME_BYTES] {
     bytes
 }
 
-/// That the page is `name`, or was never changed, and is of one piece.
+/// Checks that the page is `name`, or was never changed, and is not torn.
 pub(crate) fn check(page: &[u8], name: PageName) -> Result<(), Damage> {
     let lsn = lsn(page);
     if (1..COUNTERS).any(|sector| long(page, sector * SECTOR + LSN) != lsn.0) {
@@ -113,7 +113,7 @@ pub(crate) fn slots(page: &[u8]) -> Vec<Slot> {
     (0..SLOTS).map(|number| slot(page, number)).collect()
 }
 
-/// That the next operation to change the page may be `entry`.
+/// Checks that `entry` may be the next operation to change the page.
 pub(crate) fn expects(page: &[u8], name: PageName, entry: &Entry) -> Result<(), Damage> {
     check(page, name)?;
     if name == PageName::ledger(entry.worker) {
@@ -139,7 +139,7 @@ pub(crate) fn expects(page: &[u8], name: PageName, entry: &Entry) -> Result<(), 
     if fits { Ok(()) } else { Err(Damage::OutOfTurn) }
 }
 
-/// Changes the page as `entry` says, whose record is at `lsn`.
+/// Applies `entry`, whose record is at `lsn`, to the page.
 pub(crate) fn apply(page: &mut [u8], name: PageName, entry: &Entry, lsn: Lsn) {
     match &entry.op {
         _ if name == PageName::ledger(entry.worker) => {

@@ -1,17 +1,17 @@
-//! Recovery: history is repeated from the redo point on, page by page where a page has not seen it yet.
+//! Recovery: replays the log from the redo point on, on each page that does not have the record applied yet.
 //!
-//! The log is gone through twice. First for what becomes of files and blocks, and where images of pages are.
-//! Then each record is applied to those of its pages whose LSN is less than its own. A page that is cut off or
-//! dropped further on is left alone: it may be missing, or damaged, or from a time after the cut.
+//! The log is read twice. First to find the final state of files and blocks, and the images of pages. Then each record
+//! is applied to those of its pages whose LSN is less than its own. A page that is cut off or dropped later in the log
+//! is skipped: it may be missing, or damaged, or from a time after the cut.
 //!
-//! A page that fails its checksum is taken from its newest image in the log, also where that stands behind the
-//! record at hand: an image says in its LSN what it has seen, and a page may be changed between the moment it
-//! is copied and the moment its image is appended. To wait for the image and to take up the page's records only
-//! from there would lose those changes; and an older image may have been copied before the redo point.
+//! A page that fails its checksum is restored from its newest image in the log, even if the image is after the current
+//! record: the LSN in the image says which records it contains, and a page may be changed between the moment it is
+//! copied and the moment its image is appended. Waiting for the image and replaying the page's records only from there
+//! would lose those changes; and an older image may have been copied before the redo point.
 //!
-//! At the end files are cut to the length that the catalog says, and those it does not name are removed.
+//! At the end files are cut to the length in the catalog, and files that are not in the catalog are removed.
 //!
-//! Invariants:  recovery may be interrupted anywhere and begun again
+//! Invariants:  recovery may be interrupted anywhere and started again
 
 use std::collections::HashMap;
 use std::fs;
@@ -29,22 +29,22 @@ use super::{Engine, Files, META, Open, Settings, open_file, page};
 
 const META_BLOCKS: Block = 1 + WORKERS as Block;
 
-/// What recovery had to do.
+/// Statistics of a recovery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Recovered {
     /// There was no database.
     pub(crate) fresh: bool,
-    /// Where it began.
+    /// Where replay began.
     pub(crate) redo: Lsn,
     pub(crate) records: usize,
-    /// Pages that a record was applied to, and that had seen it already.
+    /// Pages that a record was applied to, and pages that already contained it.
     pub(crate) applied: usize,
     pub(crate) seen: usize,
     pub(crate) pages_from_images: usize,
     pub(crate) orphans: usize,
 }
 
-/// As [`Engine::open`]; also gives what there was to do.
+/// As [`Engine::open`]; also returns the statistics of the recovery.
 pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
     let disk = Disk::open(&settings.volume, settings.io.as_ref())?;
     let Opened { log, redo, records } = Log::open(&disk, &settings.log_directory())?;
@@ -83,7 +83,7 @@ pub(crate) fn open(settings: &Settings) -> Result<(Engine, Recovered), Error> {
     Ok((engine, done))
 }
 
-/// Makes an empty database: there is one as soon as there is a redo point.
+/// Creates an empty database: it exists once there is a redo point.
 fn begin(meta: &PagedFile, log: &Log) -> Result<(), Error> {
     meta.truncate(0)?;
     meta.extend(META_BLOCKS)?;
@@ -91,11 +91,11 @@ fn begin(meta: &PagedFile, log: &Log) -> Result<(), Error> {
     Ok(log.set_redo(Lsn::NONE)?)
 }
 
-/// What the whole log says, for the one that repeats a part of it.
+/// A summary of the whole log, for replaying a part of it.
 struct Redo<'a> {
     pool: &'a BufferPool,
     meta: &'a PagedFile,
-    /// Where, and to how many blocks, a file is cut.
+    /// Where in the log a file is cut, and to how many blocks.
     cuts: HashMap<FileName, Vec<(Lsn, Block)>>,
     drops: HashMap<FileName, Lsn>,
     images: HashMap<PageName, &'a [u8]>,
@@ -116,12 +116,12 @@ impl<'a> Redo<'a> {
         for (lsn, record) in records {
             let cut = match record {
                 Record::Image { page, bytes } => {
-                    // The newest: an older one may be of a moment before the redo point.
+                    // The newest one: an older one may have been copied before the redo point.
                     images.insert(*page, bytes);
                     continue;
                 }
                 Record::Entry(Entry { op: Op::Truncate { file, to }, .. }) => (file, *to),
-                // It begins with blocks of zeroes, whatever is there.
+                // The added blocks begin as zeroes, whatever they contain.
                 Record::Entry(Entry { op: Op::Extend { file, from, .. }, .. }) => (file, *from),
                 Record::Entry(Entry { op: Op::Drop(file), .. }) => {
                     drops.insert(*file, *lsn);
@@ -135,12 +135,12 @@ impl<'a> Redo<'a> {
         Redo { pool, meta, cuts, drops, images, codec, open: HashMap::new() }
     }
 
-    /// True when the file is gone at the end of the log, dropped after `lsn`.
+    /// True if the file does not exist at the end of the log because it was dropped after `lsn`.
     fn is_dropped(&self, lsn: Lsn, file: FileName) -> bool {
         self.drops.get(&file).is_some_and(|at| *at > lsn)
     }
 
-    /// True when the page as of `lsn` does not outlast the log.
+    /// True if the page as of `lsn` does not exist any more at the end of the log.
     fn is_cut_off(&self, lsn: Lsn, name: PageName) -> bool {
         let Some(file) = name.file else {
             return false;
@@ -174,12 +174,12 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Does to the files themselves what the record says.
+    /// Applies the record to the files themselves.
     fn repeat_deed(&mut self, lsn: Lsn, op: &Op) -> Result<(), Error> {
         match op {
             Op::Extend { file: name, from, to } if !self.is_dropped(lsn, *name) => {
                 let file = self.file(*name)?;
-                // Zeroes, also where a cut was lost that came before the redo point.
+                // Zeroes, even if an earlier cut, before the redo point, was lost.
                 file.truncate(*from)?;
                 let blocks = file.blocks();
                 let page = PageName { file: Some(*name), block: blocks };
@@ -214,7 +214,7 @@ impl<'a> Redo<'a> {
         Ok(file)
     }
 
-    /// The page to change, from its image if it is not sound.
+    /// Returns the page to change, restored from its image if it is damaged.
     fn page<'p>(
         &self,
         file: &'p PagedFile,
@@ -240,7 +240,7 @@ impl<'a> Redo<'a> {
     }
 }
 
-/// A file that has to be there.
+/// Opens a file that must exist.
 fn existing(pool: &BufferPool, name: FileName) -> Result<PagedFile, Error> {
     match open_file(pool, name, false) {
         Err(Error::Pool(forebay::Error::Io(forebay_io::Error::Open { source, .. })))
@@ -252,7 +252,7 @@ fn existing(pool: &BufferPool, name: FileName) -> Result<PagedFile, Error> {
     }
 }
 
-/// The files that the catalog names, cut to the length that it says.
+/// The files in the catalog, cut to the length in the catalog.
 fn catalog(pool: &BufferPool, meta: &PagedFile) -> Result<Files, Error> {
     let name = PageName::CATALOG;
     let slots = {
@@ -278,7 +278,7 @@ fn catalog(pool: &BufferPool, meta: &PagedFile) -> Result<Files, Error> {
     Ok(files)
 }
 
-/// Removes files that the catalog does not name; gives their number.
+/// Removes files that are not in the catalog; returns their number.
 fn remove_orphans(settings: &Settings, pool: &BufferPool, files: &Files) -> Result<usize, Error> {
     let mut orphans = 0;
     for space in 0..settings.spaces {

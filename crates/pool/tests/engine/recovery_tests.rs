@@ -1,6 +1,6 @@
-//! Recovery of what the files say at any moment of a run, as after a process was killed there.
+//! Recovery from the contents of the files at arbitrary moments of a run, as after the process was killed there.
 //!
-//! The files are copied while the engine stands still, and the copy is recovered and asked.
+//! The files are copied while the engine is idle; the copy is recovered and checked.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -18,7 +18,7 @@ use crate::engine::recovery::{self, Recovered};
 use crate::engine::worker::{Mix, Witness, Worker};
 use crate::engine::{Engine, Settings};
 
-/// Hears of operations; time does not matter here.
+/// Receives notifications of operations; their time does not matter here.
 #[derive(Default)]
 struct Heard(Mutex<History>);
 
@@ -32,12 +32,12 @@ impl Witness for Heard {
     }
 }
 
-/// A directory in memory where there is one: nothing here is about what a sync does.
+/// A directory in memory if there is one: no test here depends on syncs.
 fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
-/// What the kernel has of a database now.
+/// A copy of the current contents of a database in the kernel.
 fn copied(root: &Path) -> TempDir {
     let copy = directory();
     for directory in fs::read_dir(root).unwrap() {
@@ -60,7 +60,7 @@ fn recovered(root: &Path) -> (Engine, Recovered) {
     recovery::open(&settings(root)).unwrap()
 }
 
-/// Runs `steps` operations of two workers with checkpoints between, and looks at each `every`th moment.
+/// Runs `steps` operations of two workers with checkpoints between, and calls `look` at each `every`th moment.
 fn run(seed: u64, steps: usize, every: usize, mut look: impl FnMut(&Path, &Heard)) {
     let root = directory();
     let engine = Engine::open(&settings(root.path())).unwrap();
@@ -100,7 +100,7 @@ fn what_was_acknowledged_is_there_after_a_crash_at_any_moment() {
             all.seen += done.seen;
         });
     }
-    // The test is one: there was something to redo, and something that was to be left alone.
+    // The test is valid only if there were records to apply and records to skip.
     assert!(all.applied > 500 && all.seen > 100, "{all:?}");
     assert!(blocks > 1000, "{blocks}");
 }
@@ -111,7 +111,7 @@ fn recovery_may_be_interrupted_and_begun_again() {
     run(7, 400, 100, |root, heard| {
         let copy = copied(root);
         let (engine, _) = recovered(copy.path());
-        // Some of what was redone goes to the files, the rest is lost with the process.
+        // Some of the replayed changes are written to the files, the rest is lost with the process.
         for (at, (file, _)) in engine.catalog().into_iter().enumerate() {
             if at % 2 == 0 {
                 engine.flush_file(file).unwrap();
@@ -153,7 +153,7 @@ fn a_checkpoint_leaves_nothing_to_redo() {
 
 const FILE: FileName = FileName { slot: 0, space: 0, serial: 1 };
 
-/// Has worker 0 do one operation.
+/// Executes one operation of worker 0.
 fn act(engine: &Engine, heard: &Heard, op: Op) {
     let entry = Entry { worker: 0, serial: engine.serial(0).unwrap() + 1, op };
     heard.intended(&entry);
@@ -166,7 +166,7 @@ fn transfer(delta: i64) -> Op {
     Op::Transfer(vec![change(1, delta), change(2, -delta)])
 }
 
-/// A database with a file of four blocks, all of it behind the redo point.
+/// A database with a file of four blocks, created before the redo point.
 fn with_file(root: &Path, heard: &Heard) -> Engine {
     let engine = Engine::open(&settings(root)).unwrap();
     act(&engine, heard, Op::Create(FILE));
@@ -176,7 +176,7 @@ fn with_file(root: &Path, heard: &Heard) -> Engine {
     engine
 }
 
-/// Spoils the second half of a block of [`FILE`].
+/// Damages the second half of a block of [`FILE`].
 fn tear(root: &Path, block: u64) {
     let path = root.join("space-0").join(FILE.on_disk());
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
@@ -202,7 +202,7 @@ fn a_torn_page_comes_from_its_image_and_the_records_that_the_image_has_not_seen(
     let page = PageName { file: Some(FILE), block: 1 };
     act(&engine, &heard, transfer(7));
     let bytes = engine.bytes_of(page).unwrap();
-    // Changed between its copy and its image: the record stands before the image, which has not seen it.
+    // Changed between its copy and its image: the record is before the image, which does not contain it.
     act(&engine, &heard, transfer(20));
     let lsn = engine.log().append(&Record::Image { page, bytes });
     act(&engine, &heard, transfer(300));
@@ -220,7 +220,7 @@ fn of_several_images_of_a_torn_page_the_newest_counts() {
     let engine = with_file(root.path(), &heard);
     let page = PageName { file: Some(FILE), block: 1 };
     let before = engine.bytes_of(page).unwrap();
-    // In no log after the checkpoint, and not in the image that was copied before it and comes after it.
+    // In no log after the checkpoint, and not in the image that was copied before it and appended after it.
     act(&engine, &heard, transfer(20));
     engine.checkpoint().unwrap();
     engine.log().append(&Record::Image { page, bytes: before });

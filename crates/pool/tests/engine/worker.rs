@@ -1,7 +1,7 @@
-//! Workers: clients that ask for operations of their own choosing, one after the other.
+//! Workers: clients that request randomly chosen operations, one after another.
 //!
-//! What they choose follows from a seed and from what is there at that moment. Each operation is told to a
-//! witness before it is begun and when it was acknowledged.
+//! The choice depends on a seed and on the current state. A witness is notified of each operation before it begins and
+//! when it was acknowledged.
 
 use fastrand::Rng;
 use forebay::{Block, Lsn};
@@ -10,21 +10,21 @@ use super::Engine;
 use super::error::Error;
 use super::op::{COUNTERS, Change, Entry, FileName, Op};
 
-/// The listener to what is promised.
+/// Receives notifications of what is promised.
 pub(crate) trait Witness: Sync {
     fn intended(&self, entry: &Entry);
     fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn);
 }
 
-/// What workers do: how large things grow, and of a hundred operations, how many are on files.
+/// The mix of operations: how large things grow, and how many of a hundred operations are on files.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Mix {
     pub(crate) files_most: usize,
     pub(crate) blocks_most: Block,
-    /// Most blocks that an extension adds.
+    /// Maximum number of blocks that an extension adds.
     pub(crate) extension_most: Block,
     pub(crate) on_files: u32,
-    /// Of a thousand operations, how many come after a file is closed and opened.
+    /// How many of a thousand operations follow after a file is closed and opened again.
     pub(crate) reopened: u32,
     pub(crate) spaces: u8,
 }
@@ -51,13 +51,13 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// The worker `number` of `engine`, going on after its newest operation.
+    /// Creates worker `number` of `engine`, which continues after its newest operation.
     pub(crate) fn new(engine: &Engine, number: u8, seed: u64, mix: Mix) -> Result<Worker, Error> {
         let random = Rng::with_seed(seed ^ (u64::from(number) << 56));
         Ok(Worker { number, serial: engine.serial(number)?, random, mix })
     }
 
-    /// One operation. False when it was refused, because something had changed or there was no frame.
+    /// Executes one operation. Returns false if it was refused, because something had changed or there was no frame.
     pub(crate) fn step(&mut self, engine: &Engine, witness: &dyn Witness) -> Result<bool, Error> {
         self.reopen_some(engine)?;
         let Some(op) = self.choose(engine)? else {
@@ -120,7 +120,7 @@ impl Worker {
         }))
     }
 
-    /// A few counters, different ones, in blocks near and far.
+    /// Changes to a few different counters, in blocks near and far.
     fn transfer(&mut self, files: &[(FileName, Block)]) -> Vec<Change> {
         let files: Vec<_> = files.iter().filter(|(_, blocks)| *blocks > 0).collect();
         let mut changes: Vec<Change> = Vec::new();
