@@ -1,5 +1,5 @@
-//! Reading beside a writer: nothing of the writer's is touched, no torn page is taken for a page, and what was
-//! read is read again when that is asked for.
+//! Reading while another process writes: none of the writer's files are touched, a torn page is never returned, and
+//! pages are read again on request.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,12 +21,12 @@ use forebay_io::Op;
 use crate::disk::Disk;
 use crate::site::{PAGE, Site, create, number_in, numbered, read, write};
 
-/// Names the directory that a test run as a child writes in.
+/// Names the directory in which a test that runs as a child process writes.
 const CHILD: &str = "FOREBAY_TEST_WRITER_DIRECTORY";
 
 const BLOCKS: u32 = 64;
 
-/// A pool that reads in `directory`.
+/// A pool that reads the files in `directory` of another pool.
 fn reader(directory: impl Into<PathBuf>) -> BufferPool {
     let main = Tablespace::new("main", directory).read_only(true);
     Site::bare(16).tablespace(main).build().unwrap()
@@ -36,7 +36,7 @@ fn open(pool: &BufferPool, name: &str) -> PagedFile {
     pool.open_file(name, &FileOptions::new()).unwrap()
 }
 
-/// Names, sizes, contents and times of what is in a directory.
+/// Names, sizes, contents and times of all files in a directory.
 fn listing(directory: &Path) -> BTreeMap<PathBuf, (u64, Option<std::time::SystemTime>, Vec<u8>)> {
     let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
     let facts = entries.map(|entry| {
@@ -55,7 +55,7 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
         pool.close().unwrap();
         drop(pool);
         fs::remove_file(site.path("main/forebay.lock")).unwrap();
-        // Torn, as by a crash: to be repaired by the writer.
+        // Torn, as after a crash: only the writer may repair it.
         let torn = fs::File::options().write(true).open(site.path("main/table")).unwrap();
         torn.write_all_at(&[1; 512], 3 * PAGE as u64).unwrap();
         let before = listing(&site.path("main"));
@@ -84,13 +84,13 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
         let told = pool.open_file("new", &FileOptions::new()).unwrap_err();
         assert!(matches!(told, Error::Io(forebay_io::Error::Open { .. })), "{told}");
         drop(pin);
-        // With descriptors of its own.
+        // With separate descriptors.
         let of_kernel = file.with_readahead(ReadaheadStrategy::Os);
         let mut stream = of_kernel.scan(0..3);
         assert_eq!(stream.next().unwrap().unwrap().block(), 0);
         #[cfg(target_os = "linux")]
         for entry in fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap()) {
-            // O_ACCMODE, of files of this test.
+            // O_ACCMODE of the file descriptors in this test's directory.
             let in_site =
                 fs::read_link(entry.path()).is_ok_and(|it| it.starts_with(site.path("main")));
             let facts = Path::new("/proc/self/fdinfo").join(entry.file_name());
@@ -136,7 +136,7 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     assert_eq!((read(&file, 4), file.blocks()), (54, 10));
     assert!(matches!(file.read(16), Err(Error::PastEnd { blocks: 10, .. })));
 
-    // What is in memory here may be older than any redo point of the writer's.
+    // Pages in memory here may be older than any redo point of the writer.
     let backed_up = file.backup(0..10, |_, _| Ok::<_, Error>(()));
     assert!(matches!(backed_up, Err(Error::ReadOnly { .. })), "{backed_up:?}");
     assert!(matches!(file.sync(), Err(Error::ReadOnly { .. })));
@@ -155,7 +155,7 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     written.truncate(3).unwrap();
     assert_eq!(file.refresh().unwrap(), 3);
     assert!(matches!(file.read(3), Err(Error::PastEnd { blocks: 3, .. })));
-    // Another file of the same name.
+    // Another file with the same name.
     assert_eq!(read(&file, 2), 92);
     written.drop_file().unwrap();
     assert!(matches!(file.refresh(), Err(Error::Io(_))));
@@ -176,7 +176,7 @@ fn a_page_that_is_torn_for_a_moment_is_read_again_and_one_that_stays_torn_is_tol
     let path = site.path("main/table");
     let good = fs::read(&path).unwrap();
     for (torn, ends_well) in [(0, true), (1, true), (8, true), (9, false), (100, false)] {
-        // So many reads find half of another page.
+        // This many reads return a page whose second half is from another page.
         let (left, path, good) = (AtomicU32::new(torn), path.clone(), good.clone());
         let (io, disk) = Disk::watched(move |it| {
             let tear =
@@ -255,7 +255,7 @@ fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_o
     let file = std::iter::repeat_with(opened).flatten().next().unwrap();
     let mut newest = [0; BLOCKS as usize];
     let (start, mut seen, mut torn) = (Instant::now(), 0, 0);
-    // A writer that the kernel stops in the middle of a page leaves it torn for as long.
+    // If the kernel stops a writer in the middle of a page, the page stays torn for that time.
     while start.elapsed() < Duration::from_millis(600)
         || newest.contains(&0)
         || seen <= 100
@@ -264,7 +264,7 @@ fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_o
         let blocks = file.refresh().unwrap();
         let mut told = |block: u32, page: Result<u64, Error>| match page {
             Ok(number) => {
-                // Pages of one block are of one order, as the writer's were.
+                // Each block's numbers must be read in the order in which the writer wrote them.
                 assert!(number >= newest[block as usize], "block {block} went back");
                 newest[block as usize] = number;
                 seen += 1;
@@ -284,7 +284,7 @@ fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_o
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success(), "the writer fails");
     println!("{seen} pages seen, {torn} told as torn");
-    // What it has left is whole, and a writer finds the directory free.
+    // The file it has left is consistent, and a new writer can open the directory.
     file.refresh().unwrap();
     (0..BLOCKS).for_each(|block| assert!(read(&file, block) >= newest[block as usize]));
     let main = Tablespace::new("main", site.path("main"));

@@ -1,4 +1,4 @@
-//! One pool over every backend, through the page cache and past it, with pages of every size.
+//! One pool over every backend, buffered and direct, with pages of every size.
 
 use forebay::{FileOptions, Tablespace};
 use forebay_io::{CacheMode, Kind, Prefer};
@@ -6,7 +6,7 @@ use forebay_io::{CacheMode, Kind, Prefer};
 use crate::disk::Disk;
 use crate::site::{SUMS, Site, create, number_in, set, skip};
 
-/// Random changes through more pages than frames, by two threads, closed and read again.
+/// Random changes to more pages than there are frames, by two threads; closed and read again.
 fn works(site: &Site, name: &str, kind: Kind, cache: CacheMode, page_bytes: usize, register: bool) {
     let open = || {
         let main =
@@ -114,7 +114,7 @@ fn what_the_pool_reads_by_is_never_a_surprise() {
     let notes = pool.notes();
     let says = |what: &str| notes.iter().any(|note| note.contains(what));
     let (_, kind) = &pool.backends()[0];
-    // Where the system refuses uring (step `no-uring`), the reason is there; elsewhere there is nothing to say.
+    // Where the system refuses uring (step `no-uring`), the note gives the reason; elsewhere there is no note.
     let refused = *kind != Kind::Uring && cfg!(target_os = "linux") && !cfg!(forebay_portable);
     assert_eq!(says("tablespace main: I/O by"), refused, "{notes:?}");
     assert_eq!(says("io_uring_setup: "), refused, "{notes:?}");

@@ -1,4 +1,4 @@
-//! Backups: images of one piece, of what is in memory as well, with a log that has all that is in them.
+//! Backups: untorn images, including changes that are only in memory, with a log that covers everything in them.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use forebay::{Block, Checksum, Error, FileOptions, Lsn, PageCodec, PagedFile, Wa
 use crate::cipher::Cipher;
 use crate::site::{Ends, SUMS, Site, create, fill, number_in, numbered, read, write};
 
-/// A log that only knows how far it is durable.
+/// A log that only records how far it is durable.
 #[derive(Debug, Default)]
 struct Log(AtomicU64, AtomicBool);
 
@@ -34,7 +34,7 @@ impl Wal for Log {
 
 type Images = Vec<(Block, Vec<u8>)>;
 
-/// What a backup of all of `file` says, block by block.
+/// The contents of a backup of all of `file`, block by block.
 fn images(file: &PagedFile) -> Result<(Images, Lsn), Error> {
     let mut images = Vec::new();
     let end = file.backup(0..Block::MAX, |block, image| -> Result<(), Error> {
@@ -63,7 +63,7 @@ fn bkp_2_a_backup_has_what_only_memory_has_and_its_log_is_durable() {
         assert_eq!(number_in(&image), changed.map_or(50 + u64::from(block), |it| it.1));
         assert!(SUMS.matches(&image, block, ZeroPages::Refuse), "block {block}");
     }
-    // Written already, and no log needed for what is not in it.
+    // Already written; for blocks that are not in the backup no log is needed.
     let end = file.backup(3..4, |_, _| Ok::<_, Error>(())).unwrap();
     assert!(end >= Lsn(700));
 
@@ -83,7 +83,7 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
     let options = create().codec(codec()).zero_pages(ZeroPages::Refuse);
     let file = pool.open_file("table", &options).unwrap();
     file.extend(12).unwrap();
-    // Made and not read: as it was never written, it is a page of zeroes, and no damage.
+    // Allocated and never written: a page of zeroes, which is not damage.
     (0..10).for_each(|block| {
         let mut page = file.init(block).unwrap();
         fill(&mut page, 50 + u64::from(block));
@@ -94,7 +94,7 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
         (0..12).collect::<Vec<_>>()
     );
     assert!(found[10..].iter().all(|(_, image)| image.iter().all(|&byte| byte == 0)));
-    // Restored elsewhere, it is read by the same codec.
+    // Restored elsewhere, it can be read with the same codec.
     std::fs::create_dir(site.path("restored")).unwrap();
     let bytes: Vec<u8> = found.into_iter().flat_map(|(_, image)| image).collect();
     std::fs::write(site.path("restored/table"), bytes).unwrap();
@@ -103,7 +103,7 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
     (0..10).for_each(|block| assert_eq!(read(&restored, block), 50 + u64::from(block)));
     assert!(restored.read(11).unwrap().iter().all(|&byte| byte == 0));
 
-    // What is cut off meanwhile is left out, and what is added; nothing is held while an image is looked at.
+    // Blocks that are cut off or added meanwhile are left out; no latch is held while an image is processed.
     let mut seen = Vec::new();
     let done = file.backup(0..12, |block, _| {
         seen.push(block);
@@ -124,7 +124,7 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
     assert!(pool.view().iter().all(|frame| frame.pins == 0));
 }
 
-/// Some codecs find no page in zeroes, and none is asked to.
+/// Some codecs reject a page of zeroes, so none is called for one.
 #[test]
 fn a_block_that_was_never_written_is_an_image_of_zeroes_with_a_codec_too() {
     let site = Site::new();

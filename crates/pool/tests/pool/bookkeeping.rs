@@ -1,4 +1,4 @@
-//! What the pool takes for itself, besides the pages.
+//! The pool's own memory, in addition to the pages.
 
 use crate::site::{Site, create};
 

@@ -1,4 +1,4 @@
-//! The cleaner: clean victims are ready before they are needed, and nothing moves when nothing does.
+//! The cleaner: clean victims are available before they are needed, and nothing is written when the pool is idle.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ fn the_cleaner_writes_ahead_of_those_who_need_frames() {
         let before = pool.stats();
         for turn in 0..6000 {
             write(&file, random.u32(..1024), turn);
-            // A thread that changes pages does something else as well.
+            // A thread that changes pages also does other work.
             if turn % 16 == 0 {
                 thread::sleep(Duration::from_micros(200));
             }
@@ -32,7 +32,7 @@ fn the_cleaner_writes_ahead_of_those_who_need_frames() {
     };
     let without = victim_writes(false);
     assert!(without > 1000, "{without}");
-    // A cleaner that a busy machine keeps from running spares nothing in that round.
+    // If a busy machine keeps the cleaner from running, it saves nothing in that round.
     wait_until("a round in which the cleaner writes most", || victim_writes(true) * 4 < without);
 }
 
@@ -44,7 +44,7 @@ fn an_idle_pool_lets_the_cleaner_sleep() {
     for turn in 0..2000 {
         write(&file, turn % 256, 1);
     }
-    // Whatever was under way comes to its end first.
+    // Writes in progress complete first.
     assert!(pool.stats().pool.cleaner_wakes > 0);
     wait_until("the cleaner to sleep", || {
         let wakes = pool.stats().pool.cleaner_wakes;
@@ -58,11 +58,11 @@ fn the_cleaner_waits_for_no_latch() {
     let site = Site::new();
     let pool = site.pool(64);
     let file = numbered(&pool, "table", 512, 0);
-    // Half of the pool is latched, and dirty; the cleaner has to go round it.
+    // Half of the pool is latched, and dirty; the cleaner has to skip it.
     let mut held: Vec<_> = (0..32).map(|block| file.write(block).unwrap()).collect();
     held.iter_mut().for_each(|page| crate::site::set(page, 3));
     let mut turn = 0;
-    // The watchdog ends this where it waits for a latch. [CLN-1]
+    // The watchdog ends the test if the cleaner waits for a latch. [CLN-1]
     while turn < 3000 || pool.stats().pool.cleaner_pages == 0 {
         write(&file, 32 + turn % 480, 5);
         if turn % 16 == 0 {
@@ -90,7 +90,7 @@ fn a_cleaner_that_cannot_write_loses_nothing_and_goes_on_later() {
         }
     }
     assert!(changed.len() >= 16);
-    // The cleaner may be trying still, and a page is not dirty while its copy is on its way.
+    // The cleaner may still be trying, and a page is not dirty while its copy is being written.
     wait_until("every change to be dirty again ([OUT-2])", || {
         pool.stats().frames_dirty == changed.len() as u64
     });

@@ -1,5 +1,5 @@
-//! Codecs: what is on disk is never plain, what is read is what was written there, and a codec that panics
-//! leaves no page behind in between.
+//! Codecs: no plain page is ever on disk, pages are read as they were written, and a codec that panics leaves no page
+//! in an intermediate state.
 
 use std::error::Error as StdError;
 use std::fs;
@@ -20,7 +20,7 @@ use crate::disk::Disk;
 use crate::site::{PAGE, Site, create, number_in, read, write};
 use crate::torn;
 
-/// What pages say begins with this; no codec and no checksum gives these bytes but by a great accident.
+/// The contents of pages begin with this; codecs and checksums produce these bytes only by an improbable coincidence.
 const SECRET: u64 = 0x5ec2_e7c0_ffee_d000;
 
 fn is_plain(bytes: &[u8]) -> bool {
@@ -32,7 +32,7 @@ fn cipher(key: u64) -> Arc<dyn PageCodec> {
     Arc::new(Cipher(key))
 }
 
-/// A file that is encoded by `codec`; block n says [`SECRET`] + n, and is on disk.
+/// A file encoded by `codec`; block n contains [`SECRET`] + n, and is on disk.
 fn secrets(pool: &BufferPool, name: &str, blocks: Block, codec: Arc<dyn PageCodec>) -> PagedFile {
     let file = pool.open_file(name, &create().codec(codec)).unwrap();
     file.extend(blocks).unwrap();
@@ -41,7 +41,7 @@ fn secrets(pool: &BufferPool, name: &str, blocks: Block, codec: Arc<dyn PageCode
     file
 }
 
-/// A log that keeps the images that it is given.
+/// A log that keeps the images it receives.
 #[derive(Debug, Default)]
 struct Images(Mutex<Vec<(Block, Vec<u8>)>>, AtomicU64);
 
@@ -79,7 +79,8 @@ fn cod_1_whatever_way_a_page_leaves_by_it_is_encoded() {
         let pool = pool.wal(Arc::clone(&log) as Arc<dyn Wal>).build().unwrap();
         let file = pool.open_file("table", &create()).unwrap();
         file.extend(100).unwrap();
-        // By threads in need of a frame, and by the cleaner; by request; by a checkpoint; by the end.
+        // Written by threads that need a frame, and by the cleaner; on request; by a checkpoint; when the pool is
+        // closed.
         (0..100).for_each(|block| write(&file, block, SECRET + u64::from(block)));
         assert_eq!((0..100).map(|it| read(&file, it) - SECRET).sum::<u64>(), 99 * 50);
         (0..3).for_each(|block| write(&file, block, SECRET + 200));
@@ -108,7 +109,7 @@ fn cod_1_whatever_way_a_page_leaves_by_it_is_encoded() {
     }
 }
 
-/// Every way in refuses the block, and no page stays behind.
+/// Every kind of read refuses the block, and no page stays in memory.
 #[track_caller]
 fn assert_refused(pool: &BufferPool, file: &PagedFile, block: Block) {
     let errors = [
@@ -132,7 +133,7 @@ fn assert_refused(pool: &BufferPool, file: &PagedFile, block: Block) {
 
 #[test]
 fn cod_2_a_page_of_another_place_or_key_is_refused_by_every_way_in() {
-    // Where the pool's checksum knows the block, the codec still knows the file.
+    // If the pool's checksum accepts the block, the codec still detects the wrong file.
     for (checksum, from, to) in [(Checksum::Off, 2, 5), (Checksum::Crc32c { offset: 0 }, 5, 5)] {
         let site = Site::new();
         let pool = site.builder(64).checksum(checksum).build().unwrap();
@@ -177,7 +178,7 @@ fn a_page_that_was_torn_is_repaired_before_its_codec_is_known() {
     }
 }
 
-/// A cipher that panics when it is used for the n-th time from now on; 0: never.
+/// A cipher that panics at its n-th use from now on; 0: never.
 #[derive(Debug)]
 struct Fragile(Cipher, AtomicI64);
 
@@ -222,7 +223,7 @@ fn cod_2_a_panic_while_a_page_is_decoded_keeps_nobody_from_it() {
         |file| file.stream(0..40).map(|page| page.unwrap().block() as usize).sum(),
     ];
     for way in ways {
-        // Every page that is read ahead, and again those that a panic kept from coming.
+        // Every page that is read ahead, and then those whose read failed because of a panic.
         for uses in 1.. {
             file.close().unwrap();
             file = pool.open_file("table", &options).unwrap();
@@ -250,7 +251,7 @@ fn cod_1_a_panic_while_a_page_is_encoded_leaves_it_dirty_and_writable() {
     let ways: [fn(&BufferPool, &PagedFile) -> bool; 3] = [
         |_, file| file.flush_file().is_ok(),
         |_, file| (0..20).all(|block| file.evict(block).is_ok()),
-        // Caught where it is: this is what others are told.
+        // The panic is caught in the checkpoint: callers receive this error.
         |pool, _| match pool.checkpoint(CheckpointOptions::now()) {
             Ok(_) => true,
             Err(Error::CheckpointPanicked) => false,

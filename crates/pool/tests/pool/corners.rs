@@ -1,4 +1,4 @@
-//! Corners: small pools, late comers, borrowed strategies, and segments that do not fit.
+//! Corner cases: small pools, late operations, borrowed strategies, and segments that do not fit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -34,7 +34,7 @@ fn a_file_that_opens_while_the_pool_closes_is_closed_or_refused() {
     }
 }
 
-/// A log whose first flush waits to be let go on, and then may fail.
+/// A log whose first flush waits until the test releases it, and then may fail.
 #[derive(Debug)]
 struct HoldsFirst {
     held: AtomicBool,
@@ -60,8 +60,9 @@ impl Wal for HoldsFirst {
     }
 }
 
-/// What `meanwhile` does to a file of 20 blocks while an append waits for a frame, which it may get in the end or not; it lets
-/// that go on by the call that it is given. Gives the file and the block that was appended.
+/// Calls `meanwhile` with a file of 20 blocks while an append waits for a frame, which it may or may not get in the
+/// end; `meanwhile` lets the append continue by the first function it receives, and the second returns whether it has
+/// ended. Returns the file and the block that was appended.
 fn append_beside(
     site: &Site,
     fails: bool,
@@ -87,7 +88,7 @@ fn append_beside(
     (file, appended)
 }
 
-/// An append waits for a frame; meanwhile another thread appends, and keeps its page.
+/// An append waits for a frame; meanwhile another thread appends, and keeps its page latched.
 #[test]
 fn rsz_3_an_append_that_waits_makes_no_page_of_another_thread_and_waits_for_none() {
     let site = Site::new();
@@ -109,8 +110,8 @@ fn rsz_3_an_append_that_waits_makes_no_page_of_another_thread_and_waits_for_none
     assert_eq!([20, 21].map(|block| read(&file, block)), [7, 0], "[RSZ-3]");
 }
 
-/// An append finds no frame; another thread has found the block that it would have had by its number, if that was there to be
-/// found, and keeps it.
+/// An append finds no frame; meanwhile another thread has written to the block that the append would have used, if that
+/// block exists, and keeps it.
 #[test]
 fn rsz_3_an_append_in_vain_takes_back_no_block_of_another_thread() {
     let site = Site::new();
@@ -222,7 +223,7 @@ fn a_file_dropped_after_a_failure_leaves_no_segment_behind() {
     let pool = segmented(&site, Some(4));
     let file = pool.open_file("t", &create()).unwrap();
     file.extend(10).unwrap();
-    // A directory in place of the last segment cannot be unlinked as a file.
+    // A directory that replaces the last segment cannot be unlinked as a file.
     std::fs::remove_file(site.path("main/t.2")).unwrap();
     std::fs::create_dir(site.path("main/t.2")).unwrap();
     file.truncate(2).unwrap_err();
@@ -273,7 +274,7 @@ fn a_panic_of_the_log_does_not_end_the_cleaning() {
     let pool = builder.wal(Arc::<PanicsOnce>::clone(&log)).build().unwrap();
     let file = pool.open_file("t", &create()).unwrap();
     file.extend(2000).unwrap();
-    // The watchdog ends this where the cleaner is gone.
+    // The watchdog ends the test if the cleaner has died.
     while pool.stats().pool.cleaner_pages == 0 || !log.0.load(Ordering::SeqCst) {
         for block in 0..2000 {
             let mut page = file.write(block).unwrap();

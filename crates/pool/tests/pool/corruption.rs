@@ -1,5 +1,5 @@
-//! Pages that are not what was written: told with their place and sums, and given to callers who
-//! want to save what can be saved.
+//! Pages with wrong contents: the error reports their position and checksums, and the bytes are available to callers
+//! that want to recover as much as possible.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ fn overwrite(file: &PagedFile, block: u32, bytes: &[u8]) {
     disk.write_all_at(bytes, u64::from(block) * PAGE as u64).unwrap();
 }
 
-/// What a corrupt page's error says: the sum it should have, the one it has, all zeroes or not.
+/// Checks a corrupt page's error: the expected checksum, the actual one, and whether the page is all zeroes.
 #[track_caller]
 fn corrupt(file: &PagedFile, block: u32) -> (u32, u32, bool) {
     let errors = [
@@ -38,7 +38,7 @@ fn corrupt(file: &PagedFile, block: u32) -> (u32, u32, bool) {
     told[0]
 }
 
-/// The sum in a page, and the one it should have at `block`.
+/// The checksum in a page, and the one it should have at `block`.
 fn sums(page: &[u8], block: u32) -> (u32, u32) {
     let mut stamped = page.to_vec();
     SUMS.stamp(&mut stamped, block);
@@ -65,7 +65,7 @@ fn a_flipped_bit_is_told_with_both_sums_and_the_page_can_be_salvaged() {
     let told = damage.unwrap();
     let is_that = matches!(told, Error::Corrupt { block: 2, expected: e, found: f, .. } if (e, f) == (expected, found));
     assert!(is_that, "{told}");
-    // The neighbours are well, and it is itself once it has been written again.
+    // The neighbours are valid, and the page itself is valid again after it has been written.
     assert_eq!((read(&file, 1), read(&file, 3)), (31, 33));
     drop(file.init(2).unwrap());
     write(&file, 2, 5);
@@ -84,7 +84,7 @@ fn a_page_of_zeroes_passes_or_not_as_the_file_says() {
     assert_eq!(corrupt(&file, 1), (expected, 0, true));
     let told = file.salvage(1).unwrap().1.unwrap();
     assert!(matches!(told, Error::Corrupt { all_zeroes: true, .. }), "{told}");
-    // A page of zeroes that was written has a sum.
+    // A page of zeroes that was written has a checksum.
     drop(file.init(1).unwrap());
     file.close().unwrap();
     let file = pool.open_file("table", &create().zero_pages(ZeroPages::Refuse)).unwrap();
@@ -116,7 +116,7 @@ fn without_checksums_whatever_is_there_is_the_page() {
     file.extend(1).unwrap();
     overwrite(&file, 0, &[0xee; PAGE]);
     assert!(file.read(0).unwrap().iter().all(|byte| *byte == 0xee));
-    // Not even the place of a sum is touched.
+    // The bytes of the checksum are not changed either.
     file.write(0).unwrap()[PAGE - 1] = 1;
     file.flush_file().unwrap();
     assert_eq!(bytes_of(&file, 0)[..8], [0xee; 8]);

@@ -1,4 +1,4 @@
-//! Many threads, few frames: everyone gets through, and every page is what was last put there.
+//! Many threads, few frames: every thread makes progress, and every page has its latest contents.
 
 use std::sync::Mutex;
 use std::thread;
@@ -8,7 +8,7 @@ use forebay::{Error, StrategyKind};
 
 use crate::site::{Site, create, number_in, numbered, set, wait_until};
 
-/// What may happen to anyone when many want few frames.
+/// Errors that any thread may get when many threads compete for few frames.
 fn is_passing(error: &Error) -> bool {
     matches!(error, Error::NoFreeFrame { .. } | Error::Busy { .. } | Error::Gone { .. })
 }

@@ -1,8 +1,8 @@
-//! A disk that fails, fills up, stutters and stands still on command.
+//! A simulated disk that fails, fills up, is slow or blocks on command.
 //!
-//! A backend around `sync`, where each thread carries out its own transfers. Whatever a test wants
-//! is done before a transfer starts, on the thread that submits it: so a transfer held back holds
-//! nobody but that thread, and one that fails moves no byte.
+//! It is a backend around `sync`, where each thread executes its own transfers. The test's rule is applied before a
+//! transfer starts, on the thread that submits it: so a transfer that is held back blocks only that thread, and one
+//! that fails moves no byte.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,16 +13,16 @@ use std::time::Duration;
 use forebay_io::backend::{self, Backend, Driven, Next, Sink, Transfer, Want};
 use forebay_io::{Io, IoOptions, Kind, Op, OsError};
 
-/// Longest that a gate stays shut.
+/// Maximum time for which a gate stays shut.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// What becomes of an attempt.
+/// The outcome of a transfer attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
     /// It fails, and nothing is moved.
     Fail(OsError),
-    /// At most so many bytes are moved.
+    /// At most this many bytes are moved.
     Short(u64),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Seen {
 type Rule = Box<dyn FnMut(&Transfer) -> Fault + Send>;
 type Watcher = Box<dyn Fn(&Transfer) + Send + Sync>;
 
-/// The test's hand on the disk.
+/// The test's control of the disk.
 pub(crate) struct Disk {
     rule: Mutex<Rule>,
     gate: Mutex<Option<(Op, Arc<Gate>)>>,
@@ -64,7 +64,7 @@ impl Disk {
         (io, disk)
     }
 
-    /// A queue over another backend, whose transfers obey as well.
+    /// A queue over another backend, whose transfers follow the rules as well.
     pub(crate) fn around(
         self: &Arc<Self>,
         inner: impl FnOnce(&IoOptions, &Arc<dyn Sink>) -> forebay_io::Result<Box<dyn Backend>>,
@@ -83,7 +83,7 @@ impl Disk {
         *self.rule.lock().unwrap() = Box::new(rule);
     }
 
-    /// Every `op` fails with `error`.
+    /// Makes every `op` fail with `error`.
     pub(crate) fn fail(&self, op: Op, error: OsError) {
         self.rule(move |it| if it.op() == op { Fault::Fail(error) } else { Fault::None });
     }
@@ -93,14 +93,14 @@ impl Disk {
         self.rule(|_| Fault::None);
     }
 
-    /// Every `op` stands still at the gate until that is opened.
+    /// Makes every `op` wait at the gate until it is opened.
     pub(crate) fn hold(&self, op: Op) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         *self.gate.lock().unwrap() = Some((op, Arc::clone(&gate)));
         gate
     }
 
-    /// What was started so far, oldest first.
+    /// The attempts started so far, oldest first.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
@@ -134,7 +134,7 @@ impl Disk {
     }
 }
 
-/// Where transfers stand still.
+/// The place where transfers wait.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     open: Mutex<bool>,
@@ -157,7 +157,7 @@ impl Gate {
         self.opened.notify_all();
     }
 
-    /// Waits until `count` transfers have come here.
+    /// Waits until `count` transfers have arrived.
     pub(crate) fn wait_for(&self, count: usize) {
         crate::site::wait_until("a transfer to be held back", || self.arrived() >= count);
     }

@@ -1,4 +1,4 @@
-//! Who ends a pool, and when: the last of its handles, wherever that is kept and whichever thread drops it.
+//! The end of a pool: the last handle ends it, wherever that handle is kept and whichever thread drops it.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use forebay_io::{CacheMode, Kind, Prefer};
 
 use crate::site::{SHORT, Site, create, number_in, numbered, read, set, skip, wait_until, write};
 
-/// What block 0 of the table says on disk, by another pool in the same place, once that is to be had.
+/// The contents of block 0 of the table on disk, read by another pool on the same directory, once that can be opened.
 fn left_behind(builder: impl Fn() -> PoolBuilder, block: u32) -> u64 {
     let next = Mutex::new(None);
     wait_until("the pool's end", || match builder().build() {
@@ -39,7 +39,7 @@ fn grd_3_a_guard_that_is_kept_keeps_the_pool() {
     set(&mut page, 99);
     assert_eq!((number_in(&pin.latch_shared().unwrap()), number_in(&shared)), (11, 12), "[GRD-3]");
     drop((shared, pin));
-    // The last one, and on another thread: its latch is free before its page is written.
+    // The last handle, and on another thread: its latch is released before its page is written.
     thread::spawn(move || drop(page)).join().unwrap();
     assert!(builder().build().is_ok(), "the pool has ended with the guard");
     assert_eq!(left_behind(builder, 0), 99, "[GRD-2]");
@@ -62,7 +62,7 @@ fn what_is_kept_keeps_a_file_from_closing() {
     pool.close().unwrap();
 }
 
-/// A task that is dropped where it is woken, with all that it has.
+/// A task that is dropped with all its contents when it is woken.
 struct Dropped {
     task: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     is_dropped: AtomicBool,
@@ -76,8 +76,8 @@ impl Wake for Dropped {
     }
 }
 
-/// A task that has the pool's last handle and is dropped as the page comes in that it waits for. `None` if that was
-/// there too soon.
+/// A task that holds the pool's last handle and is dropped when the page it waits for arrives. `None` if the page
+/// arrived too early.
 fn drop_in_landing(file: PagedFile) -> Option<()> {
     let task = Box::pin(async move { drop(file.read_async(0).await) });
     let dropped =
@@ -94,12 +94,12 @@ fn drop_in_landing(file: PagedFile) -> Option<()> {
     Some(())
 }
 
-/// By the queue's own thread, or by the pool's that drives the queue.
+/// By the queue's own thread, or by the pool's thread that drives the queue.
 #[test]
 fn end_1_a_waker_drops_the_last_handle_as_a_page_lands() {
     let site = Site::with_patience(Duration::from_secs(30));
     for kind in Kind::ALL {
-        // A read past the page cache takes its time.
+        // A direct read takes longer.
         let main = Tablespace::new("main", site.path(&kind.to_string())).cache(CacheMode::Direct);
         let builder =
             || Site::bare(8).backend(Prefer::Only(kind)).tablespace(main.clone()).cleaner(false);

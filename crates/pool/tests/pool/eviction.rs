@@ -1,4 +1,4 @@
-//! Frames are found while there is one to be had, and refused in time when there is none.
+//! Frames are found while any can be freed, and refused in time when none can.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,7 +24,7 @@ fn all_frames_pinned_is_an_error_after_the_stated_wait() {
         assert!(waited >= SHORT, "{waited:?}");
     }
     assert_eq!(pool.view().iter().filter(|frame| frame.pins == 1).count(), 8);
-    // Pages that are here need no frame.
+    // Resident pages need no frame.
     assert_eq!(read(&file, 3), 3);
     drop(pins);
     assert_eq!(read(&file, 8), 8);
@@ -33,7 +33,7 @@ fn all_frames_pinned_is_an_error_after_the_stated_wait() {
 #[test]
 fn a_pin_released_during_the_wait_is_found() {
     let site = Site::new();
-    // The watchdog ends a read that does not notice the pin's release.
+    // The watchdog ends the test if the read does not notice the release of the pin.
     let pool = site.builder(8).frame_wait(Duration::from_secs(3600)).build().unwrap();
     let file = numbered(&pool, "table", 9, 0);
     for dirty in [false, true] {

@@ -1,4 +1,4 @@
-//! Reads that fail: everyone who asked is told, and nothing stays behind.
+//! Failed reads: every waiting reader gets the error, and no state is left behind.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ fn the_error_of_one_held_back_read_reaches_everyone_who_waits_for_it() {
     assert_eq!(read(&file, 1), 51);
 }
 
-/// A clock that panics when it has been read so many times.
+/// A clock that panics when it is read the n-th time.
 #[derive(Debug)]
 struct Fragile(Instant, AtomicI64);
 
@@ -108,8 +108,8 @@ impl Clock for Fragile {
     }
 }
 
-/// Has `work` done with a clock that panics at each of its looks in turn, and then what `other` does by another
-/// thread, which has to give `expected`.
+/// Runs `work` with a clock that panics at each of its readings in turn, and then `other` on another thread, which must
+/// return `expected`.
 fn panic_at_each_look(
     claim: &str,
     work: impl Fn(&PagedFile),
@@ -120,12 +120,12 @@ fn panic_at_each_look(
     let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
     let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let pool = pool.build().unwrap();
-    // The trace looks at the clock as well.
+    // The trace reads the clock as well.
     let _trace = pool.start_trace(100).unwrap();
     let mut file = numbered(&pool, "table", 40, 50);
     for calls in 1.. {
         file = reopened(&pool, file);
-        // So that a read of block 11 is the second of a sequence.
+        // Makes the read of block 11 the second of a sequence.
         assert_eq!(read(&file, 10), 60);
         clock.1.store(calls, Ordering::SeqCst);
         let done = catch_unwind(AssertUnwindSafe(|| work(&file)));
@@ -143,7 +143,7 @@ fn panic_at_each_look(
 
 #[test]
 fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
-    // Look-ahead begins in the middle of it as well.
+    // Look-ahead begins in the middle of the miss as well.
     let miss = |file: &PagedFile| assert_eq!(read(file, 11), 61);
     panic_at_each_look("[LOD-2]", miss, |file| read(file, 11), 61);
 }

@@ -1,4 +1,4 @@
-//! Syncs that fail: the tablespace is done with writing, and says why; reading goes on.
+//! Failed syncs: the tablespace refuses writes from then on, with the reason; reading continues.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ struct Two {
     good: PagedFile,
 }
 
-/// A tablespace whose syncs fail from now on, with two files, and another one that is well.
+/// A tablespace whose syncs fail from now on, with two files, and another one without faults.
 fn two_tablespaces(site: &Site) -> Two {
     let (io, disk) = Disk::open();
     let pool = Site::bare(16)
@@ -49,7 +49,7 @@ fn after_a_failed_sync_nothing_in_the_tablespace_is_written_or_synced() {
     write(&bad, 1, 100);
     bad.flush_file().unwrap();
     is_failed(&bad.sync().unwrap_err());
-    // The disk is well again, and is not believed.
+    // The disk works again, but is not trusted any more.
     disk.heal();
     let written = || disk.seen().iter().filter(|seen| seen.op != Op::Read).count();
     let before = written();
@@ -81,7 +81,7 @@ fn reading_goes_on_in_a_failed_tablespace() {
     for block in 0..30 {
         assert_eq!(read(&bad, block), u64::from(block));
     }
-    // Dirty pages stay; the error shows when they fill the pool.
+    // Dirty pages stay; the error occurs when they fill the pool.
     let writes = disk.count(Op::Write);
     let (mut kept, mut refused) = (Vec::new(), 0);
     for block in 0..30 {
@@ -99,7 +99,7 @@ fn reading_goes_on_in_a_failed_tablespace() {
     assert_eq!((kept.len(), refused), (16, 14), "[TBS-1]");
     assert!(kept.iter().all(|block| read(&bad, *block) == 500));
     assert_eq!(disk.count(Op::Write), writes, "[TBS-1]");
-    // What cannot be written can still be thrown away.
+    // A file that cannot be written can still be dropped.
     bad.drop_file().unwrap();
     assert_eq!(pool.stats().frames_free, 16);
     assert_eq!(read(&sibling, 3), 3);

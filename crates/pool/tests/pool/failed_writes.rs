@@ -1,4 +1,4 @@
-//! Writes that fail: the page stays, dirty, and is written when that can be done again.
+//! Failed writes: the page stays, dirty, and is written once writes succeed again.
 
 use std::thread;
 

@@ -1,4 +1,4 @@
-//! Statistics of one file: all that is counted by file adds up to what the pool counts.
+//! Statistics of one file: the sum of the counts over all files equals the pool's counts.
 
 use forebay::{
     BufferPool, CheckpointOptions, FileStats, PagedFile, ReadaheadStrategy, StrategyKind,
@@ -8,7 +8,7 @@ use forebay_io::{Op, OsError};
 
 use crate::site::{Site, numbered, reopened, write};
 
-/// The counts that the pool has by strategy, added up over files.
+/// The pool's counts by strategy, summed over files.
 #[track_caller]
 fn assert_adds_up(pool: &BufferPool, files: &[&PagedFile]) {
     let (stats, all) = (pool.stats(), files.iter().map(|file| file.stats()).collect::<Vec<_>>());
@@ -41,7 +41,7 @@ fn what_each_file_did_adds_up_to_what_the_pool_did() {
     let (rows, index) = (numbered(&pool, "rows", 400, 0), numbered(&pool, "index", 100, 0));
     assert_adds_up(&pool, &[&rows, &index]);
 
-    // Plain reads, two rounds of which the first misses; changes; what is written to make room.
+    // Plain reads, in two rounds, the first of which misses; changes; writes to free frames.
     (0..40).chain(0..40).for_each(|block| drop(rows.read(block).unwrap()));
     (0..20).for_each(|block| write(&index, block, 9));
     index.flush_file().unwrap();
@@ -52,7 +52,7 @@ fn what_each_file_did_adds_up_to_what_the_pool_did() {
     let stats = index.stats();
     assert_eq!((stats.pages_dirty > 0, stats.written_bytes > 0), (true, true));
 
-    // Reads ahead, with gaps, and given up half way.
+    // Reads ahead, with gaps, and abandoned half way.
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async);
     let wanted = (0..400).filter(|block| block % 5 != 3);
     for page in rows.stream_with(wanted, &options).unwrap().take(200) {
@@ -96,7 +96,7 @@ fn a_file_tells_its_own_reads_and_pages() {
     assert_eq!(other.stats().pages_resident, 0);
     assert_eq!(before.since(&one.stats()).misses, 0, "the wrong way round");
 
-    // What is read ahead and makes way unused.
+    // Pages that are read ahead and evicted before use.
     let scan = StreamOptions::new()
         .readahead(ReadaheadStrategy::Async)
         .access(StrategyKind::Normal)

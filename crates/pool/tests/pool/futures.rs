@@ -1,4 +1,4 @@
-//! Pages that tasks ask for: on one thread, by executors of several makes, dropped half-way, with few frames.
+//! Pages read by async tasks: on one thread, with several executors, with futures dropped early, with few frames.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ use crate::site::{
     wait_until, write,
 };
 
-/// The tasks of one thread that are to be polled.
+/// The tasks of one thread that are ready to be polled.
 struct Ready {
     thread: Thread,
     tasks: Mutex<VecDeque<usize>>,
@@ -39,7 +39,7 @@ impl Wake for Numbered {
 
 type Task<'t> = Pin<Box<dyn Future<Output = ()> + 't>>;
 
-/// Runs all of them on this thread; `idle` is called when none is to be polled.
+/// Runs all tasks on this thread; `idle` is called when none is ready.
 fn run_all<'t>(tasks: impl IntoIterator<Item = Task<'t>>, idle: impl Fn()) {
     let ready = Arc::new(Ready { thread: thread::current(), tasks: Mutex::default() });
     let mut tasks: Vec<Option<Task<'t>>> = tasks.into_iter().map(Some).collect();
@@ -139,11 +139,11 @@ fn lod_1_tasks_and_threads_that_miss_one_page_share_one_read() {
     assert_eq!(disk.count(Op::Read), reads + 1, "[LOD-1]");
     let stats = pool.stats();
     assert_eq!(stats.frames_pinned, 0);
-    // A page that a task asked for was not read ahead.
+    // A page that a task requested does not count as read ahead.
     assert_eq!((stats.pool.prefetches_useful, stats.pool.prefetches_wasted), (0, 0));
 }
 
-/// Each task adds one to some pages, a guard in hand while others run; many more tasks than frames.
+/// Each task adds one to some pages, and holds a guard while others run; there are many more tasks than frames.
 fn works(site: &Site, name: &str, kind: Kind, cache: CacheMode, run: impl Fn(Vec<Task<'_>>)) {
     const BLOCKS: u32 = 60;
     let open = || {
@@ -207,7 +207,7 @@ fn other_executors_will_do() {
         let left = Cell::new(tasks.len());
         let mut pool = LocalPool::new();
         let all = RefCell::new(tasks);
-        // It spawns what lives forever; so all of them are polled by one of its tasks.
+        // It spawns only futures that live forever; so all tasks are polled by one of its tasks.
         pool.run_until(std::future::poll_fn(|context| {
             all.borrow_mut().retain_mut(|task| {
                 let ended = task.as_mut().poll(context).is_ready();
@@ -241,7 +241,7 @@ fn thousands_of_tasks_on_one_thread_go_through_a_few_frames() {
     pool.close().unwrap();
 }
 
-/// Futures are polled a few times and dropped, by two threads, while others change the pages.
+/// Futures are polled a few times and dropped, by two threads, while other threads change the pages.
 #[test]
 fn acq_1_futures_dropped_anywhere_leave_nothing_behind() {
     let site = Site::new();
@@ -276,9 +276,9 @@ fn acq_1_futures_dropped_anywhere_leave_nothing_behind() {
             thread::sleep(Duration::from_millis(150));
             stop.store(true, Ordering::SeqCst);
         });
-        // The cleaner may have one for a moment.
+        // The cleaner may hold a pin for a moment.
         wait_until("pins", || pool.view().iter().all(|frame| frame.pins == 0)); // [ACQ-1]
-        // As many as there are: none is lost, and none latched forever.
+        // All frames can be pinned: none is lost, and none is latched forever.
         let pins: Vec<_> = (0..12).map(|block| file.write(block).unwrap()).collect();
         drop(pins);
         pool.close().unwrap();
@@ -328,7 +328,7 @@ fn a_waker_that_panics_is_its_own_tasks_misfortune() {
                 assert_eq!(number_in(&page.unwrap()), 10 + u64::from(block));
                 continue;
             }
-            // Somebody else, and the task itself, find the page whatever became of the wake.
+            // Another task, and the task itself, find the page, whatever happened to the wake-up.
             assert_eq!(
                 number_in(&block_on(file.read_async(block)).unwrap()),
                 10 + u64::from(block)
@@ -371,7 +371,7 @@ fn a_guard_held_across_an_await_keeps_a_task_waiting_and_not_its_thread() {
     assert!(pool.stats().wait(forebay::Wait::Latch).count() > 0);
 }
 
-/// As threads do, tasks that want a page exclusively keep new readers out; but not once they are gone.
+/// Like threads, tasks that wait for an exclusive latch block new readers; but not once they are dropped.
 #[test]
 fn prk_2_threads_do_not_wait_for_a_writing_task_that_was_dropped_or_is_not_polled() {
     let site = Site::new();
@@ -387,7 +387,7 @@ fn prk_2_threads_do_not_wait_for_a_writing_task_that_was_dropped_or_is_not_polle
         if !dropped {
             drop(reader);
         }
-        // With a reader in place, or with nobody.
+        // With another reader holding the latch, or with no reader.
         assert_eq!(read(&file, 0), 10, "[PRK-2]");
         if let Some(writer) = &mut writer {
             assert!(matches!(poll_once(writer, &waker), Poll::Ready(Ok(_))));
@@ -411,7 +411,7 @@ fn a_task_waits_for_a_frame_and_is_told_when_there_is_none() {
     pins.pop();
     wait_until("a frame", || waker.0.load(Ordering::SeqCst) > 0);
     assert_eq!(number_in(&block_on(waiting).unwrap()), 19);
-    // And when the only pages to be had are dirty: written by the pool's own thread, or not.
+    // And when only dirty pages can be evicted: written by the pool's own thread, or not.
     let dirty = pins.pop().unwrap().block();
     write(&file, dirty, 77);
     write(&file, 9, 78);
@@ -457,7 +457,7 @@ fn lod_2_a_read_that_fails_is_told_to_every_task_and_thread_that_waits() {
     assert_eq!(pool.stats().frames_pinned, 0);
 }
 
-/// What the first of them waits for is another stream's read, of which the thread that completes it tells.
+/// The first task waits for a read of a stream; the thread that completes that read wakes it.
 #[test]
 fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
     let site = Site::new();
@@ -490,7 +490,7 @@ fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
     }
 }
 
-/// A file that is being closed is neither open nor gone: a task waits for what comes of that.
+/// A file that is being closed is neither open nor closed: a task waits for the outcome.
 #[test]
 fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
     for fails in [false, true] {
@@ -515,7 +515,7 @@ fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
     }
 }
 
-/// Without threads of the pool's own nothing goes on unless the loop that polls drives.
+/// Without the pool's own threads, nothing makes progress unless the polling loop drives the queue.
 #[test]
 fn a_loop_may_drive_by_itself() {
     let site = Site::new();
@@ -545,7 +545,7 @@ fn a_loop_may_drive_by_itself() {
     pool.close().unwrap();
 }
 
-/// Sequences of misses are noticed as those of threads are.
+/// Sequences of misses by tasks are detected like those of threads.
 #[test]
 fn tasks_that_read_in_sequence_have_what_follows_read() {
     let site = Site::new();
@@ -562,12 +562,13 @@ fn tasks_that_read_in_sequence_have_what_follows_read() {
     assert!(requests < 60, "{requests} requests for 100 pages in sequence");
 }
 
-/// The next of a stream, for a task.
+/// The next item of a stream, for a task.
 async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
-/// What the stream gives of a file of numbered pages; a task beside it changes nothing, but has to be let run.
+/// Collects the items of a stream over a file of numbered pages; a concurrent task changes nothing, but must get its
+/// turn.
 fn collect<'f, D>(
     stream: impl Stream<Item = Result<Streamed<'f, D>, StreamError<D>>> + Unpin,
 ) -> Vec<(u32, u64)> {
@@ -581,7 +582,8 @@ fn collect<'f, D>(
     all
 }
 
-/// What is left of a stream may be a page that another task has asked for, of whose read the stream is not told.
+/// The last pending page of a stream may be one that another task has requested; the stream is not notified of that
+/// read.
 #[test]
 fn a_stream_in_any_order_is_woken_by_a_read_that_is_not_its_own() {
     let site = Site::new();
@@ -662,7 +664,8 @@ fn rs_2_a_stream_gives_a_task_what_it_gives_a_thread() {
     }
 }
 
-/// Ten streams and more tasks on one thread, in a pool too small for all of their look-ahead, over a queue of two.
+/// Ten streams and more tasks on one thread, in a pool too small for the look-ahead of all of them, over a queue of
+/// two.
 #[test]
 fn rs_1_streams_and_tasks_share_a_small_pool_and_a_short_queue() {
     let site = Site::new();
@@ -684,7 +687,7 @@ fn rs_1_streams_and_tasks_share_a_small_pool_and_a_short_queue() {
                     give_way().await;
                     assert_eq!(number_in(&page), 10 + u64::from(page.page.block()));
                     count += 1;
-                    // Some are dropped half-way.
+                    // Some are dropped early.
                     if seed % 3 == 0 && count == 70 {
                         return;
                     }

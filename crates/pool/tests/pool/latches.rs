@@ -1,4 +1,4 @@
-//! Guards: who may look at a page and who may change it, and for how long the others wait.
+//! Guards: which accesses to a page are allowed at the same time, and how long the others wait.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -27,19 +27,19 @@ fn latch(pool: &BufferPool, block: u32) -> (u64, Latch) {
     (frame.pins, latch)
 }
 
-/// A latch is a count in a frame's word and belongs to its guard, not to a thread: so every guard may be let go of on
-/// another thread, and those that borrow nothing may be kept.
+/// A latch is a count in a frame's word and belongs to its guard, not to a thread: so every guard may be released on
+/// another thread, and guards that borrow nothing may be stored.
 #[test]
 fn guards_go_anywhere() {
     fn goes<T: Send + Sync>() {}
     fn stays<T: Send + Sync + 'static>() {}
     goes::<(Pin<'_>, PageRef<'_>, PageMut<'_>, Optimistic<'_>)>();
     stays::<(Pin<'static, PagedFile>, PageRef<'static, PagedFile>, PageMut<'static, PagedFile>)>();
-    // No larger for it where nothing is owned.
+    // Not larger because of that where nothing is owned.
     assert!(size_of::<PageRef<'_>>() <= 6 * size_of::<usize>());
 }
 
-/// What an engine keeps between two calls: the file, and the page that it is in.
+/// The state that an engine keeps between two calls: the file, and the current page.
 struct Cursor {
     file: PagedFile,
     page: Option<PageRef<'static, PagedFile>>,
@@ -70,7 +70,7 @@ fn a_cursor_keeps_its_page_beside_its_file_and_goes_with_it_to_other_threads() {
     }
     assert_eq!(cursor.next(), None);
     assert_eq!(pool.stats().frames_pinned, 0);
-    // A page of a stream as well, which may outlive it.
+    // A page of a stream as well; it may outlive the stream.
     let scan = cursor.file.stream_with(3..4, &StreamOptions::new()).unwrap();
     let page = scan.last().unwrap().unwrap().page.into_owned();
     assert_eq!((number_in(&page), latch(&pool, 3)), (8, (1, Latch::Shared(1))));
@@ -102,7 +102,8 @@ fn an_owned_guard_turns_into_owned_ones() {
     drop(page);
     assert_eq!(held(), (0, Latch::Free), "[GRD-1]");
 
-    // What was changed and not marked, before it was owned or afterwards, is dirty when it goes.
+    // A page that was changed and not marked, before or after the guard was made owned, is dirty when the guard is
+    // dropped.
     let file = pool.open_file("table", &forebay::FileOptions::new()).unwrap();
     file.flush_file().unwrap();
     for before in [true, false] {
@@ -287,13 +288,13 @@ fn every_sleeper_is_woken_however_latches_come_and_go() {
         }
     });
     assert_eq!((latch(&pool, 0), latch(&pool, 1)), ((0, Latch::Free), (0, Latch::Free)), "[PRK-1]");
-    // A lost wake would have ended in the watchdog; a mark left behind would keep the page here.
+    // A lost wake-up would have triggered the watchdog; a flag left behind would keep the page here.
     let other = numbered(&pool, "other", 16, 0);
     (0..48).for_each(|turn| drop(other.read(turn % 16).unwrap()));
     assert!(!file.is_resident(0) && !file.is_resident(1), "[PRK-1]");
 }
 
-/// How long `wanted` waits at most while `others` go on as fast as they can on four threads.
+/// Maximum time that `wanted` waits while `others` run in a loop on four threads.
 fn longest_wait(others: impl Fn() + Sync, wanted: impl Fn()) -> Duration {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

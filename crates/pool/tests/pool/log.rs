@@ -1,4 +1,4 @@
-//! The log hook: no page reaches the disk before the log that explains it.
+//! The log hook: no page is written to disk before the log that describes its changes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,15 +11,15 @@ use forebay_io::Op;
 use crate::disk::Disk;
 use crate::site::{PAGE, Site, create, fill, on_disk, read, reopened};
 
-/// A log that is durable as far as it is told, and may refuse or panic.
+/// A log that becomes durable as far as requested, and may refuse or panic.
 #[derive(Debug, Default)]
 struct Log {
     panics: AtomicBool,
-    /// From this LSN on a flush stands still as long as it is set; 0: none does.
+    /// If not 0, a flush from this LSN on blocks until it is reset to 0.
     stands: AtomicU64,
     standing: AtomicBool,
     flushed: AtomicU64,
-    /// The newest record of those that a test has appended.
+    /// The end of the newest record that a test has appended.
     end: AtomicU64,
     refuses: AtomicBool,
     flushes: AtomicU64,
@@ -53,7 +53,7 @@ impl Wal for Log {
     }
 }
 
-/// A pool with a log over a disk that looks at each page that comes: it says its own LSN all over.
+/// A pool with a log, over a disk that checks each page written: the page consists of its own LSN.
 fn logged(site: &Site, frames: u64, cleaner: bool) -> (BufferPool, Arc<Disk>, Arc<Log>) {
     let log = Arc::new(Log::default());
     let durable = Arc::clone(&log);
@@ -82,7 +82,7 @@ fn change(file: &PagedFile, block: u32, lsn: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// A scan's next frames hold pages whose log is not flushed; look-ahead for a missed block takes them.
+/// A scan's next frames hold pages whose log is not flushed; look-ahead for a missed block uses them.
 #[test]
 fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
     let site = Site::new();
@@ -97,7 +97,7 @@ fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
         fill(&mut page, lsn);
         page.mark_dirty(Lsn(lsn));
     }
-    // Blocks 10 and 11 take two frames of the ring, and the third is for what follows them.
+    // Blocks 10 and 11 take two frames of the ring, and the third is for the blocks read ahead.
     log.stands.store(3, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let scanner = scope.spawn(|| {
@@ -173,7 +173,7 @@ fn a_write_that_failed_for_the_log_needs_the_same_log_again() {
     let lsn = pool.view().iter().find(|frame| frame.block == 1).map(|frame| frame.lsn);
     assert_eq!(lsn, Some(Lsn(40)), "[OUT-1]");
     log.refuses.store(false, Ordering::SeqCst);
-    // An older change does not lower what the page needs.
+    // An older change does not lower the LSN that the page requires.
     change_marked(&file, 1, 39, 20);
     disk.fail(Op::Write, forebay_io::OsError::ENOSPC);
     file.flush_file().unwrap_err();
@@ -214,7 +214,7 @@ fn a_bulk_read_gives_up_frames_whose_log_is_not_flushed_and_the_others_flush() {
             assert_eq!((stats.ring_reuses, log.flushed()), (u64::from(ring), Lsn(9)), "{kind}");
             assert_eq!(disk.count(Op::Write), ring as usize, "{kind}");
         }
-        // Once the log is there, bulk reading writes and reuses as well.
+        // Once the log is flushed, bulk reads write and reuse frames as well.
         log.flush_to(Lsn(9)).unwrap();
         for block in 0..ring {
             let mut page = file.write_with(2 * ring + block, &scan).unwrap();
@@ -228,14 +228,14 @@ fn a_bulk_read_gives_up_frames_whose_log_is_not_flushed_and_the_others_flush() {
     }
 }
 
-/// By each way in which a guard that was changed and not marked may end.
+/// For each way in which a guard that was changed and not marked may end.
 #[test]
 fn grd_2_a_page_that_was_not_marked_waits_for_the_end_of_the_log_and_is_counted() {
     let site = Site::new();
     let (pool, disk, log) = logged(&site, 8, false);
     let file = pool.open_file("table", &create()).unwrap();
     file.extend(2).unwrap();
-    // What is changed is logged first: the page says so.
+    // A change is logged first; the page contains its LSN.
     let changed = |mut page: PageMut<'static, PagedFile>| {
         fill(&mut page, log.end.fetch_add(10, Ordering::SeqCst) + 10);
         page
@@ -256,7 +256,7 @@ fn grd_2_a_page_that_was_not_marked_waits_for_the_end_of_the_log_and_is_counted(
         assert_eq!(file.flush_file().unwrap(), 1);
         assert_eq!((log.flushed(), disk.count(Op::Write)), (Lsn(count * 10), count as usize));
     }
-    // Pages that were made and not read, also where nothing is put on them.
+    // Pages that were created without a read, including ones to which nothing is written.
     way_of_new_pages(&file, &log);
     assert_eq!((file.flush_file().unwrap(), log.flushed()), (2, Lsn(60)));
     assert_eq!(pool.stats().pool.unlogged_changes, 6);

@@ -1,4 +1,4 @@
-//! The pool as its users see it, on disks that fail, fill up and stand still.
+//! Tests of the pool's public interface, on disks that fail, fill up and block.
 //!
 //! Environment: `FOREBAY_SEED` and `FOREBAY_SOAK_SECONDS` are for [`soak`]; skips are appended to
 //! the file that `FOREBAY_SKIPS` names.

@@ -1,4 +1,5 @@
-//! More or less memory while the pool serves: nothing is lost, nothing waits that need not, and it is given back.
+//! Resizing the pool while it is in use: no page is lost, nothing waits unnecessarily, and memory is returned to the
+//! system.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,8 +19,8 @@ fn pages(count: usize) -> usize {
     count * PAGE
 }
 
-/// What the system keeps in memory, in KiB, of `pages` pages from `at` on. By address: memory of others may be part of
-/// the same mapping.
+/// The resident memory, in KiB, of `pages` pages from address `at` on. By address, because the mapping may include
+/// memory of others.
 #[cfg(target_os = "linux")]
 fn resident_kib(at: usize, pages: usize) -> usize {
     use std::os::unix::fs::FileExt;
@@ -100,13 +101,13 @@ fn a_pinned_page_that_is_in_the_way_is_told_and_the_pool_is_as_it_was() {
     assert!(error.to_string().contains("idle read streams"), "{error}");
     assert_eq!((pool.frames(), pool.stats().frames_pinned), (64, 64), "[SHR-2]");
     drop(pins);
-    // One, in the last frame.
+    // One page, in the last frame.
     let last = pool.view().into_iter().find(|frame| frame.frame == 63).unwrap();
     let pin = file.pin(last.block).unwrap();
     let error = pool.set_memory(pages(16)).unwrap_err();
     assert!(matches!(error, Error::MemoryInUse { pages: 1, .. }), "[SHR-2] {error}");
     assert_eq!(pool.frames(), 64);
-    // The others are handed out again.
+    // The other frames are used again.
     (0..64).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
     assert!((0..64).all(|block| file.is_resident(block)), "[SHR-2]");
     thread::scope(|scope| {
@@ -142,7 +143,7 @@ fn a_page_that_cannot_be_written_stays_and_so_does_the_memory() {
     (0..64).for_each(|block| assert_eq!(read(&file, block), 1000 + u64::from(block), "[SHR-1]"));
 }
 
-/// While a dirty page in the last frame is on its way out.
+/// While a dirty page in the last frame is being written.
 #[test]
 fn what_is_to_go_is_handed_out_no_more_before_its_pages_are_written() {
     let site = Site::new();
@@ -203,7 +204,7 @@ fn a_pool_that_began_small_writes_as_many_pages_at_a_time_as_a_large_one() {
     assert!(writes <= 32, "{writes} writes of 256 pages in a row");
 }
 
-/// Of a ring that was made by the larger pool, and of a stream that holds pages from before.
+/// A ring that was created by the larger pool, and a stream that holds pages from before.
 #[test]
 fn rings_and_streams_made_before_go_on_in_what_is_left() {
     let site = Site::new();
@@ -230,7 +231,7 @@ fn rings_and_streams_made_before_go_on_in_what_is_left() {
     assert!(pool.view().iter().all(|frame| frame.frame < 32), "[EXT-1]");
 }
 
-/// Readers, writers, scans, prefetches and checkpoints, while one thread does nothing but change the memory.
+/// Readers, writers, scans, prefetches and checkpoints, while one thread changes the memory size continuously.
 #[test]
 fn shr_1_no_page_is_lost_while_the_memory_grows_and_shrinks_under_load() {
     const BLOCKS: u32 = 600;
@@ -286,7 +287,7 @@ fn work(
             }
             2..5 => drop(file.prefetch(&[block, (block + 7) % blocks])),
             5..40 => {
-                // The number is changed under the page's latch, and so can be compared under it.
+                // The number is changed under the page's latch, so it can be compared under the latch.
                 let mut page = file.write(block).unwrap();
                 let number = latest[&block].fetch_add(1000, Ordering::Relaxed);
                 assert_eq!(number_in(&page), number, "[SHR-1] block {block}");
@@ -301,7 +302,7 @@ fn work(
     }
 }
 
-/// What the system keeps of page tables that no other table has, in KiB.
+/// The resident memory of page tables, which no other table shares, in KiB.
 #[cfg(target_os = "linux")]
 fn tables_kib() -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -310,7 +311,7 @@ fn tables_kib() -> u64 {
     dirty.map(|(kib, _)| kib.trim().parse::<u64>().unwrap()).sum()
 }
 
-/// One page in each 4 MiB of a file of 32 GiB, while others read, change and evict pages between them.
+/// One page in each 4 MiB of a file of 32 GiB, while other threads read, change and evict pages between them.
 #[test]
 #[cfg(target_os = "linux")]
 fn tab_5_what_a_scan_takes_of_the_page_table_goes_back_while_others_use_it() {
@@ -353,7 +354,7 @@ fn tab_5_what_a_scan_takes_of_the_page_table_goes_back_while_others_use_it() {
             drop(file.read_with(chunk * 1024 + 1000, &ring).unwrap());
         }
     });
-    // All but what 128 frames may be in, and what may lie idle: 64 of 8192 and the first chunk.
+    // All except the entries of 128 frames, and the idle chunks that are kept: 64 of 8192 and the first one.
     let entries = 4096 * (128 + 128 + 1);
     let rest = 128 * CHUNKS as usize;
     let taken = || pool.bookkeeping_bytes() - before;

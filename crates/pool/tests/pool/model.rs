@@ -1,8 +1,8 @@
-//! Random operations against a model that is three lists of numbers.
+//! Random operations, compared with a model that is three lists of numbers.
 //!
-//! Whatever happens (evictions, failing disks, files closed, dropped, reopened, a new pool over the
-//! same directories), a page says what was last put there, and an error is one that can be explained.
-//! On failure proptest prints the steps, shortened as far as they still fail.
+//! Whatever happens (evictions, failing disks, files closed, dropped, reopened, a new pool over the same directories),
+//! a page has its latest contents, and every error has a known cause. On failure proptest prints the steps, reduced as
+//! far as they still fail.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use crate::site::{PAGE, SUMS, Site, number_in, set};
 const FILES: [(&str, &str); 3] = [("one", "main"), ("two", "main"), ("one", "cut")];
 const BLOCKS_MAX: u32 = 40;
 
-/// One step. Blocks may lie a little beyond the end.
+/// One step. Blocks may lie slightly past the end.
 #[derive(Debug, Clone)]
 enum Step {
     Read(u32),
     Copy(u32),
     Optimistic(u32),
     Salvage(u32),
-    /// In the order of the list, or any; blocks may come twice.
+    /// In the order of the list, or in any order; blocks may occur twice.
     Many(Vec<u32>, bool),
     Prefetch(Vec<u32>),
     Write(u32),
@@ -40,18 +40,18 @@ enum Step {
     Sync,
     FlushAll,
     Reopen,
-    /// The next but so many attempts of reading or writing fail, so many of them.
+    /// After `after` more attempts of reading or writing, the next `count` fail.
     Break {
         writes: bool,
         after: u32,
         count: u32,
     },
     Heal,
-    /// The page is pinned, the steps are done, the page is latched and changed.
+    /// Pins the page, runs the steps, latches and changes the page.
     Pinned(u32, Vec<Order>),
 }
 
-/// A step on a file by a strategy.
+/// A step on a file, with a strategy.
 #[derive(Debug, Clone)]
 struct Order {
     file: usize,
@@ -63,7 +63,7 @@ fn block() -> impl Strategy<Value = u32> {
     0..BLOCKS_MAX + 2
 }
 
-/// What can be done while a page is pinned, too.
+/// Steps that are also possible while a page is pinned.
 fn simple_step() -> impl Strategy<Value = Step> {
     prop_oneof![
         14 => block().prop_map(Step::Read),
@@ -112,10 +112,10 @@ struct Trial {
     pool: Option<(BufferPool, Arc<Disk>)>,
     handles: [Option<PagedFile>; 3],
     rings: Vec<forebay::AccessStrategy>,
-    /// What every page of every file should say; `None` for a file that is not there.
+    /// The expected contents of every page of every file; `None` for a file that does not exist.
     model: [Option<Vec<u64>>; 3],
     broken: bool,
-    /// File and block of the page that is pinned by the step under way.
+    /// File and block of the page that the current step has pinned.
     pinned: Option<(usize, u32)>,
     next: u64,
 }
@@ -156,7 +156,7 @@ impl Trial {
         &self.pool.as_ref().unwrap().1
     }
 
-    /// The file, opened or made if it is not.
+    /// Returns the file; opens or creates it if necessary.
     fn file(&mut self, file: usize) -> PagedFile {
         if let Some(open) = &self.handles[file] {
             return open.clone();
@@ -171,7 +171,7 @@ impl Trial {
         open
     }
 
-    /// Only a broken disk's own error may keep a page that is there from being had.
+    /// Only an error of the broken disk itself may prevent access to an existing page.
     #[track_caller]
     fn explain(&self, error: &Error) {
         let known =
@@ -179,7 +179,7 @@ impl Trial {
         assert!(self.broken && known, "{error}");
     }
 
-    /// Whether `asked` is a page of the file's; an error is checked here.
+    /// Whether `asked` is a page of the file; checks the error otherwise.
     #[track_caller]
     fn had<T>(&self, file: usize, block: u32, asked: Result<T, Error>) -> Option<T> {
         let blocks = self.model[file].as_ref().unwrap().len() as u32;
@@ -312,7 +312,7 @@ impl Trial {
                         set(&mut page, number);
                         self.model[at].as_mut().unwrap().push(number);
                     }
-                    // There was no frame for it, and the file is as long as before.
+                    // There was no frame for it, and the file's length is unchanged.
                     Err(error) => self.explain(&error),
                 }
             }
@@ -358,7 +358,7 @@ impl Trial {
             let blocks = |trial: &Trial| trial.model[at].as_ref().map_or(0, Vec::len) as u32;
             self.step(order);
             self.agree();
-            // Once cut off, it stays so, even if there is such a block again.
+            // Once cut off, the page stays unreadable, even if the block exists again.
             let dropped = order.file == at && matches!(order.step, Step::Drop);
             stays &= blocks(self) > block && !dropped;
         }
@@ -410,7 +410,7 @@ impl Trial {
         self.open_pool();
     }
 
-    /// Every page in memory says what it should; none is pinned that should not be.
+    /// Checks that every page in memory has the expected contents and that no page is pinned unexpectedly.
     fn agree(&self) {
         for (file, pages) in self.handles.iter().zip(&self.model) {
             let (Some(file), Some(pages)) = (file, pages) else {
@@ -438,7 +438,7 @@ impl Trial {
         }
     }
 
-    /// Everything is there after closing.
+    /// Checks that everything is on disk after closing.
     fn end(&mut self) {
         self.reopen();
         for (at, (name, space)) in FILES.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Files with several names, with others than they had, and with none: one file has one cache.
+//! Files with several names, with changed names, and without a name: one file has one cache.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -77,7 +77,7 @@ fn reg_3_a_file_that_was_removed_and_made_again_is_not_taken_for_the_open_one() 
     for options in [FileOptions::new(), create(), FileOptions::new().create_new(true)] {
         assert_detached(pool.open_file("table", &options), true);
     }
-    // The other one and what belongs to it are left alone.
+    // The new file and its segments are not touched.
     fs::write(site.path("main/table.1"), vec![7; PAGE]).unwrap();
     assert_detached(file.drop_file(), true);
     assert_detached(file.extend(1), true);
@@ -114,7 +114,7 @@ fn a_reader_follows_a_file_that_its_writer_has_made_again() {
     assert_eq!((again.id(), read(&again, 2)), (file.id(), 32));
 }
 
-/// Whoever has it open: handles, streams with descriptors of their own, other processes.
+/// Regardless of what keeps it open: handles, streams with separate descriptors, other processes.
 #[test]
 fn what_is_dropped_gives_its_space_back_though_it_is_open() {
     for segment in [None, Some(4 * PAGE)] {

@@ -1,4 +1,4 @@
-//! Optimistic reads: they hold nothing, and never tell a state that was not.
+//! Optimistic reads: they hold no latch, and never return a state that did not exist.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -71,7 +71,7 @@ fn an_optimistic_read_waits_for_a_thread_that_changes_the_page() {
     });
 }
 
-/// An optimistic reader is not starved by those who change the page: in the end they wait for it.
+/// An optimistic reader is not starved by threads that change the page: in the end they wait for it.
 #[test]
 fn what_keeps_changing_is_inspected_under_the_latch() {
     let site = Site::new();
@@ -90,7 +90,7 @@ fn what_keeps_changing_is_inspected_under_the_latch() {
     assert_eq!((found.unwrap(), tries), (Some(4), 5), "[OPT-1]");
     assert_eq!(pool.stats().frames_pinned, 0);
 
-    // Not even a latch keeps a page in its file.
+    // Even a latch does not keep a page in its file.
     let mut tries = 0;
     let cut = file.inspect(1, |_| {
         tries += 1;
@@ -118,7 +118,7 @@ fn no_copy_is_torn_and_none_is_older_than_what_was_known() {
                 newest.store(number, Ordering::SeqCst);
             }
         });
-        // The page leaves its frame now and then.
+        // The page is evicted now and then.
         scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(1);
             while !done.load(Ordering::SeqCst) {
@@ -144,7 +144,7 @@ fn no_copy_is_torn_and_none_is_older_than_what_was_known() {
                         };
                         assert!(file.inspect(0, words).unwrap());
                     } else {
-                        // Two reads of one guard, made into one page.
+                        // Two reads by one guard, combined into one page.
                         let guard = file.optimistic(0).unwrap();
                         let (head, tail) = bytes.split_at_mut(PAGE / 2);
                         if !(guard.read(0, head) && guard.read(PAGE / 2, tail)) {

@@ -1,4 +1,4 @@
-//! Pages come back as they were left, whatever became of their frames meanwhile.
+//! Pages keep their contents, whatever happens to their frames meanwhile.
 
 use forebay::{FileOptions, Lsn, StrategyKind};
 use forebay_io::Op;
@@ -88,7 +88,7 @@ fn a_page_changed_without_a_word_is_dirty_when_its_guard_is_gone() {
     fill(&mut file.write(0).unwrap(), 10);
     fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap().unwrap(), 11);
     let mut page = file.write(2).unwrap();
-    // Marked too early: what comes after counts anyway.
+    // Marked too early: later changes are included anyway.
     page.mark_dirty(Lsn::NONE);
     fill(&mut page, 12);
     let pin = page.into_pin();

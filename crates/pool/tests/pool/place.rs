@@ -1,5 +1,5 @@
-//! Where the model's tablespaces are: in directories. The tests of tablespaces on object stores have the same model,
-//! with a place of their own.
+//! Where the model's tablespaces are: in directories. The tests of tablespaces on object stores use the same model,
+//! with their own version of this module.
 
 use std::sync::Arc;
 

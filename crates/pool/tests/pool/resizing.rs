@@ -1,4 +1,4 @@
-//! Files that grow, shrink and go while others use them: typed errors, and nothing comes back.
+//! Files that grow, shrink and are dropped while other threads use them: typed errors, and no old page reappears.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -66,7 +66,7 @@ fn truncated_pages_are_gone_from_memory_and_are_never_written() {
     let written: u64 = disk.seen()[writes..].iter().map(|seen| seen.len).sum();
     assert_eq!(written, 3 * PAGE as u64, "[RSZ-1]");
     assert_eq!(std::fs::metadata(file.path()).unwrap().len(), 3 * PAGE as u64, "[RSZ-1]");
-    // The old pin is not a pin of the new page.
+    // The old pin does not pin the new page.
     file.extend(5).unwrap();
     assert!((3..8).all(|block| read(&file, block) == 0), "[RSZ-1]");
     assert!(pin.latch_exclusive().is_err());
@@ -129,10 +129,10 @@ fn a_truncation_waits_for_the_reads_and_writes_of_the_pages_it_discards() {
 #[test]
 fn pages_do_not_come_back_when_a_file_is_cut_and_extended_under_load() {
     let site = Site::new();
-    // On a busy machine a thread, the cleaner's too, may stand still for long with a page in its hands.
+    // On a busy machine a thread, including the cleaner's, may be suspended for a long time while it holds a page.
     let pool = site.builder(16).frame_wait(Duration::from_secs(30)).build().unwrap();
     let file = numbered(&pool, "table", 32, 0);
-    // Numbers below this are of pages that were cut away before; set once they are.
+    // Pages with numbers below this were cut away before; it is set after the cut.
     let floor = AtomicU64::new(1);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -144,7 +144,7 @@ fn pages_do_not_come_back_when_a_file_is_cut_and_extended_under_load() {
                     let (block, least) = (random.u32(8..32), floor.load(Ordering::SeqCst));
                     if random.bool() {
                         let written = file.write(block).map(|mut page| {
-                            // A page that is had now is not older than this.
+                            // The page that is latched now is not older than this.
                             let number = floor.load(Ordering::SeqCst);
                             set(&mut page, number);
                         });
@@ -218,8 +218,8 @@ fn a_file_that_is_dropped_and_made_anew_under_load_gives_typed_errors_only() {
                 thread::yield_now();
                 round.store(turn, Ordering::SeqCst);
                 file.drop_file().unwrap();
-                // What is there from now on was written in this round or later; writers may have
-                // looked at the round before.
+                // Pages that exist from now on were written in this round or later; writers may have read the number of
+                // the previous round.
                 swept.store(turn - 1, Ordering::SeqCst);
             }
         });
@@ -265,7 +265,7 @@ fn a_file_with_pages_in_use_is_busy_and_can_be_closed_later() {
         panic!("busy");
     };
     assert_eq!((&*path, pages), (file.path(), 2));
-    // It is open, and works.
+    // The file is open and usable.
     assert_eq!((read(&file, 0), number_in(&page)), (0, 4));
     write(&file, 1, 7);
     assert_eq!(number_in(&pin.latch_shared().unwrap()), 7);
@@ -286,7 +286,7 @@ fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
     thread::scope(|scope| {
         let close = scope.spawn(|| file.close());
         sync.wait_for(1);
-        // Written beside that sync, so closing takes another one, with every page evicted already.
+        // Written during that sync, so the close runs another one, with every page already evicted.
         write(&file, 1, 1);
         file.flush_file().unwrap();
         let last_sync = disk.hold(Op::SyncData);
@@ -304,7 +304,7 @@ fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
         assert!(matches!(close.join().unwrap(), Err(Error::Failed { .. })));
         for asked in asked {
             let told = asked.join().unwrap();
-            // That a sync has failed is another matter.
+            // The error of the failed sync is allowed.
             assert!(!told.as_ref().is_err_and(is_gone), "[RSZ-2] {told:?}");
         }
     });
@@ -323,8 +323,8 @@ fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 let mut read = || -> Result<(), Error> {
-                    // Longer than a close waits; and the second page is asked for with the first in hand, so
-                    // that the close and this wait for each other.
+                    // Longer than a close waits; and the second page is requested while the first is held, so that the
+                    // close and this thread wait for each other.
                     let hold = Duration::from_millis(if seed == 0 { 70 } else { 0 });
                     let first = file.read(random.u32(0..8))?;
                     let second = file.read(random.u32(0..8))?;

@@ -1,4 +1,4 @@
-//! Access strategies: a scan keeps to its ring, and leaves to others what they have come to use.
+//! Access strategies: a scan stays within its ring, and leaves pages to other users once they use them.
 
 use forebay::StrategyKind;
 use forebay_io::Op;
@@ -28,7 +28,7 @@ fn a_bulk_read_takes_no_more_than_its_ring() {
     }
 }
 
-/// Figure 4 of the pool: a bulk read of ten times the pool beside a hot set that nearly fills it.
+/// Figure 4 of the pool: a bulk read of ten times the pool, together with a hot set that nearly fills it.
 #[test]
 fn a_hot_set_is_as_hot_after_a_bulk_read_of_ten_times_the_pool() {
     let site = Site::new();
@@ -64,7 +64,7 @@ fn a_page_of_the_ring_that_others_adopt_is_left_to_them() {
     let scan = pool.strategy(StrategyKind::BulkRead);
     let ring = scan.ring_frames().unwrap() as u32;
     (0..ring).for_each(|block| drop(file.read_with(block, &scan).unwrap()));
-    // One is used by someone else, one is pinned, the rest are only the scan's.
+    // One is used by another reader, one is pinned, the rest are used only by the scan.
     read(&file, 1);
     read(&file, 1);
     let pin = file.pin_with(2, &scan).unwrap();
@@ -98,7 +98,7 @@ fn a_ring_forgets_a_frame_that_was_given_to_another_page() {
     let scan = pool.strategy(StrategyKind::Maintenance);
     let ring = scan.ring_frames().unwrap() as u32;
     (0..ring).for_each(|block| drop(file.read_with(block, &scan).unwrap()));
-    // Everyone else goes through the whole pool, and takes the ring's frames too.
+    // Other reads use the whole pool, including the ring's frames.
     (100..160).for_each(|block| drop(file.read(block).unwrap()));
     assert!((0..ring).all(|block| !file.is_resident(block)));
     let held: Vec<u32> = (100..160).filter(|&block| file.is_resident(block)).collect();
@@ -177,6 +177,6 @@ fn two_threads_on_one_scan_share_its_ring() {
         }
     });
     let resident = (0..400).filter(|&block| file.is_resident(block)).count();
-    // A slot that a thread finds empty, while the other one has its frame, is filled again.
+    // A slot that one thread finds empty while the other thread uses its frame is filled again.
     assert!(resident <= 3 * scan.ring_frames().unwrap(), "[RNG-1] {resident}");
 }

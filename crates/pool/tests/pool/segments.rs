@@ -1,4 +1,4 @@
-//! Files in segments: every block has one place, and the seams do not show.
+//! Files in segments: every block has one position, and segment borders are invisible.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn a_file_that_grew_block_by_block_takes_no_more_space_than_its_blocks_once_it_i
         let facts = std::fs::metadata(path).unwrap();
         (facts.blocks() * 512).saturating_sub(facts.len())
     };
-    // Room for what the filesystem itself needs to find the blocks.
+    // Allowance for the filesystem's own metadata blocks.
     let most = 128 << 10;
     let pool = site.pool(64);
     let files = ["closed", "dropped with its pool"].map(|name| {
@@ -95,7 +95,7 @@ fn a_truncation_that_fails_half_way_leaves_no_old_pages_for_a_longer_file() {
     let site = Site::new();
     let pool = pool_of_segments(&site, 4);
     let file = numbered(&pool, "t", 10, 100);
-    // A directory in place of the last segment cannot be removed, so the first is not cut.
+    // A directory that replaces the last segment cannot be removed, so the first segment is not truncated.
     std::fs::remove_file(site.path("main/t.2")).unwrap();
     std::fs::create_dir(site.path("main/t.2")).unwrap();
     file.truncate(2).unwrap_err();
@@ -105,8 +105,8 @@ fn a_truncation_that_fails_half_way_leaves_no_old_pages_for_a_longer_file() {
     assert_eq!([0, 1, 2, 5].map(|block| read(&file, block)), [100, 101, 0, 0], "[RSZ-1]");
 }
 
-/// A truncation that failed is made up for, by itself or before anything says that the file's length is durable; nothing does as long
-/// as it fails.
+/// A failed truncation is completed on its own, or before any operation reports the file's length as durable; such
+/// operations fail as long as the truncation does.
 #[test]
 fn seg_3_what_a_failed_truncation_left_does_not_come_back_with_the_file() {
     type Ends = fn(&BufferPool, &PagedFile) -> Result<(), Error>;
@@ -121,7 +121,7 @@ fn seg_3_what_a_failed_truncation_left_does_not_come_back_with_the_file() {
         let site = Site::new();
         let pool = pool_of_segments(&site, 4);
         let file = numbered(&pool, "t", 10, 100);
-        // A directory in place of the last segment cannot be removed, so the first is not cut.
+        // A directory that replaces the last segment cannot be removed, so the first segment is not truncated.
         std::fs::remove_file(site.path("main/t.2")).unwrap();
         std::fs::create_dir(site.path("main/t.2")).unwrap();
         file.truncate(2).unwrap_err();
@@ -136,7 +136,8 @@ fn seg_3_what_a_failed_truncation_left_does_not_come_back_with_the_file() {
     }
 }
 
-/// Carries out all but the next sync of a directory, or one change of a file's size later, as it is asked.
+/// Executes all changes, except that on request it fails the next sync of a directory, or delays one change of a file's
+/// size.
 #[derive(Debug)]
 struct Disturbs {
     refuses: AtomicBool,
@@ -170,7 +171,8 @@ fn disturbed(site: &Site) -> (BufferPool, Arc<Disturbs>) {
     (Site::bare(32).tablespace(main).build().unwrap(), disturbs)
 }
 
-/// The segments are gone, but whether for good is not known, and a second sync of the directory need not tell.
+/// The segments are removed, but the removal may not be durable, and a second sync of the directory need not report
+/// that.
 #[test]
 fn seg_3_a_removal_of_segments_that_may_not_be_durable_fails_the_tablespace() {
     type Resize = fn(&PagedFile) -> Result<(), Error>;
@@ -195,7 +197,7 @@ fn seg_3_a_removal_of_segments_that_may_not_be_durable_fails_the_tablespace() {
     }
 }
 
-/// Made, and whether for good is not known: a second sync of the directory need not tell.
+/// The file is created, but its name may not be durable: a second sync of the directory need not report that.
 #[test]
 fn tbs_1_a_new_file_whose_name_may_not_be_durable_fails_the_tablespace() {
     let site = Site::new();
@@ -209,7 +211,7 @@ fn tbs_1_a_new_file_whose_name_may_not_be_durable_fails_the_tablespace() {
     }
 }
 
-/// Else its redo point would come to lie behind a truncation that a power cut undoes.
+/// Otherwise its redo point would be after a truncation that a power cut undoes.
 #[test]
 fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
     let site = Site::new();
@@ -230,7 +232,7 @@ fn seg_3_a_checkpoint_waits_for_a_truncation_under_way() {
     });
 }
 
-/// Notes which names are removed, and when a directory is synced; hides one that is to be synced next, if it is asked to.
+/// Records which names are removed, and when a directory is synced; on request hides the next directory to be synced.
 #[derive(Debug, Default)]
 struct Notes {
     seen: Mutex<Vec<String>>,
@@ -269,7 +271,7 @@ fn noted(site: &Site) -> (BufferPool, Arc<Notes>) {
     (Site::bare(32).tablespace(main).build().unwrap(), notes)
 }
 
-/// The segments are gone, but the directory cannot be opened, as by a process that has too many files open.
+/// The segments are removed, but the directory cannot be opened, as in a process with too many open files.
 #[test]
 fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
     type Ends = fn(&PagedFile) -> Result<(), Error>;
@@ -288,8 +290,8 @@ fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
     }
 }
 
-/// Of removals that are not durable a power cut may leave any: none leaves a segment without the first, and so without a name that
-/// can be opened.
+/// A power cut may leave any subset of the removals that are not durable: none leaves a segment without the first, and
+/// so without a name that can be opened.
 #[test]
 fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
     let site = Site::new();
@@ -300,7 +302,7 @@ fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
     assert_eq!(*notes.seen.lock().unwrap(), ["t.2", "t.1", "sync", "t", "sync"], "[SEG-1]");
 }
 
-/// Pages that were written are made durable also of a file that is still too long.
+/// Pages that were written are made durable even if the file is still too long.
 #[test]
 fn what_has_been_written_is_synced_where_a_truncation_has_failed() {
     let site = Site::new();
@@ -316,7 +318,7 @@ fn what_has_been_written_is_synced_where_a_truncation_has_failed() {
     std::fs::remove_dir(site.path("main/t.2")).unwrap();
 }
 
-/// Of the removals of a truncation a power cut may leave any: here that of `t.2` is lost.
+/// A power cut may undo any of a truncation's removals: here that of `t.2` is lost.
 #[test]
 fn seg_3_segments_behind_a_hole_do_not_come_back() {
     let site = Site::new();

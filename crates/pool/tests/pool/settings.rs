@@ -1,4 +1,4 @@
-//! Settings: what makes no sense is refused with its reason, before anything is made.
+//! Settings: invalid ones are refused with a reason, before anything is created.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use forebay_io::Prefer;
 
 use crate::site::{PAGE, Site, create, numbered, read, wait_until};
 
-/// The setting that `builder` is refused for, and the whole message.
+/// The setting for which `builder` is refused, and the whole message.
 #[track_caller]
 fn refused(builder: PoolBuilder) -> (&'static str, String) {
     match builder.build().unwrap_err() {
@@ -114,20 +114,20 @@ fn one_directory_is_for_one_pool_at_a_time() {
     };
     assert_eq!(&**directory, site.path("main"));
     assert!(holder.contains(&std::process::id().to_string()), "{holder}");
-    // A file keeps its pool, and the pool its directory.
+    // A file keeps its pool alive, and the pool keeps its directory locked.
     let file = numbered(&pool, "table", 1, 3);
     drop(pool);
     assert!(matches!(site.builder(8).build(), Err(Error::InUse { .. })));
     assert_eq!(read(&file, 0), 3);
     drop(file);
-    // A caller that closes a pool need not look for the handles that are left.
+    // A caller that closes a pool need not track the remaining handles.
     let pool = site.pool(8);
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     pool.close().unwrap();
     site.pool(8);
     assert!(matches!(file.read(0), Err(Error::Gone { .. })));
     assert!(matches!(pool.open_file("table", &create()), Err(Error::Closed)));
-    // Nor for two tablespaces of one pool.
+    // Nor can two tablespaces of one pool share it.
     std::os::unix::fs::symlink(site.path("main"), site.path("link")).unwrap();
     for again in ["main", "main/../main", "link"] {
         let (setting, told) =
@@ -150,7 +150,7 @@ fn a_directory_that_cannot_be_made_is_named() {
         let error = Site::bare(8).tablespace(space).build().unwrap_err();
         assert!(error.to_string().contains("zero byte"), "{error}");
     }
-    // A whole path of directories is made.
+    // All directories of a path are created.
     Site::bare(8).directory(site.path("a/b/c")).build().unwrap();
     assert!(site.path("a/b/c").is_dir());
 }
@@ -172,7 +172,7 @@ fn a_profile_sets_what_the_code_does_not() {
     file.extend(20).unwrap();
     assert!(site.path("main/table.9").exists());
     let pins: Vec<_> = (0..16).map(|block| file.pin(block).unwrap()).collect();
-    // A busy machine may take longer now and then, but the wait is not the default's second.
+    // A busy machine may take longer now and then, but the wait is not the default of a second.
     wait_until("a wait as the profile has it", || {
         let error = file.pin(17).unwrap_err();
         matches!(error, Error::NoFreeFrame { waited, .. } if waited < Duration::from_millis(900))
@@ -180,7 +180,7 @@ fn a_profile_sets_what_the_code_does_not() {
     drop(pins);
     drop((file, pool));
 
-    // What the code says goes before it.
+    // Settings in code override the profile.
     let code = Site::chosen().profile(&profile).frames(9).page_size("8k");
     let pool = code.tablespace(Tablespace::new("main", site.path("elsewhere"))).build().unwrap();
     assert_eq!((pool.page_bytes(), pool.frames()), (8 << 10, 9));
@@ -300,6 +300,6 @@ fn what_was_asked_for_and_could_not_be_had_is_told() {
     let pool = builder.backend(Prefer::Auto).build().unwrap();
     let file = numbered(&pool, "table", 200, 0);
     (0..200).for_each(|block| assert_eq!(read(&file, block), u64::from(block)));
-    // Whether the kernel agreed depends on it; a note, where there is one, is a sentence.
+    // Whether the kernel agreed depends on the kernel; if there is a note, it is a sentence.
     assert!(pool.notes().iter().all(|note| note.len() > 20), "{:?}", pool.notes());
 }

@@ -1,4 +1,4 @@
-//! Files that another program makes shorter while they are open: corruption that is told, and that nothing hides.
+//! Files that another program truncates while they are open: the corruption is reported, and never hidden.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::site::{PAGE, Site, create, numbered, read, reopened, write};
 
 const BLOCKS: u32 = 300;
 
-/// As `truncate -s` would.
+/// Like `truncate -s`.
 fn cut(path: &Path, blocks: u64) {
     let file = OpenOptions::new().write(true).open(path).unwrap();
     file.set_len(blocks * PAGE as u64).unwrap();
@@ -29,7 +29,7 @@ fn assert_shortened<T: std::fmt::Debug>(result: Result<T, Error>, path: &Path) {
     assert!(!text.contains("extend") && !text.contains("drop"), "it would lose the rest: {text}");
 }
 
-/// With 300 blocks in one file, or in segments of 100, of which the last is cut.
+/// With 300 blocks in one file, or in segments of 100, the last of which is truncated.
 #[test]
 fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
     for (segment, name) in [(None, "table"), (Some(100), "table.2")] {
@@ -40,7 +40,7 @@ fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
         }
         let pool = Site::bare(16).tablespace(main).cleaner(false).build().unwrap();
         let file = reopened(&pool, numbered(&pool, "table", BLOCKS - 1, 1000));
-        // Space is reserved beyond the end, to be given back in the end.
+        // Space is reserved past the end; closing releases it.
         drop(file.append().unwrap());
         file.flush_file().unwrap();
         let path = site.path("main").join(name);
@@ -61,7 +61,7 @@ fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
         assert_shortened(file.extend(1), &path);
         assert_shortened(file.append(), &path);
         assert_shortened(file.truncate(end + 20), &path);
-        // Nor by what memory has of it.
+        // Nor by the page that is in memory.
         drop(file.init(BLOCKS - 1).unwrap());
         assert_shortened(file.flush_file(), &path);
         let Err(Error::Checkpoint { failed, .. }) = pool.checkpoint(CheckpointOptions::now())
@@ -76,7 +76,7 @@ fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
     }
 }
 
-/// What is cut off below the damage is good to go on with.
+/// After the damaged part is truncated, the file is usable again.
 #[test]
 fn a_file_that_was_cut_by_others_can_be_truncated_to_what_is_left() {
     let site = Site::new();

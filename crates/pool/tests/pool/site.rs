@@ -1,7 +1,7 @@
-//! Where a test takes place: a directory of its own, pools in it, and a clock that runs out.
+//! A test's environment: its own directory, pools in it, and a timeout.
 //!
-//! A page in these tests says one number all over, so that any two states of it can be told apart
-//! at every byte. Its first eight bytes are left to the checksum.
+//! A page in these tests consists of one repeated number, so that any two of its states can be distinguished at. Its first
+//! eight bytes are reserved for the checksum.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -26,16 +26,16 @@ pub(crate) const PAGE: usize = 4096;
 
 pub(crate) const SUMS: Checksum = Checksum::Crc32c { offset: 0 };
 
-/// Longest a test may take. The slowest needs seconds; this leaves room for a busy machine.
+/// Maximum duration of a test. The slowest needs seconds; the rest is allowance for a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The wait for a frame, or for what keeps a page, in tests that do not wait for it in vain.
+/// The wait for a frame, or for a page in use, in tests where the wait succeeds.
 const WAIT: Duration = Duration::from_secs(20);
 
-/// The same in tests that do.
+/// The same in tests where the wait times out.
 pub(crate) const SHORT: Duration = Duration::from_millis(50);
 
-/// A directory that goes with the test, and a watchdog that ends a test which hangs.
+/// A directory that is removed with the test, and a watchdog that ends a test that hangs.
 pub(crate) struct Site {
     directory: TempDir,
     _watch: Watch,
@@ -55,12 +55,12 @@ impl Site {
         self.directory.path().join(name)
     }
 
-    /// A pool of 4 KiB pages without a place for its files yet.
+    /// A pool of 4 KiB pages that does not have a directory yet.
     pub(crate) fn bare(frames: u64) -> PoolBuilder {
         Site::chosen().frames(frames).page_size(PAGE).checksum(SUMS).frame_wait(WAIT)
     }
 
-    /// A builder that has chosen what has no default: nothing.
+    /// A builder with the mandatory settings set to no protection.
     pub(crate) fn chosen() -> PoolBuilder {
         BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected)
     }
@@ -74,13 +74,13 @@ impl Site {
         self.builder(frames).build().unwrap()
     }
 
-    /// A pool without a cleaner over a disk that obeys the test. It reads what it is asked for and
-    /// nothing else, so that a test can say which reads there are.
+    /// A pool without a cleaner over a disk that the test controls. It reads only the requested blocks, so that a test
+    /// knows which reads there are.
     pub(crate) fn rigged(&self, frames: u64) -> (BufferPool, Arc<Disk>) {
         self.rigged_with(frames, WAIT)
     }
 
-    /// The same with `wait` for a frame.
+    /// The same with a timeout of `wait` for a frame.
     pub(crate) fn rigged_with(&self, frames: u64, wait: Duration) -> (BufferPool, Arc<Disk>) {
         let (io, disk) = Disk::open();
         let main = Tablespace::new("main", self.path("main")).io(io);
@@ -94,7 +94,7 @@ pub(crate) fn create() -> FileOptions {
     FileOptions::new().create(true)
 }
 
-/// The file `name`, `blocks` blocks long; block n says `first` + n, and is on disk.
+/// Creates the file `name` with `blocks` blocks; block n contains `first` + n, and is on disk.
 pub(crate) fn numbered(pool: &BufferPool, name: &str, blocks: u32, first: u64) -> PagedFile {
     let file = pool.open_file(name, &create()).unwrap();
     file.extend(blocks).unwrap();
@@ -105,7 +105,7 @@ pub(crate) fn numbered(pool: &BufferPool, name: &str, blocks: u32, first: u64) -
     file
 }
 
-/// Has every page of `file` leave the pool, by closing and opening it.
+/// Evicts every page of `file`, by closing and opening it.
 pub(crate) fn reopened(pool: &BufferPool, file: PagedFile) -> PagedFile {
     let name = file.path().file_name().unwrap().to_str().unwrap().to_owned();
     let blocks = file.blocks();
@@ -121,7 +121,7 @@ pub(crate) fn fill(page: &mut [u8], number: u64) {
     body.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&number.to_le_bytes()));
 }
 
-/// The number that the page says, which has to be the same all over.
+/// The number in the page, which must be the same throughout.
 #[track_caller]
 pub(crate) fn number_in(page: &[u8]) -> u64 {
     let mut words =
@@ -151,7 +151,7 @@ pub(crate) fn read(file: &PagedFile, block: u32) -> u64 {
     number_in(&file.read(block).unwrap())
 }
 
-/// The page as it is on disk now, past the pool.
+/// The page's current contents on disk, read without the pool.
 pub(crate) fn on_disk(file: &PagedFile, block: u32) -> u64 {
     let bytes = std::fs::read(file.path()).unwrap();
     number_in(&bytes[block as usize * PAGE..][..PAGE])
@@ -161,13 +161,13 @@ pub(crate) fn is_dirty(pool: &BufferPool, block: u32) -> bool {
     pool.view().iter().any(|frame| frame.block == block && frame.dirty)
 }
 
-/// True for the device's error `expected`, on whatever operation.
+/// True if `error` is the device's error `expected`, for any operation.
 pub(crate) fn is_io(error: &Error, expected: OsError) -> bool {
     use forebay_io::Error::{Io, NoSpace};
     matches!(error, Error::Io(Io { source, .. } | NoSpace { source, .. }) if *source == expected)
 }
 
-/// Looks until `condition` holds. One that never does is the watchdog's business.
+/// Polls until `condition` is true. If it never is, the watchdog ends the test.
 pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
@@ -176,7 +176,7 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Tells the other threads of a test to stop when this one ends, by a panic or otherwise.
+/// Signals the other threads of a test to stop when this one ends, normally or by a panic.
 pub(crate) struct Ends<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -185,7 +185,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Notes a test that cannot run here where skips are counted.
+/// Records a test that cannot run here, where skips are counted.
 pub(crate) fn skip(test: &str, reason: &str) {
     let line = format!("pool: {test}: {}\n", reason.replace('\n', " "));
     eprint!("skipped: {line}");
@@ -200,7 +200,7 @@ pub(crate) fn skip(test: &str, reason: &str) {
 static RUNNING: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
 static WATCHDOG: Once = Once::new();
 
-/// A test under the watchdog's eye. A test that hangs cannot say so itself.
+/// A test that the watchdog monitors. A test that hangs cannot report that itself.
 struct Watch(String);
 
 impl Watch {
@@ -216,7 +216,7 @@ impl Watch {
             let late =
                 running().iter().find(|(_, end)| **end < Instant::now()).map(|(n, _)| n.clone());
             if let Some(name) = late {
-                // Past libtest, which keeps what tests print until they are over.
+                // Bypasses libtest, which captures the output of tests until they end.
                 let told = format!("\npool: {name} hangs: not done in the time it was given\n");
                 drop(std::io::stderr().write_all(told.as_bytes()));
                 process::abort();

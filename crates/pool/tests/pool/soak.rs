@@ -1,11 +1,11 @@
-//! Everything at once for a while, on real files with the best backend, over four times the memory.
+//! All operations at once for a while, on real files with the best backend, with four times as much data as memory.
 //!
-//! Every page carries its own tag, a version and a checksum of the test's own. *Kept* files are
-//! never cut: under the latch a page has exactly the version that was last written to it, and so it
-//! has at the end in a new pool. *Changing* files are cut, extended, dropped and made again: a page
-//! of theirs is its own or all zero, and none is from before the last time it was cut away.
+//! Every page contains its own tag, a version and the test's own checksum. *Kept* files are never truncated: under the
+//! latch a page has exactly the version that was last written to it, and it has the same version at the end in a new
+//! pool. *Changing* files are truncated, extended, dropped and created again: a page of theirs is its own or all zero,
+//! and never from before the last time it was cut away.
 //!
-//! `FOREBAY_SOAK_SECONDS` says for how long (2 without), `FOREBAY_SEED` with which choices.
+//! `FOREBAY_SOAK_SECONDS` sets the duration (default: 2), `FOREBAY_SEED` seeds the choices.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +24,7 @@ const BLOCKS: u32 = 128;
 const KEPT: usize = 2;
 const CHANGING: usize = 2;
 
-/// A page's contents: tag, version, filling that follows from them, checksum over all of it.
+/// A page's contents: tag, version, padding derived from them, checksum over all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Contents {
     file: u64,
@@ -46,7 +46,7 @@ impl Contents {
         page[PAGE - 4..].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// What a page says of itself; `None` for one of zeroes.
+    /// The page's contents; `None` for a page of zeroes.
     fn of(page: &[u8], file: u64, block: u32) -> Option<Contents> {
         if page[8..].iter().all(|byte| *byte == 0) {
             return None;
@@ -72,7 +72,7 @@ fn hash(number: usize) -> u64 {
     (u64::from(crc32c::crc32c(name(number).as_bytes())) << 32) | (number as u64 + 1)
 }
 
-/// Of each kept page its version; of each changing page the least that it may have.
+/// For each kept page its version; for each changing page its minimum version.
 struct Versions(Vec<Vec<AtomicU64>>);
 
 impl Versions {
@@ -80,7 +80,7 @@ impl Versions {
         self.0[number][block as usize].load(Ordering::SeqCst)
     }
 
-    /// Checks a page seen under the latch, given what [`Versions::of`] said before.
+    /// Checks a page read under the latch, given the earlier result of [`Versions::of`].
     fn check(&self, number: usize, block: u32, page: &[u8], before: u64) {
         let version = Contents::of(page, hash(number), block).map_or(0, |found| found.version);
         let name = name(number);
@@ -95,7 +95,7 @@ impl Versions {
 
 struct Soak {
     pool: BufferPool,
-    /// The handles; of a changing file, to the one that is there now.
+    /// The handles; for a changing file, to its current incarnation.
     files: Vec<RwLock<PagedFile>>,
     versions: Versions,
     clock: AtomicU64,
@@ -223,7 +223,7 @@ impl Soak {
         Ok(())
     }
 
-    /// From here on a page of this file from `block` on is younger than this.
+    /// From now on, pages of this file from `block` on have versions above this.
     fn raise(&self, number: usize, block: u32) {
         let least = self.tick();
         for version in &self.versions.0[number][block as usize..] {
@@ -249,7 +249,7 @@ impl Soak {
     }
 }
 
-/// Reads everything in a new pool; gives how many pages were ever written.
+/// Reads everything in a new pool; returns how many pages were ever written.
 fn verify(site: &Site, versions: &Versions) -> u32 {
     let pool = build(site);
     let mut written = 0;

@@ -1,4 +1,4 @@
-//! Pages that are had without a wait or not at all, and pages put out on request.
+//! Pages obtained without waiting or not at all, and pages evicted on request.
 
 use std::thread;
 
