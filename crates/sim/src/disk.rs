@@ -75,7 +75,8 @@ pub(crate) struct State {
 impl Disk {
     /// Boots a disk that contains `image`.
     ///
-    /// # Errors The system's error when the scratch directory cannot be created or filled.
+    /// # Errors
+    /// The system's error when the scratch directory cannot be created or filled.
     pub fn boot(image: &Image, options: DiskOptions) -> io::Result<Arc<Disk>> {
         let scratch = match tempfile::tempdir_in(MEMORY_DIRECTORY) {
             Ok(scratch) => scratch,

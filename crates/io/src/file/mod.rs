@@ -161,7 +161,8 @@ pub trait Interpose: fmt::Debug + Send + Sync {
     ) -> Result<(), OsError>;
 
     /// Properties of files that are opened direct here, if the interposer and its backend simulate a disk: the kernel's
-    /// alignment is then not queried, and its page cache is not bypassed. Default: the properties of the system's files.
+    /// alignment is then not queried, and its page cache is not bypassed. Default: the properties of the system's
+    /// files.
     fn direct_files(&self) -> Option<DirectFiles> {
         None
     }
