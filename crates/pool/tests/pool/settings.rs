@@ -127,7 +127,7 @@ fn one_directory_is_for_one_pool_at_a_time() {
     site.pool(8);
     assert!(matches!(file.read(0), Err(Error::Gone { .. })));
     assert!(matches!(pool.open_file("table", &create()), Err(Error::Closed)));
-    // Nor can two tablespaces of one pool share it.
+    // Nor can two tablespaces of one pool share a directory.
     std::os::unix::fs::symlink(site.path("main"), site.path("link")).unwrap();
     for again in ["main", "main/../main", "link"] {
         let (setting, told) =

@@ -1,7 +1,7 @@
 //! A test's environment: its own directory, pools in it, and a timeout.
 //!
-//! A page in these tests consists of one repeated number, so that any two of its states can be distinguished at. Its first
-//! eight bytes are reserved for the checksum.
+//! A page in these tests consists of one repeated number, so that any two of its states can be distinguished at every
+//! byte. Its first eight bytes are reserved for the checksum.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a checkpoint writes and what it leaves, in how many requests, and what it says of it.
+//! What a checkpoint writes and skips, in how many requests, and what its report says.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -74,7 +74,7 @@ fn elevators_write_in_their_order_and_without_combining_page_by_page() {
     assert_eq!(order(CheckpointOptions::now().depth(1)), combined);
 }
 
-/// A log that is a number.
+/// A log that is only a number.
 #[derive(Debug, Default)]
 struct Counter {
     newest: AtomicU64,
@@ -143,7 +143,7 @@ fn a_change_that_is_logged_and_not_marked_yet_is_waited_for() {
     let mut page = file.write(0).unwrap();
     fill(&mut page, 5);
     let lsn = log.append();
-    // The redo point is after this record, and the page is not dirty yet.
+    // The redo point is after this record, and the page is not yet marked dirty.
     let checkpoint = pool.start_checkpoint(CheckpointOptions::now()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(checkpoint.result().is_none(), "[CKP-1] the page is not written");
@@ -168,7 +168,7 @@ fn checkpoints_that_begin_by_themselves_wait_for_the_first_that_is_asked_for() {
         fill(&mut page, 5);
         page.mark_dirty(log.append());
     };
-    // As if an engine recovered.
+    // As in the recovery of an engine.
     (0..50).for_each(|_| change());
     std::thread::sleep(5 * every);
     assert!(pool.last_checkpoint().is_none(), "{:?}", pool.last_checkpoint());
@@ -194,7 +194,7 @@ fn a_log_that_cannot_be_flushed_is_not_tried_again_at_every_change() {
     change();
     pool.checkpoint(CheckpointOptions::now()).unwrap();
     log.refuses.store(true, Ordering::SeqCst);
-    // Ten bytes of log each. The pace of a checkpoint is the log's, so the log grows until one has failed.
+    // Ten bytes of log each. The log sets the pace of a checkpoint, so the log grows until one has failed.
     let mut changes = 0;
     while changes < 250 || !matches!(pool.last_checkpoint(), Some(Err(_))) {
         change();

@@ -1,4 +1,4 @@
-//! Checkpoints on disks and logs that fail: typed errors, dirty pages kept, the redo point where it was.
+//! Checkpoints with disks and logs that fail: typed errors, dirty pages kept, the redo point unchanged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use super::rig::Rig;
 use crate::disk::{Disk, Fault};
 use crate::site::{PAGE, Site, create, is_io, on_disk, read, wait_until, write};
 
-/// The error of the only tablespace that failed, which has to be `name`, and what was done nevertheless.
+/// The error of the only tablespace that failed, which must be `name`, and what was completed nevertheless.
 #[track_caller]
 fn only_failure(
     result: Result<CheckpointReport, Error>,
@@ -53,7 +53,7 @@ fn a_disk_that_fills_up_in_the_middle_loses_nothing_and_can_be_tried_again() {
     let site = Site::new();
     let rig = Rig::new(&site, 64, 40);
     let redo = rig.checkpoint().unwrap().redo;
-    // Far apart, so that each is a request.
+    // Far from each other, so that each is a separate request.
     let blocks: Vec<u32> = (0..40).step_by(4).collect();
     let lsns: Vec<u64> = blocks.iter().map(|block| rig.change(0, *block).0).collect();
     let mut room = 4;
@@ -97,7 +97,7 @@ fn after_a_failed_sync_no_checkpoint_claims_success() {
     assert_eq!(rig.dirty_blocks(1), []);
     assert!(rig.disks[1].count(Op::SyncData) > 0, "the other tablespace is synced");
 
-    // The disk is well again, and is not believed.
+    // The disk works again, but is not trusted any more.
     rig.disks[0].heal();
     let changed = || rig.disks[0].seen().iter().filter(|seen| seen.op != Op::Read).count();
     let before = changed();
@@ -118,7 +118,7 @@ fn a_failed_sync_of_a_file_that_others_wrote_counts() {
     let rig = Rig::new(&site, 64, 16);
     rig.change(0, 1);
     rig.files[0].flush_file().unwrap();
-    // Nothing is dirty any more, and nothing is durable yet.
+    // Nothing is dirty any more, but nothing is durable yet.
     rig.disks[0].fail(Op::SyncData, OsError::EIO);
     let (error, _) = only_failure(rig.checkpoint(), "first");
     assert!(matches!(error, Error::Failed { .. }), "[CKS-1] {error}");
@@ -222,12 +222,12 @@ fn a_log_that_goes_back_is_no_place_to_recover_from() {
         assert_eq!((from, to < from), (redo, true));
     }
     assert_eq!(rig.log.redo_points(), [redo]);
-    // It is believed again from where it was.
+    // The log is trusted again from its earlier position.
     assert_eq!(rig.change(0, 1), redo);
     assert_eq!(rig.checkpoint().unwrap().redo, redo);
 }
 
-/// A clock that somebody sets back by an hour.
+/// A clock that is set back by an hour during the test.
 #[derive(Debug)]
 struct WallClock(Instant, AtomicBool);
 

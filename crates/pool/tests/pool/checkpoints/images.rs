@@ -1,5 +1,5 @@
-//! Images of pages beside checkpoints: what recovery starts a torn page from knows every change that is not in
-//! the log any more.
+//! Page images during checkpoints: the image from which recovery restores a torn page contains every change that is
+//! before the redo point.
 
 use std::error::Error as StdError;
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,7 +13,7 @@ use crate::site::{Site, create, fill, number_in, on_disk, wait_until};
 
 type Failure = Box<dyn StdError + Send + Sync>;
 
-/// A log that keeps images, and whose flushes stand still on command.
+/// A log that keeps images, and whose flushes block on command.
 #[derive(Debug, Default)]
 struct Log {
     state: Mutex<State>,
@@ -47,7 +47,7 @@ impl Log {
         self.state.lock().unwrap().waiting > 0
     }
 
-    /// What the newest image of the block after `redo` says.
+    /// The LSN in the newest image of the block after `redo`.
     fn newest_image(&self, block: u32, redo: Lsn) -> Option<u64> {
         let state = self.state.lock().unwrap();
         let after = |it: &&(u64, u32, u64)| it.0 > redo.0 && it.1 == block;
@@ -111,7 +111,7 @@ fn a_copy_from_before_the_redo_point_gives_no_image_for_it() {
     thread::scope(|scope| {
         let flush = scope.spawn(|| file.flush_file());
         wait_until("a page to be copied", || log.is_waited_for());
-        // Not in the copy, and before the redo point: from then on it is in no log.
+        // Not in the copy, and before the redo point: from then on it is not in the replayed log.
         let before = change(&file, &log, 3);
         let checkpoint = pool.start_checkpoint(CheckpointOptions::now()).unwrap();
         let writes = |phase| matches!(phase, Phase::Writing);

@@ -1,4 +1,4 @@
-//! A log for checkpoints: it hands out positions, remembers how checkpoints ended, and fails on command.
+//! A log for checkpoints: it allocates positions, records the ends of checkpoints, and fails on command.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use forebay::{Lsn, Wal};
 
-/// Bytes of a record, if there were any.
+/// The length of a record, if records were stored.
 const RECORD_BYTES: u64 = 100;
 
 type Ended = Box<dyn Fn(Lsn) + Send + Sync>;
@@ -15,19 +15,19 @@ type Ended = Box<dyn Fn(Lsn) + Send + Sync>;
 pub(crate) struct Log {
     end: AtomicU64,
     flushed: AtomicU64,
-    /// It cannot be flushed.
+    /// The log cannot be flushed.
     pub(crate) refuses: AtomicBool,
     pub(crate) panics: AtomicBool,
-    /// It cannot even say where it is.
+    /// The log cannot even report its end.
     pub(crate) is_lost: AtomicBool,
-    /// It cannot note that a checkpoint has ended.
+    /// The log cannot record that a checkpoint has ended.
     pub(crate) forgets: AtomicBool,
     redo_points: Mutex<Vec<Lsn>>,
     ended: Option<Ended>,
 }
 
 impl Log {
-    /// `ended` is told of every checkpoint that ended well.
+    /// `ended` is called for every checkpoint that succeeded.
     pub(crate) fn watched(ended: impl Fn(Lsn) + Send + Sync + 'static) -> Log {
         Log { ended: Some(Box::new(ended)), ..Log::default() }
     }
@@ -36,12 +36,12 @@ impl Log {
         Lsn(self.end.fetch_add(RECORD_BYTES, Ordering::SeqCst) + RECORD_BYTES)
     }
 
-    /// Forgets the last record.
+    /// Removes the last record.
     pub(crate) fn go_back(&self) {
         self.end.fetch_sub(RECORD_BYTES, Ordering::SeqCst);
     }
 
-    /// Of all checkpoints that ended well, in order.
+    /// The redo points of all checkpoints that succeeded, in order.
     pub(crate) fn redo_points(&self) -> Vec<Lsn> {
         self.redo_points.lock().unwrap().clone()
     }

@@ -1,5 +1,4 @@
-//! Checkpoints: what they write and in which order; that they lose nothing, whatever goes on beside them and
-//! whatever fails.
+//! Checkpoints: what they write and in which order; they lose nothing, whatever runs concurrently and whatever fails.
 
 mod basics;
 mod faults;

@@ -1,4 +1,4 @@
-//! Checkpoints beside everything else that goes on in a pool.
+//! Checkpoints concurrent with all other activity in a pool.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,11 +16,11 @@ use super::log::Log;
 use super::rig::{NAMES, Rig, change};
 use crate::site::{Ends, PAGE, Site, create, fill, on_disk, read, wait_until};
 
-/// So long that none of these tests sees its end.
+/// So long that none of these tests reaches its end.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl Rig {
-    /// A checkpoint that has noted what it has to write.
+    /// Starts a checkpoint and waits until it has collected the pages to write.
     fn begun(&self, options: CheckpointOptions) -> Checkpoint {
         let checkpoint = self.pool.start_checkpoint(options).unwrap();
         self.wait_begun(&checkpoint);
@@ -46,7 +46,7 @@ fn a_change_made_beside_an_older_write_of_its_page_is_on_disk_at_the_end() {
     thread::scope(|scope| {
         let flush = scope.spawn(|| rig.files[0].flush_file());
         gate.wait_for(1);
-        // The copy on its way out knows nothing of this one.
+        // The copy that is being written does not contain this change.
         let lsn = rig.change(0, 3);
         let checkpoint = rig.begun(CheckpointOptions::now());
         gate.open();
@@ -64,7 +64,7 @@ fn a_change_logged_and_not_marked_yet_is_waited_for() {
     let other = rig.change(0, 6);
     let mut page = rig.files[0].write(3).unwrap();
     let lsn = rig.log.append();
-    // From here to the marking of the page nothing shows the change but the latch.
+    // From here until the page is marked, only the latch shows that there is a change.
     let checkpoint = rig.begun(CheckpointOptions::now());
     wait_until("the other page to be written", || on_disk(&rig.files[0], 6) == other.0);
     thread::sleep(Duration::from_millis(20));
@@ -108,7 +108,7 @@ fn a_file_that_was_made_longer_before_the_record_of_it_is_synced_by_a_checkpoint
     let gate = rig.disks[0].hold(Op::Write);
     let earlier = rig.begun(CheckpointOptions::now());
     gate.wait_for(1);
-    // Beside a checkpoint, which may or may not sync it.
+    // During a checkpoint, which may or may not sync it.
     rig.files[0].extend(4).unwrap();
     let lsn = rig.log.append();
     let syncs = rig.disks[0].count(Op::SyncData);
@@ -127,7 +127,7 @@ fn a_file_that_was_made_longer_before_the_record_of_it_is_synced_by_a_checkpoint
 
 #[test]
 fn a_record_of_an_extension_that_comes_later_is_not_covered_by_the_checkpoint_in_between() {
-    // Why `PagedFile::extend` asks for the other order.
+    // The reason why the documentation of `PagedFile::extend` requires the other order.
     let site = Site::new();
     let rig = Rig::new(&site, 32, 8);
     let lsn = rig.log.append();
@@ -236,7 +236,7 @@ fn who_wants_one_now_hurries_the_one_under_way() {
     rig.change_all(0, 0..40);
     let slow = rig.begun(CheckpointOptions::spread(LONG));
     let lsn = rig.change(1, 0);
-    // The watchdog ends one that takes as long as the other would.
+    // The watchdog ends the test if it takes as long as the other checkpoint would.
     let now = rig.checkpoint().unwrap();
     let slow = slow.wait().unwrap();
     assert!(slow.redo < lsn && now.redo >= lsn);
@@ -265,10 +265,10 @@ fn a_pool_that_goes_breaks_its_checkpoint_off_and_loses_nothing() {
     }
 }
 
-/// Of each page, the changes that were logged, oldest first.
+/// For each page, the changes that were logged, oldest first.
 type Logged = Arc<Mutex<BTreeMap<(usize, u32), Vec<Lsn>>>>;
 
-/// Pages that are older on disk than the log up to `redo` says.
+/// Pages whose version on disk is older than the log up to `redo`.
 fn behind(paths: &[PathBuf; 2], logged: &Logged, redo: Lsn) -> Vec<String> {
     let files = paths.each_ref().map(|path| File::open(path).unwrap());
     let logged = logged.lock().unwrap();
@@ -276,7 +276,7 @@ fn behind(paths: &[PathBuf; 2], logged: &Logged, redo: Lsn) -> Vec<String> {
     for ((file, block), lsns) in &*logged {
         let Some(needed) = lsns.iter().filter(|lsn| **lsn <= redo).max() else { continue };
         let mut bytes = [0; 8];
-        // Not the whole page: somebody may be writing it.
+        // Not the whole page: it may be being written.
         files[*file].read_exact_at(&mut bytes, u64::from(*block) * PAGE as u64 + 8).unwrap();
         let found = Lsn(u64::from_le_bytes(bytes));
         if found < *needed {
@@ -320,7 +320,7 @@ fn when_the_log_is_told_every_change_before_the_redo_point_is_on_disk() {
         let (logged, late) = (Arc::clone(&logged), Arc::clone(&late));
         move |redo| late.lock().unwrap().extend(behind(&paths, &logged, redo))
     });
-    // Too small for both files, so that pages leave by eviction as well.
+    // Too small for both files, so that pages are evicted as well.
     let rig = Rig::with_log(&site, 24, 30, log);
     let over = AtomicBool::new(false);
     let checkpoints = 60;

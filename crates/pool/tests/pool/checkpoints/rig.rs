@@ -1,4 +1,4 @@
-//! What checkpoints are tried on: two tablespaces over a disk each, both in the test's hand, and a log.
+//! The environment of checkpoint tests: two tablespaces, each over a disk that the test controls, and a log.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl Rig {
         Rig { pool, log, disks: [first_disk, second_disk], files }
     }
 
-    /// Changes a block; it then says the LSN of that all over.
+    /// Changes a block so that it consists of its new LSN.
     pub(super) fn change(&self, file: usize, block: u32) -> Lsn {
         change(&self.files[file], &self.log, block)
     }
 
-    /// Changes some blocks; each then says the number that is given for it.
+    /// Changes some blocks; returns the number that each then contains.
     pub(super) fn change_all(&self, file: usize, blocks: Range<u32>) -> Vec<u64> {
         blocks.map(|block| self.change(file, block).0).collect()
     }

@@ -1,4 +1,4 @@
-//! How much a stream takes: pins, frames, requests; and that others get theirs.
+//! The resources that a stream takes: pins, frames, requests; and that others get their share.
 
 use std::thread;
 
@@ -92,7 +92,7 @@ fn a_bulk_read_ahead_keeps_to_its_ring() {
         for (row, block) in big.scan_with(0..5120, &options).unwrap().zip(0..) {
             assert_says(&row.unwrap(), block);
         }
-        // An eighth of the pool, and a few that were in use when their turn came.
+        // An eighth of the pool, and a few that were in use when they would have been reused.
         let most = 512 / 8 + 8;
         let resident = (0..5120).filter(|&block| big.is_resident(block)).count();
         assert!(resident <= most, "[RNG-1] {readahead}: {resident} pages of a scan stay");
@@ -151,7 +151,7 @@ fn a_stream_goes_on_where_all_but_one_frame_is_pinned() {
         let held: Vec<_> = (0..31).map(|block| other.pin(block).unwrap()).collect();
         let idle = 32 - stage.pool.stats().frames_pinned;
         assert_eq!(idle, 1, "{kind}");
-        // The later blocks are asked for first, as they are sorted.
+        // The later blocks are requested first, as they are sorted.
         for blocks in [[160, 150, 140, 130, 120, 110], [10, 20, 30, 40, 50, 60]] {
             let mut stream = stage.file.stream_with(blocks, &ahead()).unwrap();
             for block in blocks {
@@ -183,7 +183,7 @@ fn a_stream_among_writes_that_fail_still_gives_what_it_can() {
     assert_settled(&stage);
 }
 
-/// Blocks told to the kernel, by the events of a trace.
+/// Number of blocks for which the kernel received a hint, according to the events of a trace.
 pub(super) fn hinted(events: &[TraceEvent]) -> u32 {
     let hints = events.iter().filter(|event| event.action == forebay::Action::Hint);
     hints.map(|event| event.blocks).sum()

@@ -1,7 +1,7 @@
-//! Adaptive streams over files that the page cache has nothing of: what they leave to the kernel, and what
-//! they read themselves.
+//! Adaptive streams over files that are not in the page cache: what they leave to the kernel, and what they read
+//! themselves.
 //!
-//! Files just written are in the page cache, so the other tests see an adaptive stream read from there.
+//! Newly written files are in the page cache, so the other tests see an adaptive stream that reads from there.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::{Stage, all_gaps, assert_says, assert_settled, stage, stage_at};
 use crate::disk::Fault;
 use crate::site::{PAGE, Site, reopened, skip};
 
-/// Whether the page cache can be made to forget a file here; noted as skipped where it cannot.
+/// Whether the page cache can be made to drop a file here; recorded as skipped where it cannot.
 pub(super) fn can_chill(test: &str) -> bool {
     let can = cfg!(all(target_os = "linux", not(forebay_portable)));
     if !can {
@@ -25,7 +25,7 @@ pub(super) fn can_chill(test: &str) -> bool {
     can
 }
 
-/// Has the page cache forget the file, in whatever segments it is, as far as it can.
+/// Drops the file, in all its segments, from the page cache as far as possible.
 pub(super) fn chill(file: &PagedFile) {
     file.flush_file().unwrap();
     file.sync().unwrap();
@@ -108,7 +108,7 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
     for taken in [1, 3, 9, 20] {
         let site = Site::new();
         let stage = cold_stage(&site, 256, 200);
-        // Runs of three that the kernel is told of, far ahead.
+        // Runs of three, which the kernel receives hints for, far ahead.
         let blocks: Vec<u32> = (0..200).filter(|block| block % 8 < 3).collect();
         let mut stream = stage.file.stream_with(blocks.clone(), &adaptive()).unwrap();
         for &block in &blocks[..taken] {
@@ -173,14 +173,14 @@ fn a_cold_file_is_read_about_once_in_a_pool_that_holds_it() {
         let costs = |space: forebay::Tablespace| if gaps { space.costs(all_gaps()) } else { space };
         let stage = stage_at(&site, Kind::Threads, 1024, 600, costs).unwrap();
         chill(&stage.file);
-        // A range in locally shuffled order, of which a part is not wanted.
+        // A range in locally shuffled order, with a part of the blocks left out.
         let mut random = fastrand::Rng::with_seed(12);
         let mut blocks: Vec<u32> = (0..600).filter(|block| block % 7 != 6).collect();
         blocks.chunks_mut(40).for_each(|part| random.shuffle(part));
         check(&stage.file, &blocks, &adaptive(), true, "shuffled");
         stage.dam.io().drain();
         let mut read = stage.dam.blocks_read(PAGE);
-        // What is in memory already may be read through once more to save a request.
+        // Resident blocks may be read again as part of a gap, to save a request.
         assert!(read.len() <= 600 * 5 / 4, "gaps {gaps}: {} blocks read", read.len());
         read.dedup();
         assert!((blocks.len()..=600).contains(&read.len()), "gaps {gaps}: {}", read.len());

@@ -1,4 +1,4 @@
-//! Streams in corners: scans that dirty their pages, slow blocks, foreign queues, policies that panic.
+//! Corner cases of streams: scans that dirty their pages, slow blocks, other queues, policies that panic.
 
 use std::sync::mpsc;
 use std::thread;

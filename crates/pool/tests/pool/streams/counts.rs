@@ -1,4 +1,4 @@
-//! What is counted and traced: each prefetched page ends as useful or wasted, and says why it was read.
+//! Counters and traces: each prefetched page ends as useful or wasted, and has a reason for its read.
 
 use std::thread;
 
@@ -8,7 +8,7 @@ use forebay_io::Kind;
 use super::{KINDS, Stage, ahead, all_gaps, assert_says, assert_settled, stage, stage_at};
 use crate::site::{PAGE, Site, reopened, wait_until};
 
-/// What was done on the stage since `before`.
+/// The counts of the stage since `before`.
 fn since(stage: &Stage, before: &Stats) -> Stats {
     stage.pool.stats().since(before)
 }
@@ -35,7 +35,7 @@ fn every_page_read_ahead_and_taken_is_useful_and_missed_once() {
         assert_eq!((all.misses, all.hits + all.hits_in_flight), (200, 0), "{kind}");
         assert_eq!(all.read_bytes, 200 * page, "{kind}");
         assert_eq!(all.reads, stage.dam.reads().len() as u64, "{kind}");
-        // The first window is merged; how far ahead it goes from there is a matter of time.
+        // The first window is merged; how far ahead the stream is after that depends on timing.
         assert!(all.reads < 200, "{kind}: {} reads", all.reads);
         let before = stage.pool.stats();
         take_all(&stage, 0..200, &ahead());
@@ -76,7 +76,7 @@ fn pages_read_ahead_for_nobody_are_wasted_when_they_go() {
             assert_eq!(done.total().prefetches, 8, "{kind}");
             let outcomes = (done.pool.prefetches_useful, done.pool.prefetches_wasted);
             assert_eq!(outcomes, (1, 0), "{kind}: nobody knows yet");
-            // One of them is found by somebody else.
+            // One of them is used by another reader.
             drop(stage.file.pin(40).unwrap());
             if cut {
                 stage.file.truncate(1).unwrap();
@@ -153,11 +153,11 @@ fn pages_read_through_are_counted_and_bounded() {
         );
         let read = stage.dam.blocks_read(PAGE).len() as u64;
         assert_eq!(all.read_bytes, read * PAGE as u64, "{kind}");
-        // A page that had to go before it was its turn is read twice.
+        // A page that was evicted before its turn is read twice.
         let twice = stage.pool.stats().pool.prefetches_wasted;
         let asked = named + all.gap_pages;
         assert!((asked..=asked + twice).contains(&read), "{kind}: {read}, {asked}, {twice}");
-        // Whatever is in memory of them now is right.
+        // The pages that are in memory now are correct.
         for block in 0..640 {
             assert_says(&stage.file.read(block).unwrap(), block);
         }
@@ -177,7 +177,7 @@ fn a_changed_page_in_a_gap_stays_as_it_was_changed() {
         stage.dam.forget();
         let wanted: Vec<u32> = (0..20).filter(|block| ![3, 9, 15].contains(block)).collect();
         take_all(&stage, wanted.clone(), &ahead());
-        // Pages behind a gap are where they should be, or they would have to be read again.
+        // Pages after a gap are in the right frames, or they would have to be read again.
         let mut read = stage.dam.blocks_read(PAGE);
         read.retain(|block| ![3, 9, 15].contains(block));
         assert!(read.iter().copied().eq(wanted.iter().map(|&block| u64::from(block))), "{kind}");
@@ -203,7 +203,7 @@ fn a_trace_says_what_was_asked_for_and_why() {
     let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
     drop(stage.file.with_readahead(ReadaheadStrategy::Os).read(70).unwrap());
     let trace = stage.pool.start_trace(1000).unwrap();
-    // Known at once: a run, a single one, one that is here.
+    // Known at once: a run, a single block, a resident block.
     take_all(&stage, [5, 4, 6, 120, 70], &ahead());
     let events = trace.events();
     assert!(events.iter().all(|event| event.stream == 1 && event.file == stage.file.id()));
@@ -220,7 +220,7 @@ fn a_trace_says_what_was_asked_for_and_why() {
         .collect();
     assert_eq!(given, [5, 4, 6, 120, 70], "[RS-2] as they were given");
     trace.clear();
-    // All here now; and another stream has another number.
+    // All are resident now; and another stream has another number.
     take_all(&stage, [4, 5], &ahead());
     let events = trace.events();
     let given: Vec<_> =

@@ -1,8 +1,8 @@
-//! A disk over any backend that notes what it is asked for, fails on command, and keeps back reads.
+//! A disk over any backend that records its requests, fails on command, and holds back reads.
 //!
-//! Unlike at the gate of [`Disk`](crate::disk::Disk), no thread stands still for a read that is kept
-//! back: it is under way as far as everybody knows, and does not arrive. [`Dam::open`] lets all of them
-//! go, together with a request of its own, so that the threads that drive or sleep take notice.
+//! Unlike with the gate of [`Disk`](crate::disk::Disk), no thread waits for a read that is held back: for all callers
+//! it is in flight, and does not complete. [`Dam::open`] releases all of them, together with its own request, so that
+//! the threads that drive the queue or sleep notice it.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -16,15 +16,15 @@ use crate::site::Site;
 type Rule = Box<dyn FnMut(&Transfer) -> Fault + Send>;
 type Which = Box<dyn Fn(&Transfer) -> bool + Send>;
 
-/// The test's hand on the disk.
+/// The test's control of the disk.
 pub(crate) struct Dam {
     io: Io,
-    /// What the request of [`Dam::open`] reads.
+    /// The file that the request of [`Dam::open`] reads.
     nudge: File,
     river: Arc<River>,
 }
 
-/// What the test's hand and the backend share.
+/// The state shared by the test's control and the backend.
 struct River {
     rule: Mutex<Rule>,
     kept_back: Mutex<Option<Which>>,
@@ -33,7 +33,7 @@ struct River {
 }
 
 impl Dam {
-    /// A disk over `kind`, for files of `cache`; the reason where that does not work here.
+    /// A disk over `kind`, for files of `cache`; or the reason why that does not work here.
     pub(crate) fn over(site: &Site, kind: Kind, cache: CacheMode) -> Result<Dam, String> {
         let river = Arc::new(River {
             rule: Mutex::new(Box::new(|_| Fault::None)),
@@ -59,27 +59,27 @@ impl Dam {
         self.io.clone()
     }
 
-    /// From now on `rule` says what becomes of an attempt.
+    /// From now on `rule` decides the outcome of each attempt.
     pub(crate) fn rule(&self, rule: impl FnMut(&Transfer) -> Fault + Send + 'static) {
         *self.river.rule.lock().unwrap() = Box::new(rule);
     }
 
-    /// Reads of which `which` is true do not arrive from now on.
+    /// From now on, reads for which `which` is true do not complete.
     pub(crate) fn keep_back(&self, which: impl Fn(&Transfer) -> bool + Send + 'static) {
         *self.river.kept_back.lock().unwrap() = Some(Box::new(which));
     }
 
-    /// Reads of any block but the first do not arrive from now on.
+    /// From now on, reads of any block but the first do not complete.
     pub(crate) fn keep_back_all_but_first(&self) {
         self.keep_back(|it| it.position() > 0);
     }
 
-    /// Reads that are kept back now.
+    /// Number of reads that are held back now.
     pub(crate) fn waiting(&self) -> usize {
         self.river.waiting.lock().unwrap().len()
     }
 
-    /// Lets everything go.
+    /// Releases all reads.
     pub(crate) fn open(&self) {
         *self.river.kept_back.lock().unwrap() = None;
         let lease = Arena::new(1, 4096).unwrap().take();
@@ -87,20 +87,19 @@ impl Dam {
         self.io.submit(request).wait().result.unwrap();
     }
 
-    /// The reads that were started so far, the oldest first, except for those of [`Dam::open`].
+    /// The reads started so far, the oldest first, except for those of [`Dam::open`].
     pub(crate) fn reads(&self) -> Vec<Seen> {
         let seen = self.river.seen.lock().unwrap();
         let of_pool = |it: &&Seen| it.op == Op::Read && it.path != self.nudge.path();
         seen.iter().filter(of_pool).cloned().collect()
     }
 
-    /// Forgets what was started so far.
+    /// Clears the list of attempts started so far.
     pub(crate) fn forget(&self) {
         self.river.seen.lock().unwrap().clear();
     }
 
-    /// The blocks of `page_bytes` that were read so far, ascending, gaps included and each as often as
-    /// it was read.
+    /// The blocks of `page_bytes` that were read so far, ascending, including gaps, each as often as it was read.
     pub(crate) fn blocks_read(&self, page_bytes: usize) -> Vec<u64> {
         let page = page_bytes as u64;
         let blocks = |it: &Seen| it.position / page..(it.position + it.len).div_ceil(page);

@@ -1,4 +1,4 @@
-//! A stream's own descriptors lead to the file as it is, also when that is another one by now.
+//! A stream's own descriptors refer to the current file, even if it has been replaced meanwhile.
 
 use forebay::{ReadaheadStrategy, StreamOptions, Tablespace};
 
@@ -15,7 +15,7 @@ fn prv_1_a_segment_that_was_cut_off_and_came_back_is_read_anew() {
         let file = numbered(&pool, "table", 8, 100);
         let far = pool.open_file("far", &create()).unwrap();
         far.extend(64).unwrap();
-        // Pages of another file take every frame, so that what follows comes from the disk.
+        // Pages of another file take every frame, so that later reads come from the disk.
         let forget = || {
             file.flush_file().unwrap();
             (0..64).chain(0..64).for_each(|block| drop(far.read(block).unwrap()));

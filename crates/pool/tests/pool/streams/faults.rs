@@ -1,4 +1,4 @@
-//! Reads that fail: each block its own error, and nothing is left behind.
+//! Failed reads: each block gets its own error, and no state is left behind.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -11,19 +11,19 @@ use crate::disk::Fault;
 use crate::site::{PAGE, Site, is_io, reopened};
 use forebay_io::backend::Transfer;
 
-/// True for a read that `block` is part of.
+/// True for a read that includes `block`.
 pub(super) fn covers(it: &Transfer, block: u32) -> bool {
     let place = at(block);
     it.op() == Op::Read && (it.position()..it.position() + it.remaining()).contains(&place)
 }
 
-/// Has the disk hold something else where `block` was.
+/// Replaces the contents of `block` on the disk.
 pub(super) fn damage(stage: &Stage, block: u32) {
     let raw = OpenOptions::new().write(true).open(stage.file.path()).unwrap();
     raw.write_all_at(b"not what it was", at(block) + 500).unwrap();
 }
 
-/// Reads blocks 0 to `blocks` ahead; gives those that failed, with their errors.
+/// Reads blocks 0 to `blocks` ahead; returns those that failed, with their errors.
 pub(super) fn failures(
     stage: &Stage,
     blocks: u32,
@@ -49,7 +49,7 @@ pub(super) fn failures(
     failed
 }
 
-/// The backends, and the strategies that read several blocks at once, each with a place of its own.
+/// The backends, and the strategies that read several blocks at once, each with its own directory.
 fn strategies() -> impl Iterator<Item = (Site, Kind, ReadaheadStrategy)> {
     let strategies =
         [ReadaheadStrategy::Async, ReadaheadStrategy::Adaptive, ReadaheadStrategy::Prefetch];
@@ -177,7 +177,7 @@ fn an_error_reaches_every_stream_that_joined_and_nobody_else() {
     assert_settled(&stage);
 }
 
-/// Checksums would tell a page that has not come in from one that has; here there are none.
+/// A checksum would reveal a page whose read has not completed; these pages have none.
 #[test]
 fn cpl_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
     for (site, kind, strategy) in strategies() {

@@ -1,4 +1,4 @@
-//! Pausing, beginning again, leaving: with reads under way, with nobody left to drive them.
+//! Streams that are paused, reset and dropped: with reads in flight, and with no thread left to drive them.
 
 use std::thread;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use super::dam::Dam;
 use super::{FIRST, KINDS, Stage, ahead, assert_says, assert_settled, is_past_end, stage};
 use crate::site::{PAGE, SHORT, SUMS, Site, numbered, reopened, skip, wait_until};
 
-/// Blocks far from each other, the first of which arrives when the others are kept back.
+/// Blocks far from each other; the first one arrives while the others are held back.
 const APART: [u32; 8] = [0, 10, 20, 30, 40, 50, 60, 70];
 
-/// Time for a thread that should not get any further to do so.
+/// Long enough for a thread that should be blocked to make progress if it is not.
 const MOMENT: Duration = Duration::from_millis(40);
 
-/// Starts a stream over [`APART`], takes its first block and drops it; the others are kept back.
+/// Starts a stream over [`APART`], takes its first block and drops it; the other blocks are held back.
 fn leave_seven_under_way(stage: &Stage) {
     stage.dam.keep_back_all_but_first();
     let mut stream = stage.file.stream_with(APART, &ahead()).unwrap();
@@ -69,7 +69,7 @@ fn a_reset_stream_gives_the_new_blocks_only_and_holds_no_old_pin() {
         assert_says(&stream.next().unwrap().unwrap(), 0);
         stream.reset(vec![0, 0, 0]);
         assert_eq!(stream.by_ref().map(|row| row.unwrap().page.block()).sum::<u32>(), 0);
-        // That of the queue which is reading them is nobody's.
+        // The reads in flight hold no pins.
         let pins: u64 = stage.pool.view().iter().map(|frame| frame.pins).sum();
         assert!(pins == 0, "[RS-3] {kind}: {pins} pins");
         stage.dam.open();
@@ -130,7 +130,7 @@ fn a_plain_read_takes_a_page_that_a_dropped_stream_left_under_way() {
     }
 }
 
-/// Runs `work` on another thread while seven reads are under way: it has to wait for them.
+/// Runs `work` on another thread while seven reads are in flight: it must wait for them.
 fn waits_for_reads_under_way(stage: &Stage, what: &str, work: impl FnOnce() + Send) {
     leave_seven_under_way(stage);
     thread::scope(|scope| {
@@ -260,8 +260,7 @@ fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
     }
 }
 
-/// A pool over a real backend of its `own`, with streams by `kind` that were started, dropped, and are
-/// never driven again.
+/// A pool over a real backend `own`, with streams over `kind` that were started, dropped, and are never driven again.
 fn abandoned(site: &Site, own: Kind, kind: Kind, turn: &str) -> Option<(BufferPool, PagedFile)> {
     let name = format!("{own} {kind} {turn}");
     let space = Tablespace::new("main", site.path(&name)).cache(CacheMode::Buffered);

@@ -1,4 +1,4 @@
-//! Lists of blocks that are read at once: the right pages, each its own error, few requests, few pins, no hang.
+//! Lists of blocks that are read at once: the right pages, a separate error for each, few requests, few pins, no hang.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,7 +15,7 @@ fn any() -> StreamOptions {
     StreamOptions::new().order(Order::Any)
 }
 
-/// Blocks of `below`, in a shuffled order.
+/// The blocks below `below`, in shuffled order.
 fn shuffled(seed: u64, below: u32) -> Vec<u32> {
     let mut blocks: Vec<u32> = (0..below).collect();
     fastrand::Rng::with_seed(seed).shuffle(&mut blocks);
@@ -38,10 +38,10 @@ fn a_shuffled_list_is_asked_for_in_few_requests_and_given_in_its_order() {
         assert!(many.next().is_none());
         let stats = many.stats();
         drop(many);
-        // 64 neighbours, 32 to a request, and two lone blocks: the first miss asks for all of them.
+        // 64 adjacent blocks, 32 to a request, and two single blocks: the first miss requests all of them.
         assert_eq!(stage.dam.reads().len(), 2 + 2, "[RM-2] {kind}");
         assert_eq!((stats.requests, stats.asked, stats.delivered), (4, 66, 69), "{kind}");
-        // Now they are there, and no request is made, nor a window.
+        // Now they are resident, and neither a request nor a window is made.
         stage.dam.forget();
         let mut many = stage.file.read_many(&blocks);
         assert_eq!(many.by_ref().filter(Result::is_ok).count(), blocks.len());
@@ -62,7 +62,7 @@ fn rm_2_a_miss_after_many_hits_asks_for_all_that_follows() {
     stage.dam.keep_back(|it| it.position() >= at(1200));
     let blocks: Vec<u32> = (0..2000).collect();
     let mut many = stage.file.read_many(&blocks);
-    // The miss asks for a few; each page after it for another batch, as 32 requests do not keep the queue busy.
+    // The miss requests a few; each page after it requests another batch, as 32 requests do not keep the queue busy.
     assert_eq!(many.by_ref().take(1100).filter(Result::is_ok).count(), 1100);
     let requests = stage.dam.reads().len() + stage.dam.waiting();
     // 32 blocks to a request, except for the last one of a batch.
@@ -114,7 +114,7 @@ fn a_list_longer_than_the_pool_goes_on_in_windows_and_pins_a_quarter_of_it() {
                 most = most.max(pins);
             }
             assert_eq!(sum, blocks.iter().map(|&block| u64::from(block)).sum(), "{kind}");
-            // And the caller's own.
+            // And the caller's own pin.
             assert!((2..=frames / 4 + 1).contains(&most), "[RS-1] {kind}: {most} of {frames}");
         }
         assert_settled(&stage);
@@ -141,7 +141,7 @@ fn who_collects_more_pages_than_there_are_frames_gets_errors_for_the_rest() {
     assert!(matches!(failed.error, Error::NoFreeFrame { capacity: 16, .. }), "{failed}");
     assert_eq!(failed.block, blocks[pages.len()]);
     drop(pages);
-    // Once they are let go of, it goes on with the next.
+    // Once they are released, the iterator continues with the next block.
     assert!(many.next().unwrap().is_ok());
     drop(many);
     pool.close().unwrap();
@@ -187,7 +187,8 @@ fn a_bad_page_in_the_middle_is_its_own_error_and_the_rest_goes_on() {
     }
 }
 
-/// The same blocks in opposite orders, with hardly any frames: each waits for what the other has asked for.
+/// The same blocks in opposite orders, with hardly any frames: each thread waits for blocks that the other has
+/// requested.
 #[test]
 fn rm_1_readers_in_opposite_orders_end() {
     for (kind, frames) in [(Kind::Uring, 8), (Kind::Threads, 8), (Kind::Sync, 8), (Kind::Uring, 24)]
@@ -209,7 +210,7 @@ fn rm_1_readers_in_opposite_orders_end() {
                             let page = page.unwrap();
                             assert_says(&page, page.page.block());
                             given += 1;
-                            // Some go on with a page in hand, some leave in the middle.
+                            // Some continue with a page held, some stop half way.
                             if given % 7 == 0 {
                                 kept = Some(page);
                             }
@@ -245,7 +246,7 @@ fn others_evict_truncate_and_close_meanwhile() {
                                     let number = crate::site::number_in(&page);
                                     let block = page.page.block();
                                     let said = super::FIRST + u64::from(block);
-                                    // Zero after the file was cut off there and made longer again.
+                                    // Zero after the file was truncated there and extended again.
                                     assert!(number == said || (number == 0 && block >= 60));
                                 }
                                 Err(failed) => assert!(
@@ -272,7 +273,7 @@ fn others_evict_truncate_and_close_meanwhile() {
                 file.truncate(60).unwrap();
                 file.extend(60).unwrap();
                 if round % 8 == 7 {
-                    // Refused while a page is in use; another file of the pool closes anyway.
+                    // Refused while a page is in use; another file of the pool can be closed anyway.
                     let other = numbered(pool, "other", 4, 1);
                     let blocks = [3, 2, 1, 0];
                     assert_eq!(other.read_many(&blocks).filter(Result::is_ok).count(), 4);
@@ -304,7 +305,7 @@ fn what_the_handle_says_of_readahead_does_not_matter_and_the_options_do() {
     let blocks: Vec<u32> = (32..64).collect();
     let one_by_one = StreamOptions::new().readahead(ReadaheadStrategy::Os);
     assert_eq!(plain.read_many_with(&blocks, &one_by_one).unwrap().count(), 32);
-    // Those go by the thread that wants them, past the tablespace's queue.
+    // These are read by the thread that wants them, without the tablespace's queue.
     assert_eq!(stage.dam.reads().iter().filter(|it| it.op == Op::Read && it.len > 4096).count(), 0);
     assert_settled(&stage);
 }

@@ -1,7 +1,7 @@
 //! Read streams: the right pages, in order, once each, whatever the disk and the caller do.
 //!
-//! Most of it runs over a [`Dam`], which keeps reads back so that a test can act while they are under
-//! way, and says afterwards what was read from the disk.
+//! Most tests run over a [`Dam`], which holds reads back so that a test can act while they are in flight, and
+//! afterwards reports what was read from the disk.
 
 mod budgets;
 mod cold;
@@ -28,24 +28,24 @@ use std::time::Duration;
 use crate::site::{PAGE, Site, number_in, numbered, reopened, skip};
 use dam::Dam;
 
-/// Block n of a [`stage`] says this much more than n.
+/// Block n of a [`stage`] contains n plus this number.
 const FIRST: u64 = 1000;
 
-/// A pool over a disk that obeys the test, and a file of which nothing is in memory.
+/// A pool over a disk that the test controls, and a file with no block in memory.
 struct Stage {
-    /// The first to go: a test that fails must not wait for reads that nobody lets go.
+    /// Dropped first: a test that fails must not wait for reads that are never released.
     dam: Dam,
     file: PagedFile,
     pool: BufferPool,
 }
 
-/// A pool of `frames` over a dam on `kind`, buffered, with a file of `blocks`. `None`, noted as skipped,
-/// where that backend does not work.
+/// A pool of `frames` over a dam on `kind`, buffered, with a file of `blocks`. `None`, recorded as skipped, where that
+/// backend does not work.
 fn stage(site: &Site, kind: Kind, frames: u64, blocks: u32) -> Option<Stage> {
     stage_at(site, kind, frames, blocks, |space| space)
 }
 
-/// As [`stage`], in a tablespace of the test's making.
+/// As [`stage`], in a tablespace that the test configures.
 fn stage_at(
     site: &Site,
     kind: Kind,
@@ -68,34 +68,34 @@ fn stage_at(
     Some(Stage { file, pool, dam })
 }
 
-/// Costs by which no gap is worth reading through.
+/// Costs for which no gap is worth reading through.
 fn no_gaps() -> DeviceCosts {
     let (request, mebibyte) = (Duration::from_nanos(1), Duration::from_secs(1));
     DeviceCosts { request, mebibyte, useful_depth: 64 }
 }
 
-/// Costs by which every gap is.
+/// Costs for which every gap is.
 fn all_gaps() -> DeviceCosts {
     let (request, mebibyte) = (Duration::from_secs(1), Duration::from_nanos(1));
     DeviceCosts { request, mebibyte, useful_depth: 64 }
 }
 
-/// Straight into frames, whatever the page cache has.
+/// Reads directly into frames, whatever the page cache has.
 fn ahead() -> StreamOptions {
     StreamOptions::new().readahead(ReadaheadStrategy::Async)
 }
 
-/// The backends that drive their reads differently.
+/// Backends whose reads are driven differently.
 const KINDS: [Kind; 3] = [Kind::Uring, Kind::Threads, Kind::Sync];
 
-/// Asserts that block `block` says what it should.
+/// Asserts that block `block` has the expected contents.
 #[track_caller]
 fn assert_says(page: &[u8], block: u32) {
     assert_eq!(number_in(page), FIRST + u64::from(block), "the contents of block {block}");
 }
 
-/// Asserts that nobody holds anything once all reads are in, that every frame is accounted for, and that
-/// the pool closes.
+/// Asserts that there are no pins once all reads have completed, that every frame is accounted for, and that the pool
+/// closes.
 #[track_caller]
 fn assert_settled(stage: &Stage) {
     stage.dam.io().drain();

@@ -1,4 +1,4 @@
-//! Which scans of a buffered file are left to the kernel's own readahead, and what that may read too much.
+//! Which scans of a buffered file are left to the kernel's own readahead, and how much that may over-read.
 
 use forebay::{
     Action, BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
@@ -9,10 +9,10 @@ use forebay_io::{File, Kind, OpenOptions, Prefer};
 use super::cold::{can_chill, chill};
 use crate::site::{PAGE, Site, numbered, reopened, skip};
 
-/// Pages of 128 KiB of readahead, which Linux sets where nobody else does.
+/// 128 KiB of readahead in pages, the default of Linux.
 const USUAL: u64 = (128 << 10) / PAGE as u64;
 
-/// Blocks that an adaptive scan reads before it tries another mode, if it has to wait for them.
+/// Number of blocks that an adaptive scan reads before it tries another mode, if it has to wait for them.
 const BEFORE_TRIAL: u32 = 128;
 
 fn buffered(site: &Site) -> BufferPool {
@@ -28,7 +28,7 @@ fn adaptive() -> StreamOptions {
     StreamOptions::new().readahead(ReadaheadStrategy::Adaptive)
 }
 
-/// What was decided while the first `blocks` were scanned.
+/// The decisions during a scan of the first `blocks` blocks.
 fn decided(
     pool: &BufferPool,
     file: &PagedFile,
@@ -118,7 +118,7 @@ fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode() {
         let pool = buffered(&site);
         let file = reopened(&pool, numbered(&pool, "table", 300, 0));
         chill(&file);
-        // Far from each other, so that none brings a neighbour along.
+        // Far from each other, so that no read includes another one's block.
         [10, 70, 150].into_iter().for_each(|block| drop(file.read(block).unwrap()));
         let options = StreamOptions::new().readahead(readahead);
         let mut stream = file.stream_with(0..200, &options).unwrap();

@@ -1,4 +1,4 @@
-//! The blocks that were named, as they were named: every backend, mode, strategy, order and page size.
+//! The named blocks, in the named order: every backend, mode, strategy, order and page size.
 
 use forebay::{
     BufferPool, FileOptions, Order, PagedFile, ReadaheadStrategy, StrategyKind, StreamOptions,
@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::{FIRST, KINDS, all_gaps, assert_says, assert_settled, stage, stage_at};
 use crate::site::{PAGE, SUMS, Site, numbered, reopened, skip};
 
-/// A pool on real files with segments of 24 pages, and a file of `blocks` with nothing in memory.
+/// A pool on real files with segments of 24 pages, and a file of `blocks` with no block in memory.
 pub(super) fn real(
     site: &Site,
     name: &str,
@@ -28,7 +28,7 @@ pub(super) fn real(
     Ok((pool, file))
 }
 
-/// Blocks as queries name them: runs both ways, strides, clusters, repeats and leaps.
+/// Blocks as queries use them: runs in both directions, strides, clusters, repeats and jumps.
 pub(super) fn named(random: &mut fastrand::Rng, blocks: u32, count: usize) -> Vec<u32> {
     let mut named = Vec::new();
     while named.len() < count {
@@ -46,7 +46,7 @@ pub(super) fn named(random: &mut fastrand::Rng, blocks: u32, count: usize) -> Ve
     named
 }
 
-/// Takes everything that a stream over `blocks` gives; each block comes with its place in the list.
+/// Takes all items of a stream over `blocks`; each block comes with its index in the list.
 pub(super) fn check(
     file: &PagedFile,
     blocks: &[u32],
@@ -188,10 +188,10 @@ fn in_any_order_what_is_ready_is_given_while_the_rest_is_on_its_way() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Threads, 256, 640) else { return };
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async).order(Order::Any);
-    // Block 20 does not come for now.
+    // Block 20 is held back for now.
     stage.dam.keep_back(|it| it.position() == super::at(20));
     let mut stream = stage.file.stream_with([20, 60, 0, 40, 80], &options).unwrap();
-    // The sorted first is waited for where nothing is ready yet; block 0 is that.
+    // While nothing is ready yet, the stream waits for the first in sorted order, which is block 0.
     let mut given = Vec::new();
     for _ in 0..4 {
         let row = stream.next().unwrap().unwrap();

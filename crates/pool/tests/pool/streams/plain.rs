@@ -1,4 +1,4 @@
-//! Plain reads: a sequence is noticed and read ahead; what is none costs nothing extra.
+//! Plain reads: a sequence is detected and read ahead; other reads cost nothing extra.
 
 use forebay::{FileOptions, PagedFile, ReadaheadStrategy};
 use forebay_io::Kind;
@@ -82,7 +82,7 @@ fn who_wants_no_readahead_gets_one_read_for_each_block() {
     }
 }
 
-/// A file of zeroes, which are sound pages, on `stage`.
+/// A file of zeroes, which are valid pages, on `stage`.
 fn vast(stage: &Stage, blocks: u32) -> PagedFile {
     let file = stage.pool.open_file("vast", &create()).unwrap();
     file.extend(blocks).unwrap();

@@ -1,4 +1,5 @@
-//! Pages asked for by name: what is asked for, who takes it in, and that no frame is kept for what nobody does.
+//! Explicit prefetch: what is requested, which thread completes it, and that no frame is kept for reads that no thread
+//! completes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +12,7 @@ use super::{FIRST, KINDS, Stage, assert_says, assert_settled, is_past_end, stage
 use crate::disk::Fault;
 use crate::site::{Ends, PAGE, Site, create, is_io, numbered, reopened, skip, wait_until};
 
-/// Pages on their way in, and pins.
+/// Number of pages being read, and of pins.
 fn under_way(stage: &Stage) -> (usize, u64) {
     let view = stage.pool.view();
     let reading = view.iter().filter(|frame| frame.reading).count();
@@ -65,7 +66,7 @@ fn bud_1_no_more_than_a_quarter_of_the_pool_is_on_its_way_and_the_budget_comes_b
         stage.dam.open();
         stage.dam.io().drain();
         stage.dam.rule(|_| Fault::Fail(OsError::EIO));
-        // Those that fail give it back as well.
+        // Failed reads return it as well.
         for _ in 0..3 {
             assert_eq!(stage.file.prefetch(&every[20..]), 16, "[PRE-1] {kind}");
             stage.dam.io().drain();
@@ -77,7 +78,7 @@ fn bud_1_no_more_than_a_quarter_of_the_pool_is_on_its_way_and_the_budget_comes_b
     }
 }
 
-/// Nobody drives the queue: plain reads go by another one, and hits by none.
+/// No thread drives the queue: plain reads use another one, and hits use none.
 #[test]
 fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short() {
     for kind in [Kind::Uring, Kind::Aio, Kind::Sync] {
@@ -99,26 +100,26 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
         let apart: Vec<u32> = (0..16).step_by(2).collect();
         assert_eq!(file.prefetch(&apart), 8);
         (30..54).for_each(|block| assert_says(&file.read(block).unwrap(), block));
-        // By the kernel they may have ended while they were submitted.
+        // With kernel backends they may have completed during submission.
         let left = under_way();
         assert!(
             left == 8 || kind != Kind::Sync,
             "{left}: nobody drives, and there were frames for all"
         );
-        // From here on a page has to go for each that comes.
+        // From here on a page must be evicted for each one that is read.
         wait_until("what was prefetched to be taken in", || {
             (60..76).for_each(|block| assert_says(&file.read(block).unwrap(), block));
             (80..96).for_each(|block| assert_says(&file.read(block).unwrap(), block));
             under_way() == 0
         });
-        // They are pages like any others, and make room for others.
+        // They are pages like any others, and can be evicted.
         (100..164).for_each(|block| assert_says(&file.read(block).unwrap(), block));
         assert!(apart.iter().all(|&block| !file.is_resident(block)), "[PRE-2] {kind}");
         pool.close().unwrap();
     }
 }
 
-/// A stream of another tablespace does not drive that queue; it gets its pins back.
+/// A stream of another tablespace does not drive that queue; it still gets its pins back.
 #[test]
 fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
     let site = Site::new();
@@ -132,14 +133,14 @@ fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
     streamed.extend(400).unwrap();
     let far: Vec<u32> = (0..128).step_by(2).collect();
     assert_eq!(named.prefetch(&far), 64, "the whole budget");
-    // There are frames for all of these, so nobody searches for one.
+    // There are frames for all of these, so no reader searches for one.
     let blocks: Vec<u32> = (0..100).collect();
     let pins = streamed.read_many(&blocks).map(|page| {
         assert!(page.is_ok());
         pool.view().iter().map(|frame| frame.pins).sum::<u64>()
     });
     assert!(pins.max() >= Some(2), "[BUD-1] none but the caller's own");
-    // Or a close on a busy machine gives up before it has read what was prefetched.
+    // Otherwise the close on a busy machine gives up before it has read the prefetched pages.
     main.io().drain();
     pool.close().unwrap();
 }
@@ -189,7 +190,7 @@ fn a_file_is_cut_off_and_closed_and_a_pool_ends_with_prefetches_that_nobody_driv
     }
 }
 
-/// Over `sync` a request is under way until somebody drives; to wait for room would be to drive.
+/// Over `sync` a request is in flight until a thread drives the queue; waiting for space would mean driving it.
 #[test]
 fn a_full_queue_is_not_waited_for() {
     let site = Site::new();

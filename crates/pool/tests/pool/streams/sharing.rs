@@ -1,4 +1,4 @@
-//! One page, many takers: repeated blocks, other streams, other threads, and the caller's own iterator.
+//! One page, many readers: repeated blocks, other streams, other threads, and the caller's own iterator.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -57,7 +57,7 @@ fn what_another_stream_is_reading_is_joined_and_not_read_again() {
     }
 }
 
-/// Each stream by a backend of its own: what one has asked for and does not fetch, the other has to.
+/// Each stream uses its own backend: requests that one has made and does not complete, the other must complete.
 #[test]
 fn pages_that_a_resting_stream_of_another_backend_asked_for_are_fetched_in_any_order() {
     const BLOCKS: u32 = 400;
@@ -75,7 +75,7 @@ fn pages_that_a_resting_stream_of_another_backend_asked_for_are_fetched_in_any_o
     {
         for taken in [1, 20, 40, 100] {
             file = reopened(&pool, file);
-            // No two are neighbours, so each is a request of its own.
+            // No two are adjacent, so each is a separate request.
             let blocks = || (0..2 * BLOCKS).step_by(2);
             let first = file.stream_with(blocks(), &by(resting, Order::InOrder));
             let second = file.stream_with(blocks(), &by(taking, Order::Any));
@@ -124,7 +124,7 @@ fn blocks_past_the_end_are_errors_of_their_own_and_the_stream_goes_on() {
     }
 }
 
-/// While the caller's iterator blocks, another thread reads a page that the stream has asked for.
+/// While the caller's iterator blocks, another thread reads a page that the stream has requested.
 #[test]
 fn an_iterator_that_blocks_keeps_nobody_from_the_pages_on_their_way() {
     let site = Site::new();
@@ -141,7 +141,7 @@ fn an_iterator_that_blocks_keeps_nobody_from_the_pages_on_their_way() {
                     answer.send(()).unwrap();
                 }
             });
-            // The first window is 8 blocks: at the ninth question some of those before it are out.
+            // The first window is 8 blocks: at the ninth call some of the blocks before it have been returned.
             let blocks = (0..40_u32).map(move |place| {
                 for before in (1..=4).filter(|before| place >= 8 + before) {
                     ask.send((place - before) * 10).unwrap();
@@ -159,7 +159,7 @@ fn an_iterator_that_blocks_keeps_nobody_from_the_pages_on_their_way() {
     }
 }
 
-/// Panics the `fatal`th time that it is asked; counts how often it was.
+/// Panics at the call number `fatal`; counts the calls.
 fn panicking<'a>(
     blocks: &'a [u32],
     fatal: u32,
@@ -239,7 +239,7 @@ fn an_iterator_may_read_and_change_the_file_that_it_names_blocks_of() {
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 64, 200) else { continue };
         let file = &stage.file;
-        // Reads the block that it names, one that it named before, and one that nobody named.
+        // Reads the block that it names, one that it named before, and one that was never named.
         let blocks = (0..100_u32).inspect(|&block| {
             for other in [block, block.saturating_sub(3), 199 - block] {
                 assert_says(&file.read(other).unwrap(), other);

@@ -1,10 +1,11 @@
-//! Streams, plain reads, changes and cuts by many threads over a small pool, against what should be there.
+//! Streams, plain reads, changes and truncations by many threads over a small pool, compared with the expected
+//! contents.
 //!
-//! The *kept* file is never cut: under its latch a page says exactly the number that was last written to
-//! it. The *cut* file is shortened and made longer again: a page of it is zero or says a number that is
-//! not from before the last time it was cut away.
+//! The *kept* file is never truncated: under its latch a page contains exactly the number that was last written to it.
+//! The *cut* file is truncated and extended again: a page of it is zero, or contains a number that is not from before
+//! the last time it was cut away.
 //!
-//! `FOREBAY_SOAK_SECONDS` says for how long (4 without), `FOREBAY_SEED` with which choices.
+//! `FOREBAY_SOAK_SECONDS` sets the duration (default: 4), `FOREBAY_SEED` seeds the choices.
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,17 +25,17 @@ use crate::site::{Ends, PAGE, SUMS, Site, create, number_in, set, wait_until};
 const FRAMES: u64 = 48;
 const BLOCKS: u32 = 160;
 const THREADS: u64 = 4;
-/// Each thread may have a page in hand while it waits for a frame; nobody waits long.
+/// Each thread may hold a page while it waits for a frame; no wait is long.
 const FRAME_WAIT: Duration = Duration::from_secs(20);
 
-/// What a panic of an iterator in this test says.
+/// The message of a deliberate panic of an iterator in this test.
 const ON_PURPOSE: &str = "an iterator panics on purpose";
 
 struct Soak {
     pool: BufferPool,
     kept: PagedFile,
     cut: PagedFile,
-    /// Of each page of `kept` the number it says; of each of `cut` the least but zero.
+    /// For each page of `kept` its number; for each page of `cut` the minimum other than zero.
     kept_says: Vec<AtomicU64>,
     cut_least: Vec<AtomicU64>,
     clock: AtomicU64,
@@ -110,13 +111,13 @@ impl Soak {
         if kept { &self.kept } else { &self.cut }
     }
 
-    /// The least that the pages of `cut` may say from now on.
+    /// The minimum numbers in the pages of `cut` from now on.
     fn least(&self, kept: bool) -> Vec<u64> {
         let least = if kept { &[] } else { &self.cut_least[..] };
         least.iter().map(|number| number.load(Ordering::SeqCst)).collect()
     }
 
-    /// Checks a page that is latched, given what [`Soak::least`] said before it was asked for.
+    /// Checks a latched page, given the result of [`Soak::least`] before it was requested.
     fn check(&self, kept: bool, block: u32, page: &[u8], least: &[u64]) {
         let number = number_in(page);
         if kept {
@@ -183,7 +184,7 @@ impl Soak {
         options
     }
 
-    /// Takes some of a stream, which is paused, begun again and left in between.
+    /// Takes some items of a stream, which is paused, reset and dropped in between.
     fn stream(&self, random: &mut fastrand::Rng, kept: bool) {
         let file = self.file(kept);
         let stream = file.stream_with(Names::new(random, file), &self.options(random));
@@ -214,7 +215,7 @@ impl Soak {
     }
 }
 
-/// An iterator of blocks that mixes runs and leaps, looks into the file now and then, and may panic.
+/// An iterator of blocks that mixes runs and jumps, reads the file now and then, and may panic.
 struct Names<'f> {
     random: fastrand::Rng,
     file: &'f PagedFile,
@@ -237,7 +238,7 @@ impl Iterator for Names<'_> {
     fn next(&mut self) -> Option<(u32, u32)> {
         self.left = self.left.checked_sub(1)?;
         if 120 - self.left == self.panics_at {
-            // Past the hook, which would print it.
+            // Bypasses the hook, which would print it.
             resume_unwind(Box::new(ON_PURPOSE));
         }
         if self.random.u32(..40) == 0 {
@@ -276,7 +277,7 @@ fn streams_among_readers_writers_and_cuts_give_what_is_there() {
     println!("{}", soak.pool.stats());
     let names = ["streams", "reads", "changes", "cuts", "flushes", "panics"];
     println!("{:?}", names.iter().zip(&soak.counts).collect::<Vec<_>>());
-    // The cleaner may have a page for a moment.
+    // The cleaner may hold a page for a moment.
     let free = |frame: &forebay::FrameView| frame.pins == 0 && !frame.orphan;
     wait_until("nobody to have a page [RS-3]", || soak.pool.view().iter().all(free));
     soak.pool.close().unwrap();

@@ -1,4 +1,4 @@
-//! Atomic writes: refused where they are not proven, and used for every page where they are.
+//! Atomic writes: refused where they are not proven to work, and used for every page where they are.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use forebay_io::{CacheMode, Op};
 use crate::disk::Disk;
 use crate::site::{PAGE, Site, numbered, read, reopened, skip, write};
 
-/// Names a directory on a filesystem that proves atomic writes, for a test in a process of its own.
+/// For a test in its own process: names a directory on a filesystem that guarantees atomic writes.
 const DIRECTORY: &str = "FOREBAY_ATOMIC_DIRECTORY";
 
 #[test]
@@ -39,8 +39,7 @@ fn where_atomic_writes_are_not_proven_the_pool_is_not_built_and_says_what_to_do(
     }
 }
 
-/// In a process of its own, with an XFS mounted that writes elsewhere first and so proves atomic writes on any
-/// device.
+/// In a separate process, with a mounted XFS that writes out of place and so guarantees atomic writes on any device.
 #[test]
 fn every_page_is_written_by_one_atomic_write_where_they_are_proven() {
     if let Some(directory) = env::var_os(DIRECTORY) {
@@ -97,7 +96,7 @@ fn write_atomically(directory: &Path) {
     assert_eq!(torn.load(Ordering::SeqCst), 0, "[ATM-1]");
     assert!(whole.load(Ordering::SeqCst) >= 160 && disk.count(Op::Write) >= 160);
     pool.close().unwrap();
-    // And by the best backend of this machine.
+    // And with the best backend of this machine.
     let pool = builder(main()).build().unwrap();
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     (0..100).for_each(|block| write(&file, block, 1000 + u64::from(block)));

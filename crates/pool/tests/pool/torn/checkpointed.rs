@@ -1,4 +1,4 @@
-//! Checkpoints protect what they write as everybody does, and share the syncs that this takes.
+//! Checkpoints protect their writes like all others, and share the syncs that this needs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Double write: a page torn in its file is whole again when the pool is opened.
+//! Double write: a page that is torn in its file is repaired when the pool is opened.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,7 +15,7 @@ use super::{
 use crate::disk::{Disk, Fault, Seen};
 use crate::site::{PAGE, SUMS, Site, create, fill, numbered, read, try_write, wait_until, write};
 
-/// Every subset of a page's eight sectors, one to a block, except none and all.
+/// Every subset of a page's eight sectors, one per block, except none and all.
 #[test]
 fn a_page_torn_in_any_way_is_whole_after_opening() {
     let site = Site::new();
@@ -42,7 +42,7 @@ fn a_page_torn_in_any_way_is_whole_after_opening() {
     assert!(repaired(&pool).unwrap().ends_with("double write: 254"), "{:?}", pool.notes());
 }
 
-/// The long run: pages come and go through eight frames, and now and then the power fails.
+/// The long run: pages go through eight frames, and now and then the power fails.
 #[test]
 fn whatever_is_torn_in_a_crash_is_whole_and_no_older_than_what_was_durable() {
     let site = Site::new();
@@ -101,8 +101,8 @@ fn of_two_copies_of_a_page_the_newer_whole_one_is_taken() {
     }
     let crashed = site.path("crashed");
     unsynced.crash(&site.path("main"), &crashed, || 0b1010_0110);
-    // Of block 1 the newer copy is torn as well, of block 2 both are; of block 3 the header of the
-    // newer one has reached the disk, and the slot has a good page from long ago.
+    // For block 1 the newer copy is torn as well, for block 2 both are; for block 3 the header of the newer one has
+    // reached the disk, and its slot has a valid but much older page.
     let page = |number, block| {
         let mut page = vec![0; PAGE];
         fill(&mut page, number);
@@ -127,7 +127,7 @@ fn of_two_copies_of_a_page_the_newer_whole_one_is_taken() {
     assert!(pool.notes().iter().any(|note| note.contains("double-write file: 1;")));
 }
 
-/// A page whose write failed keeps its group. What else is there is durable, and no longer live.
+/// A page whose write failed keeps its group. The other pages in the group are durable, and no longer live.
 #[test]
 fn a_durable_copy_beside_that_of_a_failed_write_is_never_taken() {
     let site = Site::new();
@@ -150,8 +150,8 @@ fn a_durable_copy_beside_that_of_a_failed_write_is_never_taken() {
     assert_corrupt_after_crash(&site, &file);
 }
 
-/// Of a batch of two groups the second has reached the disk, and where the first should be is what was
-/// there before: an old copy of a page that is durable in a newer version.
+/// In a batch of two groups the second has reached the disk, and the first still has its previous contents: an old copy
+/// of a page that is durable in a newer version.
 #[test]
 fn a_copy_in_a_group_that_was_taken_anew_and_not_written_is_never_taken() {
     let site = Site::new();
@@ -190,7 +190,7 @@ fn a_copy_in_a_group_that_was_taken_anew_and_not_written_is_never_taken() {
     assert_corrupt_after_crash(&site, &file);
 }
 
-/// Page 0, which is durable, goes bad while the power is off: there is nothing to repair it from.
+/// Page 0, which is durable, is damaged while the power is off: there is no copy to repair it from.
 #[track_caller]
 fn assert_corrupt_after_crash(site: &Site, file: &forebay::PagedFile) {
     copy(&site.path("main"), &site.path("crashed"));
@@ -211,12 +211,12 @@ fn a_file_that_was_dropped_and_made_again_gets_nothing_of_the_old_one() {
     let file = pool.open_file("table", &create()).unwrap();
     file.extend(8).unwrap();
     file.sync().unwrap();
-    // As far as the newest header goes, copies of the old pages are live.
+    // According to the newest header, copies of the old pages are live.
     copy(&site.path("main"), &site.path("crashed early"));
     let early = reopen(&site.path("crashed early"));
     let early = early.open_file("table", &FileOptions::new()).unwrap();
     assert!((0..8).all(|block| read(&early, block) == 0), "[DBR-1]");
-    // Two pages of the new one are written and torn; the others are as made.
+    // Two pages of the new file are written and torn; the others are as created.
     write(&file, 2, 100);
     write(&file, 3, 100);
     file.flush_file().unwrap();
@@ -287,7 +287,7 @@ fn after_a_good_close_nothing_is_taken_from_the_copies() {
     let file = numbered(&pool, "table", 4, 10);
     let (path, at) = position(&file, 2);
     pool.close().unwrap();
-    // Something else changes the file between two runs, badly.
+    // Another program changes the file between two runs, and damages it.
     fs::OpenOptions::new()
         .write(true)
         .open(path)
@@ -405,7 +405,7 @@ fn what_double_write_takes_is_stated() {
     assert_eq!(pool_without.bookkeeping_bytes(), plain);
 }
 
-/// Also where only the process has died: what it wrote may still be torn on its way to the disk.
+/// Also if only the process has died: its writes may still be torn on their way to the disk.
 #[test]
 fn files_are_synced_before_the_copies_of_their_pages_are_given_up() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! Disks that fail while pages are being protected: pages stay dirty, and what is torn can be repaired.
+//! Disks that fail while pages are being protected: pages stay dirty, and torn pages can be repaired.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -19,7 +19,7 @@ fn fail_copies(disk: &Disk, op: Op, error: OsError) {
     });
 }
 
-/// Fails every write in place of these blocks.
+/// Fails every in-place write of these blocks.
 fn fail_in_place(disk: &Arc<Disk>, error: OsError, fails: impl Fn(u64) -> bool + Send + 'static) {
     disk.rule(move |it| {
         let in_place = it.op() == Op::Write && !it.file().path().ends_with(DOUBLE_WRITE);
@@ -50,7 +50,7 @@ fn a_copy_that_cannot_be_written_leaves_the_pages_dirty_and_their_file_alone() {
             file.flush_file().unwrap();
         }
     }
-    // Nothing was kept back for them: the ring goes round.
+    // No group was kept back for them: the ring wraps around.
     for round in 0..200 {
         write(&file, round % 100, 7);
         file.flush_file().unwrap();
@@ -89,7 +89,7 @@ fn copies_that_cannot_be_synced_fail_the_tablespace_before_a_page_is_written() {
     assert_eq!((read(&file, 1), on_disk(&file, 1)), (500, 1), "[DBW-1]");
 }
 
-/// A write that fails may tear the page; its copy has to outlive however many others.
+/// A write that fails may tear the page; its copy must survive any number of other copies.
 #[test]
 fn a_page_torn_by_a_failed_write_can_be_repaired_long_after() {
     let site = Site::new();
@@ -117,7 +117,7 @@ fn a_page_torn_by_a_failed_write_can_be_repaired_long_after() {
     let remains = reopen(&crashed);
     let remains = remains.open_file("table", &FileOptions::new()).unwrap();
     assert_eq!(read(&remains, 3), 500, "[DWR-1]");
-    // Healed, it needs no copy any more.
+    // On the repaired disk, it needs no copy any more.
     disk.heal();
     file.flush_file().unwrap();
     assert_eq!(on_disk(&file, 3), 500);
@@ -134,7 +134,7 @@ fn when_failed_writes_hold_all_copies_that_is_told_and_mending_the_disk_helps() 
     let mut refused = 0;
     for block in 0..80 {
         write(&file, block, 500);
-        // Alone in its batch: through its own file's flush the others would come along.
+        // A separate batch for each page: a flush of the file would write the others along with it.
         match pool.close() {
             Err(Error::Unprotected { pages, .. }) => {
                 assert!(pages >= 32, "{pages}");
@@ -227,7 +227,7 @@ fn a_double_write_file_that_makes_no_sense_is_told_and_left_alone() {
         let error = pool.build().unwrap_err();
         assert!(matches!(&error, Error::DoubleWrite { file } if **file == path), "{error}");
     }
-    // Whereas one that was never finished is made again.
+    // In contrast, a file that was never completed is created again.
     file.set_len(100).unwrap();
     file.write_all_at(&[0; 100], 0).unwrap();
     double(site.builder(64)).build().unwrap();

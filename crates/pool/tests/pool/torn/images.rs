@@ -1,4 +1,4 @@
-//! Images: the log has each page whole before the page may be torn.
+//! Images: the log contains an image of each page before a write may tear the page.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ struct Log {
 struct State {
     last: u64,
     flushed: u64,
-    /// By file and block: what the newest image says, and its LSN.
+    /// By file and block: the contents of the newest image, and its LSN.
     images: BTreeMap<(String, u32), (Vec<u8>, u64)>,
 }
 
@@ -75,10 +75,10 @@ impl Wal for Log {
     }
 }
 
-/// What the pages say that reached the disk without an image.
+/// The numbers in pages that reached the disk without an image.
 type Bare = Arc<Mutex<Vec<u64>>>;
 
-/// A pool that logs images, over a disk that looks for the image of each page that comes.
+/// A pool that logs images, over a disk that checks for the image of each page written.
 fn logged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Log>, Bare) {
     let (log, bare) = (Arc::new(Log::default()), Arc::new(Mutex::new(Vec::new())));
     let (known, found) = (Arc::clone(&log), Arc::clone(&bare));
@@ -92,7 +92,7 @@ fn logged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Log>, Bare) {
             let (name, segment) = name.split_once('.').unwrap_or((&name, "0"));
             let block = block as u32 + 4 * segment.parse::<u32>().unwrap();
             let image = known.durable_image(name, block);
-            // The first one that is written since the image was logged is the image itself.
+            // The first page written after the image was logged is identical to the image.
             if image.is_none_or(|image| !SUMS.matches(&image, block, forebay::ZeroPages::Refuse)) {
                 found.lock().unwrap().push(number_in(page));
             }
@@ -153,7 +153,7 @@ fn a_log_that_takes_no_image_leaves_the_page_dirty_and_unwritten() {
     log.refuses.store(false, Ordering::SeqCst);
     assert_eq!(file.flush_file().unwrap(), 1);
     assert_eq!((on_disk(&file, 2), bare.lock().unwrap().len()), (number, 0));
-    // From now on it may be full: the page has its image.
+    // From now on the log may be full: the page has its image.
     log.refuses.store(true, Ordering::SeqCst);
     let number = change(&file, &log, 2);
     file.flush_file().unwrap();
@@ -174,7 +174,7 @@ fn a_page_whose_write_failed_has_its_image_already() {
     change(&file, &log, 1);
     let file = reopened(&pool, file);
     assert_eq!(log.appended.load(Ordering::SeqCst), 1);
-    // A file that was closed has no memory of it, and logs another.
+    // A file that was closed and reopened has no record of it, and logs another image.
     let number = change(&file, &log, 1);
     file.flush_file().unwrap();
     assert_eq!((log.appended.load(Ordering::SeqCst), read(&file, 1)), (2, number));
@@ -188,7 +188,7 @@ fn images_need_a_log_with_images_and_checksums() {
     assert!(matches!(&error, Error::Setting { setting: "torn pages", .. }), "{error}");
     assert!(!site.path("main").exists(), "nothing is made before all is checked");
 
-    /// A log of another kind, which has no such record.
+    /// A log without support for images.
     #[derive(Debug)]
     struct Plain;
     impl Wal for Plain {
@@ -227,7 +227,7 @@ fn a_file_that_is_only_read_logs_nothing() {
     assert_eq!(log.appended.load(Ordering::SeqCst), before);
 }
 
-/// Every page that is written after a checkpoint began has another image, and no other page has.
+/// Every page that is written after a checkpoint began has another image, and no other page does.
 #[test]
 fn each_checkpoint_asks_for_images_anew() {
     let site = Site::new();

@@ -1,8 +1,8 @@
-//! Torn pages: crashes that leave pages half written, as each way of protecting them sees them.
+//! Torn pages: crashes that leave pages partially written, with each kind of protection.
 //!
-//! A crash is made from a living pool: its directory is copied, and in the copy every page that was
-//! written in place and not synced since is torn, sector by sector between what was durable and what was
-//! written. That is worse than what most disks do, and all of it is allowed.
+//! A crash is derived from a running pool: its directory is copied, and in the copy every page that was written in
+//! place and not synced since is torn, sector by sector between its durable and its written state. That is worse than
+//! what most disks do, but allowed.
 
 mod atomic;
 mod checkpointed;
@@ -28,12 +28,12 @@ pub(crate) const SECTOR: usize = 512;
 
 pub(crate) const DOUBLE_WRITE: &str = "forebay.doublewrite";
 
-/// What a crash may tear: pages written in place and not synced since, with what was there before.
+/// What a crash may tear: pages written in place and not synced since, with their earlier contents.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced(Mutex<BTreeMap<(PathBuf, u64), Vec<u8>>>);
 
 impl Unsynced {
-    /// Notes a transfer that is about to be carried out.
+    /// Records a transfer that is about to be executed.
     fn note(&self, it: &Transfer) {
         let path = it.file().path().to_owned();
         if path.ends_with(DOUBLE_WRITE) {
@@ -57,7 +57,7 @@ impl Unsynced {
         self.0.lock().unwrap().len()
     }
 
-    /// The crash: a copy of `from` at `to`, with what is not synced torn as `mix` says.
+    /// The crash: a copy of `from` at `to`, where unsynced pages are torn according to `mix`.
     pub(crate) fn crash(&self, from: &Path, to: &Path, mut mix: impl FnMut() -> u8) {
         copy(from, to);
         for ((path, position), before) in &*self.0.lock().unwrap() {
@@ -73,7 +73,7 @@ fn page_at(path: &Path, position: u64) -> Vec<u8> {
     bytes
 }
 
-/// Puts the sectors of `before` whose bit in `mask` is set back in their places.
+/// Restores the sectors of `before` whose bit in `mask` is set.
 pub(crate) fn tear(path: &Path, position: u64, before: &[u8], mask: u8) {
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     for (sector, bytes) in before.chunks(SECTOR).enumerate() {
@@ -83,7 +83,7 @@ pub(crate) fn tear(path: &Path, position: u64, before: &[u8], mask: u8) {
     }
 }
 
-/// Copies a directory of plain files, without the lock.
+/// Copies a directory of plain files, except the lock file.
 pub(crate) fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
@@ -94,7 +94,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A pool that double writes over a disk that obeys the test, and what a crash may tear.
+/// A pool with double write over a disk that the test controls, and what a crash may tear.
 pub(crate) fn rigged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Unsynced>) {
     let unsynced = Arc::new(Unsynced::default());
     let noted = Arc::clone(&unsynced);
@@ -108,31 +108,31 @@ pub(crate) fn double(pool: PoolBuilder) -> PoolBuilder {
     pool.torn_pages(TornPages::DoubleWrite)
 }
 
-/// A pool over the remains of a crash.
+/// Opens a pool over the files that a crash left.
 pub(crate) fn reopen(directory: &Path) -> BufferPool {
     double(Site::bare(64)).directory(directory).build().unwrap()
 }
 
-/// What the pool says it has repaired.
+/// The pool's note about repaired pages.
 pub(crate) fn repaired(pool: &BufferPool) -> Option<String> {
     pool.notes().into_iter().find(|note| note.contains("repaired by double write"))
 }
 
-/// Where a page is on disk.
+/// The file and byte offset of a page.
 pub(crate) fn position(file: &PagedFile, block: u32) -> (PathBuf, u64) {
     (file.path().to_owned(), u64::from(block) * PAGE as u64)
 }
 
-/// No page was written in place before its copy, and a sync of that.
+/// Checks that no page was written in place before its copy and a sync of the copy.
 #[track_caller]
 pub(crate) fn assert_copies_come_first(seen: &[Seen]) {
     let (mut copied, mut durable) = (0, 0);
     for seen in seen {
         let pages = seen.len / PAGE as u64;
         match (seen.op, seen.path.ends_with(DOUBLE_WRITE)) {
-            // The head of the file.
+            // The header of the file.
             (Op::Write, true) if seen.position == 0 => {}
-            // One page of it is the header.
+            // One of the pages is the group's header.
             (Op::Write, true) => copied += pages - 1,
             (Op::SyncData, true) => durable = copied,
             (Op::Write, false) => {

@@ -1,4 +1,4 @@
-//! The process ends, is started again, and then the power fails.
+//! The process ends, is restarted, and then the power fails.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn dbr_3_what_looks_good_after_a_crash_of_the_process_is_durable_before_its_copi
     (0..20).for_each(|block| write(&file, block, 200 + u64::from(block)));
     file.flush_file().unwrap();
     drop((file, pool));
-    // Everything is whole in the page cache, and nothing of it synced.
+    // Everything is complete in the page cache, and nothing of it is synced.
     drop(open(&disk));
 
     let (journal, at) = (disk.journal(), disk.position());
