@@ -1,7 +1,7 @@
-//! The request log: what reached an emulated disk, in order of arrival, and what became of it.
+//! The request log: the requests to an emulated disk, in order of arrival, and their completion.
 //!
-//! A request is listed when it arrives and completed when it has been answered, so that a reader of the
-//! log in between sees it under way. The newest million are kept.
+//! A request is added when it arrives and completed when it has been answered, so that a reader of the
+//! log in between sees it in progress. The newest million are kept.
 //!
 //! Example of a line:
 //! ```json
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Invariants:  [LOG-1] requests are in order of arrival, and each is there once
-//!              [LOG-2] at most the agreed number are kept, the newest
-//! Concurrency: one lock, held for a few instructions; a reader copies what is there and formats it
+//!              [LOG-2] at most the configured number are kept, the newest
+//! Concurrency: one lock, held for a few instructions; a reader copies the entries and formats them
 //!              afterwards.
 
 use std::collections::VecDeque;
@@ -27,7 +27,7 @@ pub struct LoggedRequest {
     /// When it arrived.
     pub us: f64,
     /// The kernel's own number for it: ascending in the order in which they were issued. Several threads take
-    /// requests in, so that two of them issued at once may arrive the other way round.
+    /// requests from the kernel, so two requests issued at once may arrive in the opposite order.
     pub number: u64,
     /// `read`, `write` or `flush`.
     pub op: LoggedOp,
@@ -37,11 +37,11 @@ pub struct LoggedRequest {
     pub offset: u64,
     /// Bytes; 0 for a flush.
     pub len: u64,
-    /// Where that is on the device; none for a flush, and for bytes that have no place there yet.
+    /// Position on the device; none for a flush, and for bytes that have no place there yet.
     pub device_offset: Option<u64>,
-    /// How long the model said that it takes; none while it is under way.
+    /// The duration set by the model; none while the request is in progress.
     pub service_us: Option<f64>,
-    /// When it had been answered; none while it is under way.
+    /// When it was answered; none while it is in progress.
     pub replied_us: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub enum LoggedOp {
     Read,
     /// Bytes go to the device.
     Write,
-    /// What was written is made durable.
+    /// Written bytes are made durable.
     Flush,
 }
 
@@ -67,7 +67,7 @@ impl From<Op> for LoggedOp {
     }
 }
 
-/// What is known of a request when it arrives.
+/// The properties of a request when it arrives.
 #[derive(Debug, Clone)]
 pub(crate) struct Arrived {
     pub(crate) at: Duration,
@@ -82,11 +82,11 @@ pub(crate) struct Arrived {
 #[derive(Debug, Clone)]
 struct Entry {
     arrived: Arrived,
-    /// How long the model said, and when the answer was out.
+    /// The duration set by the model, and when the answer was sent.
     ended: Option<(Duration, Duration)>,
 }
 
-/// Which entry of the log.
+/// Identifies an entry of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EntryNumber(u64);
 
@@ -114,7 +114,7 @@ impl RequestLog {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lists a request. Called in order of arrival.
+    /// Adds a request. Called in order of arrival.
     pub(crate) fn arrived(&self, arrived: Arrived) -> EntryNumber {
         let mut kept = self.lock();
         if let Some(last) = kept.entries.back() {
@@ -141,14 +141,14 @@ impl RequestLog {
         }
     }
 
-    /// Forgets every entry.
+    /// Removes all entries.
     pub(crate) fn clear(&self) {
         let mut kept = self.lock();
         kept.first += kept.entries.len() as u64;
         kept.entries.clear();
     }
 
-    /// The entries there are, as JSON lines.
+    /// The current entries, as JSON lines.
     pub(crate) fn lines(&self) -> Vec<u8> {
         let entries: Vec<Entry> = self.lock().entries.iter().cloned().collect();
         let mut lines = Vec::with_capacity(entries.len() * 160);

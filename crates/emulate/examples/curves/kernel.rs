@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use forebay_emulate::model::{Command, Device, Ended, Op};
 
-/// What a program needs to take 8 KiB out of the page cache and look at it.
+/// Processor time that a program needs to copy 8 KiB out of the page cache and process it.
 const READ_CPU: Duration = Duration::from_micros(4);
-/// What a system call costs.
+/// Processor time of a system call.
 const CALL_CPU: Duration = Duration::from_micros(2);
 /// Pages of the page cache.
 const PAGE_BYTES: u64 = 4096;
@@ -49,24 +49,24 @@ pub(crate) fn prefetching(
     now
 }
 
-/// Programs that each read a file of their own, one request after another.
+/// Programs that each read a separate file, one request after another.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Streaming {
-    /// How many.
+    /// Number of readers.
     pub(crate) readers: usize,
-    /// The kernel's setting, in bytes.
+    /// The kernel's readahead setting, in bytes.
     pub(crate) readahead: u64,
     /// Size of one read call of the program, in bytes.
     pub(crate) request: u64,
     /// Largest request that goes to the device, in bytes.
     pub(crate) request_max: u64,
-    /// Where the first file begins, and how far it is to the next.
+    /// Where the first file begins, and the distance to the next.
     pub(crate) begin: u64,
     /// See `begin`.
     pub(crate) spacing: u64,
 }
 
-/// A reader and what the kernel knows of it.
+/// A reader and its readahead state in the kernel.
 #[derive(Debug)]
 struct Reader {
     position: u64,
@@ -75,27 +75,27 @@ struct Reader {
     window: u64,
     /// A read at this position makes the kernel request the next window.
     marker: u64,
-    /// Requests under way or done, in order of place: id and end.
+    /// Requests in progress or done, in order of position: id and end.
     asked: VecDeque<(usize, u64)>,
-    /// Up to here everything is in the page cache.
+    /// Everything before this position is in the page cache.
     here: u64,
     sleeps: bool,
 }
 
-/// What goes on while [`Streaming`] runs.
+/// The state of a running [`Streaming`].
 #[derive(Debug)]
 struct Scene<'a> {
     device: &'a mut dyn Device,
     readers: Vec<Reader>,
-    /// When each reader goes on that does not sleep.
+    /// When each reader that does not sleep continues.
     wakes: BinaryHeap<Reverse<(Duration, usize)>>,
-    /// Whose request each is, and whether it has ended.
+    /// The reader of each request, and whether the request has ended.
     requests: Vec<(usize, bool)>,
     ended: Vec<Ended>,
 }
 
 impl Streaming {
-    /// Bytes a second of all together, over `time` after a beginning that does not count.
+    /// Total bytes a second of all readers, over `time` after a warm-up that does not count.
     pub(crate) fn rate(&self, device: &mut dyn Device, time: Duration) -> f64 {
         let mut scene = Scene {
             device,
@@ -123,7 +123,7 @@ impl Streaming {
         }
     }
 
-    /// Requests end, and wake whom they keep from going on.
+    /// Completes requests, and wakes the readers that wait for them.
     fn device_goes_on(&self, scene: &mut Scene<'_>, now: Duration) {
         scene.device.advance(now, &mut scene.ended);
         for ended in scene.ended.drain(..) {
@@ -186,7 +186,7 @@ impl Streaming {
         let most = self.readahead.max(self.request);
         let end = reader.position + self.request;
         if reader.window_end < end {
-            // A miss: the first window, or every one where there is no room to read ahead.
+            // A miss: the first window, or every window if readahead is too small to read ahead.
             reader.window =
                 if reader.window == 0 { first_window(self.request, most) } else { most };
             let start = reader.window_end;

@@ -64,7 +64,7 @@ fn main() {
     or(&["raid10-12", "raid10-12-256k"]).iter().for_each(|profile| readaheads(profile));
 }
 
-/// Random blocks of 1 GiB, every one of them once.
+/// The blocks of 1 GiB in random order, each of them once.
 fn blocks(seed: u64) -> Vec<u64> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut all: Vec<u64> = (0..GIB / (8 * KIB)).map(|block| block * 8 * KIB).collect();

@@ -42,26 +42,27 @@ use tally::Tally;
 /// Threads that send answers.
 const WORKERS: usize = 3;
 
-/// How long before an event the leader stops sleeping and watches the clock instead.
+/// How long before an event the leader stops sleeping and polls the clock instead.
 const WATCHED: Duration = Duration::from_micros(40);
 
-/// Answers with at least so many bytes are sent by a thread that has handed the lead on.
+/// Answers with at least this many bytes are sent by a thread that has handed leadership to another worker.
 const LONG_ANSWER_BYTES: u64 = 32 << 10;
 
 /// Bits of a command's number that identify its part of the request.
 const PART_BITS: u32 = 10;
 
-/// Most commands that one request may be split into.
+/// Maximum number of commands that one request may be split into.
 pub(crate) const PARTS_MAX: usize = 1 << PART_BITS;
 
-/// How far the model's time may run ahead of the clock, for what was let go; a hundred years.
+/// How far the model's time may run ahead of the clock to complete released commands: a hundred years.
 const AHEAD_MAX: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// Looks at the model that letting go may take; an array of disks with full write caches takes some ten thousand.
+/// Maximum number of model steps while released commands complete; an array of disks with full write caches takes
+/// some ten thousand.
 const LET_GO_STEPS_MAX: u32 = 1 << 20;
 
-/// Reads that a load keeps under way, and most that it takes: a volume with the largest credits spends
-/// them in some six million.
+/// Reads that a load keeps in progress, and the maximum number of reads that it makes: a volume with the largest
+/// credits spends them in some six million.
 const LOAD_DEPTH: u64 = 64;
 const LOAD_STEPS_MAX: u64 = 1 << 24;
 
@@ -78,11 +79,11 @@ pub(crate) struct Incoming<'a> {
     /// First byte, in the file.
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Position and length on the device of each part; none if it has no place there.
+    /// Position and length on the device of each part; empty if the range has no place there.
     pub(crate) places: &'a [(u64, u64)],
 }
 
-/// A request that was handed in and has no answer yet.
+/// A submitted request without an answer yet.
 #[derive(Debug)]
 #[must_use = "a request without an answer keeps its caller waiting forever"]
 pub(crate) struct Ticket {
@@ -90,7 +91,7 @@ pub(crate) struct Ticket {
     len: u64,
 }
 
-/// A device that takes its time.
+/// A device that answers requests in the model's time.
 #[derive(Debug)]
 pub(crate) struct Clockwork {
     shared: Arc<Shared>,
@@ -106,8 +107,8 @@ struct Shared {
     noted: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
-    /// When the leader has something to do, in emulated nanoseconds: at the model's next event, now (0) if
-    /// answers are due, never (`u64::MAX`) if there is nothing.
+    /// When the leader has something to do, in emulated nanoseconds: the model's next event, 0 (now) if
+    /// answers are due, `u64::MAX` (never) if there is nothing.
     next_event_ns: AtomicU64,
     clock: Clock,
     log: RequestLog,
@@ -117,7 +118,7 @@ struct Shared {
 struct Inner {
     device: Box<dyn Device>,
     waiting: HashMap<u64, Waiting>,
-    /// Answers whose time has come, with what to note of them.
+    /// Answers that are due, with what to record about them.
     due: Vec<Due>,
     /// Requests whose answers are being sent and are not recorded yet.
     sending: Vec<u64>,
@@ -126,7 +127,7 @@ struct Inner {
     tally: Tally,
     /// The latest clock time that was passed to the model.
     told: Duration,
-    /// How far the model's time is ahead of the clock: it has run through what was let go.
+    /// How far the model's time is ahead of the clock, because released commands have been completed.
     ahead: Duration,
     next_request: u64,
     timing: bool,
@@ -136,7 +137,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Waiting {
-    /// Commands of it that the model has not ended.
+    /// Number of its commands that the model has not ended.
     parts: usize,
     noted: Noted,
     answer: Option<LaterAnswer>,
@@ -170,10 +171,10 @@ struct Due {
 }
 
 impl Clockwork {
-    /// Drives `device`, `speed_up` times as fast as its real one would run.
+    /// Drives `device`, `speed_up` times as fast as the real device.
     ///
     /// # Errors
-    /// When no thread can be made.
+    /// If a thread cannot be created.
     pub(crate) fn start(
         device: Box<dyn Device>,
         speed_up: f64,
@@ -189,12 +190,12 @@ impl Clockwork {
         Ok(clockwork)
     }
 
-    /// Hands a request in; its time runs from now. The answer has to follow: see [`Clockwork::ready`].
+    /// Submits a request; its time starts now. The answer must follow: see [`Clockwork::ready`].
     pub(crate) fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
         self.shared.arrive(incoming)
     }
 
-    /// Has `answer` sent when the model says so, or at once if it has said so already.
+    /// Sends `answer` when the model says so, or at once if it has said so already.
     pub(crate) fn ready(&self, ticket: Ticket, answer: Answer) {
         self.shared.ready(ticket, answer);
     }
@@ -235,7 +236,7 @@ impl Clockwork {
         }
     }
 
-    /// What has happened so far.
+    /// The counters since the mount.
     pub(crate) fn counters(&self) -> Counters {
         self.shared.lock().tally.counters(self.shared.clock.now())
     }
@@ -250,7 +251,7 @@ impl Clockwork {
         &self.shared.log
     }
 
-    /// Answers everything that waits, and from now on everything at once.
+    /// Answers all waiting requests, and from now on answers every request at once.
     pub(crate) fn stop(&self) {
         let mut inner = self.shared.lock();
         inner.timing = false;
@@ -266,14 +267,14 @@ impl Drop for Clockwork {
     fn drop(&mut self) {
         self.stop();
         for worker in self.workers.drain(..) {
-            // A worker that panicked has said so itself.
+                // A worker that panicked has reported that itself.
             drop(worker.join());
         }
     }
 }
 
 impl Inner {
-    /// Lets the model's time pass up to `now`.
+    /// Advances the model to `now`.
     fn advance(&mut self, now: Duration) {
         self.told = self.told.max(now);
         let mut ended = std::mem::take(&mut self.ended);
@@ -286,7 +287,7 @@ impl Inner {
 
     fn end_part(&mut self, ended: Ended) {
         let request = ended.id >> PART_BITS;
-        // Absent when timing was switched off meanwhile.
+            // Absent if timing was switched off meanwhile.
         let Some(waiting) = self.waiting.get_mut(&request) else { return };
         assert!(ended.at >= waiting.noted.arrived, "[MOD-1] a command ended before it came");
         waiting.noted.ended = waiting.noted.ended.max(ended.at);
@@ -296,7 +297,7 @@ impl Inner {
         }
     }
 
-    /// The model has nothing left to do for `request`.
+    /// Ends `request`: the model has no work left for it.
     fn end_request(&mut self, request: u64) {
         if let Some(waiting) = self.waiting.get(&request)
             && waiting.answer.is_none()
@@ -308,7 +309,7 @@ impl Inner {
         }
     }
 
-    /// When the model wants to be looked at next, by the clock.
+    /// The time at which the model must be advanced next, by the clock.
     fn next_event(&self) -> Option<Duration> {
         self.device.next_event().map(|at| at.saturating_sub(self.ahead))
     }
@@ -352,13 +353,13 @@ impl Inner {
             }
         }
         self.ended = ended;
-        // What the clock meanwhile has counted is no rest of the device's [CLW-5].
+        // The time that the clock has counted meanwhile is not work left in the device [CLW-5].
         self.told = self.told.max(clock.now());
         self.ahead = self.ahead.max(at.saturating_sub(self.told));
         self.let_go(self.told);
     }
 
-    /// Ends whatever the model still has, at `now`.
+    /// Ends all requests that the model still has, at `now`.
     fn release_all(&mut self, now: Duration) {
         let under_way = self.waiting.iter().filter(|(_, waiting)| waiting.parts > 0);
         let requests: Vec<u64> = under_way.map(|(request, _)| *request).collect();
@@ -407,7 +408,7 @@ impl Shared {
     fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
         assert!(incoming.places.len() <= PARTS_MAX, "a request in too many parts");
         let mut inner = self.lock();
-        // Under the lock, so that the order of arrival is that of the times.
+        // Under the lock, so that the order of arrivals is the order of their times.
         let now = self.clock.now().max(inner.told);
         let entry = self.log.arrived(Arrived {
             at: now,
@@ -421,7 +422,7 @@ impl Shared {
         let request = inner.next_request;
         inner.next_request += 1;
         inner.tally.arrived(incoming.op, incoming.len, now);
-        // What the model does on its own before this comes, it does first.
+        // Events of the model before this arrival come first.
         inner.advance(now);
         let timed = inner.timing && (incoming.op == Op::Flush || !incoming.places.is_empty());
         let mut parts = 0;
@@ -475,7 +476,7 @@ impl Shared {
         }
     }
 
-    /// Sends an answer, and notes when that was.
+    /// Sends an answer, and records when it was sent.
     fn send(&self, due: Due) {
         (due.answer.send)();
         let replied = self.clock.now();
@@ -488,7 +489,7 @@ impl Shared {
         self.noted.notify_all();
     }
 
-    /// A worker's life.
+    /// The main loop of a worker.
     fn work(&self) {
         clock::least_timer_slack();
         let mut inner = self.lock();
@@ -518,7 +519,7 @@ impl Shared {
         }
     }
 
-    /// Waits until answers are due. None are when the clockwork has been stopped.
+    /// Waits until answers are due. Returns without any if the clockwork has been stopped.
     fn lead<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, Vec<Due>) {
         loop {
             let now = self.clock.now();

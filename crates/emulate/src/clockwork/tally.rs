@@ -1,4 +1,4 @@
-//! What an emulated disk counts: requests, bytes, how long it was busy, how late its answers were.
+//! Counters of an emulated disk: requests, bytes, busy time, and how late its answers were.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::Op;
 
-/// What has happened since the mount. Bytes and requests are counted when they arrive.
+/// Counters since the mount. Bytes and requests are counted when they arrive.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// Requests to read.
+    /// Read requests.
     pub reads: u64,
-    /// Bytes of those.
+    /// Bytes of read requests.
     pub read_bytes: u64,
-    /// Requests to write.
+    /// Write requests.
     pub writes: u64,
-    /// Bytes of those.
+    /// Bytes of write requests.
     pub write_bytes: u64,
-    /// Requests to make durable.
+    /// Flush requests.
     pub flushes: u64,
     /// Requests that have no answer yet.
     pub in_flight: u64,
-    /// Emulated time in which there was such a request, in microseconds.
+    /// Emulated time during which at least one request had no answer, in microseconds.
     pub busy_us: u64,
 }
 
 /// How well the real clock followed the model.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Requests that were answered.
+    /// Answered requests.
     pub requests: u64,
-    /// Real microseconds from the end that the model said to the answer's being out, for half of those that
+    /// Real microseconds from the end that the model set until the answer was sent: the median over the requests that
     /// took time.
     pub late_us_p50: u64,
-    /// The same for 99 in 100 of them.
+    /// The 99th percentile of the same.
     pub late_us_p99: u64,
 }
 
@@ -45,7 +45,7 @@ const LATE_US_MAX: u64 = 60_000_000;
 pub(super) struct Tally {
     counters: Counters,
     busy: Duration,
-    /// Since when there has been a request, if there is one.
+    /// Since when there has been a request in flight, if there is one.
     busy_since: Duration,
     answered: u64,
     /// Real nanoseconds.
@@ -85,7 +85,7 @@ impl Tally {
         counters.in_flight += 1;
     }
 
-    /// `late`: real time from the model's end to the answer, for what took time.
+    /// `late`: real time from the model's end to the answer, for requests that took time.
     pub(super) fn answered(&mut self, late: Option<Duration>, now: Duration) {
         self.answered += 1;
         self.counters.in_flight -= 1;

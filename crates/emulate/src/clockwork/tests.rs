@@ -53,7 +53,7 @@ fn arrive(clockwork: &Clockwork, places: &[(u64, u64)]) -> Ticket {
     clockwork.arrive(&Incoming { number, op, file: &"disk".into(), offset, len, places })
 }
 
-/// How long an answer may take on a crowded machine before it counts as lost.
+/// How long an answer may take on a busy machine before it counts as lost.
 const LONG: Duration = Duration::from_secs(60);
 
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
@@ -68,7 +68,7 @@ fn every_request_of_many_threads_is_answered_once_and_not_early() {
             let (clockwork, answered) = (&clockwork, answered.clone());
             scope.spawn(move || {
                 for request in 0..200 {
-                    // Short answers, and such for which the lead is handed on.
+        // Short answers, and long ones, before which leadership is handed over.
                     let len = if request % 3 == 0 { 1 << 20 } else { 512 };
                     let begun = Instant::now();
                     let ticket = arrive(clockwork, &[(0, 512), ((thread + 1) << 20, len)]);
@@ -109,7 +109,7 @@ fn an_answer_that_looks_at_the_clockwork_does_not_wait_for_itself() {
     for _ in 0..20 {
         let ticket = arrive(&clockwork, &[(0, 512)]);
         let (inside, answered) = (Arc::clone(&clockwork), answered.clone());
-        // [CLW-3] under the lock, this would never come back.
+            // [CLW-3] Under the lock, this would deadlock.
         let answer = Box::new(move || answered.send(inside.counters().in_flight).unwrap());
         clockwork.ready(ticket, answer);
     }
@@ -148,7 +148,7 @@ fn what_is_under_way_is_answered_when_timing_is_switched_off_and_when_it_stops()
 
 #[test]
 fn what_was_let_go_delays_nothing_when_timing_is_switched_on_again() {
-    // No workers, so that this test alone says when what happens: the model is looked at, not the clock.
+    // No workers, so that this test alone decides when things happen: it uses the model, not the clock.
     let profile = crate::profile::Profile::load("7200rpm").unwrap();
     let shared = Arc::new(Shared::new(profile.build(0), 1.0, RequestLog::new(1000)));
     let clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
@@ -220,7 +220,7 @@ fn what_has_no_place_takes_no_time_and_a_flush_does() {
 
 #[test]
 fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
-    // No workers: the leader stands still in the middle of its watch, as on a crowded machine.
+    // No workers: the leader stops in the middle of its polling, as on a busy machine.
     let (told, _commands) = channel();
     let (takes, last) = (Duration::from_micros(1), Duration::ZERO);
     let device = Noting { takes, under_way: Vec::new(), last, told };
@@ -247,12 +247,12 @@ fn a_thread_that_watches_the_clock_stops_when_another_has_noticed_the_end() {
 
 #[test]
 fn a_load_spends_the_credits_of_a_volume_and_then_its_time_goes_on() {
-    // No workers: the model is looked at, not the clock.
+    // No workers: the test uses the model, not the clock.
     let profile = crate::profile::Profile::load("cloud-burst").unwrap();
     assert!(profile.bursts());
     let shared = Arc::new(Shared::new(profile.build(0), 1.0, RequestLog::new(1000)));
     let clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
-    // How long 600 reads take that come at once.
+    // How long 600 simultaneous reads take.
     let takes = || {
         let tickets: Vec<Ticket> = (0..600).map(|_| arrive(&clockwork, &[(0, 8192)])).collect();
         let mut inner = shared.lock();

@@ -11,10 +11,11 @@ use std::ops::Range;
 use super::space::{BLOCK_BYTES, Space};
 use super::{Full, Stretch};
 
-/// Least and most bytes by which a file grows.
+/// Minimum and maximum bytes by which a file grows.
 const GROWTH_BYTES: Range<u64> = 1 << 20..256 << 20;
 
-/// A write that comes first and does not begin the file leaves so much room for what is before it.
+/// If the first write is not at the start of the file but at most this far into it, it leaves space for the bytes
+/// before it.
 const LEAD_BYTES_MAX: u64 = 256 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Extents {
         self.bytes
     }
 
-    /// `range` of the file, stretch by stretch.
+    /// `range` of the file, as stretches.
     pub(super) fn stretches(&self, range: Range<u64>) -> Vec<Stretch> {
         let mut stretches = Vec::new();
         let mut at = range.start;
@@ -60,10 +61,10 @@ impl Extents {
         stretches
     }
 
-    /// Has all of `range` placed, and adds to `placed` what was placed for that, on the device.
+    /// Places all of `range`, and adds the newly placed ranges of the device to `placed`.
     ///
     /// # Errors
-    /// [`Full`]; what could be placed stays so.
+    /// [`Full`]; ranges that could be placed stay placed.
     pub(super) fn place(
         &mut self,
         range: Range<u64>,
@@ -92,7 +93,7 @@ impl Extents {
         Ok(())
     }
 
-    /// Room for the file's bytes from `at` on: where its order is kept, if that is free.
+    /// Takes space for the file's bytes from `at` on, preferably where it continues the file's order.
     fn take(&self, at: u64, want: u64, space: &mut Space) -> Option<Range<u64>> {
         let before = self.by_start.range(..at).next_back();
         let after = self.by_start.range(at..).next();
@@ -127,7 +128,7 @@ impl Extents {
         self.by_start.insert(start, Extent { len, device_offset: place.start });
     }
 
-    /// Takes the whole blocks of `range` from the file. Returns where they were.
+    /// Removes the whole blocks of `range` from the file. Returns where they were.
     pub(super) fn remove(&mut self, range: Range<u64>, space: &mut Space) -> Vec<Range<u64>> {
         let start = range.start.next_multiple_of(BLOCK_BYTES);
         let end = range.end - range.end % BLOCK_BYTES;

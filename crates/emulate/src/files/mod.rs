@@ -27,7 +27,7 @@ use space::Space;
 
 use crate::clockwork::Date;
 
-/// A stretch of a file, and where it is on the device: nowhere, if it was never placed.
+/// A stretch of a file, and its position on the device: none if it was never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) len: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Stretch {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Why something about files was refused.
+/// Why an operation on files was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum FilesError {
     #[error("there is no such file")]
@@ -68,10 +68,10 @@ impl From<Full> for FilesError {
 /// The root directory's inode.
 pub(crate) const ROOT: u64 = 1;
 
-/// Numbers below are the server's own.
+/// Lower numbers are the server's own.
 const FIRST_INODE: u64 = 64;
 
-/// Positions in a directory below are the server's own.
+/// Lower positions in a directory are the server's own.
 pub(crate) const FIRST_COOKIE: u64 = 16;
 
 /// What `stat` returns.
@@ -80,7 +80,7 @@ pub(crate) struct Attributes {
     pub(crate) inode: u64,
     pub(crate) directory: bool,
     pub(crate) size_bytes: u64,
-    /// On the device.
+    /// Bytes on the device.
     pub(crate) held_bytes: u64,
     pub(crate) links: u32,
     pub(crate) mode: u16,
@@ -88,7 +88,7 @@ pub(crate) struct Attributes {
     pub(crate) times: Times,
 }
 
-/// Whom a file belongs to.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) user: u32,
@@ -119,9 +119,9 @@ struct Inode {
     mode: u16,
     owner: Owner,
     times: Times,
-    /// Path below the root; that of an unlinked file is its last.
+    /// Path below the root; for an unlinked file, its last path.
     path: Arc<str>,
-    /// Where its name is; none once it has lost it.
+    /// The directory of its name; none after its name was removed.
     parent: Option<u64>,
     /// How many references the kernel holds: lookups that it has not forgotten.
     lookups: u64,
@@ -145,16 +145,16 @@ impl What {
 pub(crate) struct Growth {
     /// Places no more than the requested range.
     pub(crate) exact: bool,
-    /// Its size stays what it is.
+    /// The file's size does not change.
     pub(crate) keep_size: bool,
 }
 
 impl Growth {
-    /// By a write: with room for the next ones, and as long as what was written.
+    /// For a write: with spare space for the next writes, and the file grows to the end of the write.
     pub(crate) const WRITE: Growth = Growth { exact: false, keep_size: false };
 }
 
-/// A span of a file: its path, and its bytes' places.
+/// A span of a file: its path, and the places of its bytes.
 pub(crate) type PlacedSpan = (Arc<str>, Vec<Stretch>);
 
 /// The files of an emulated disk.
@@ -164,13 +164,13 @@ pub(crate) struct Files {
     space: Space,
     next_inode: u64,
     next_cookie: u64,
-    /// Names in the root that are not ours.
+    /// Names in the root that belong to the server.
     reserved: &'static [&'static str],
     today: fn() -> Date,
 }
 
 impl Files {
-    /// None yet, on a device of `size_bytes`; the root directory is `owner`'s and has `mode`.
+    /// No files, on a device of `size_bytes`; the root directory belongs to `owner` and has `mode`.
     pub(crate) fn new(
         size_bytes: u64,
         place: Place,
@@ -192,7 +192,7 @@ impl Files {
         }
     }
 
-    /// Bytes that no file has.
+    /// Bytes that no file occupies.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.space.free_bytes()
     }
@@ -256,7 +256,7 @@ impl Files {
         Ok(())
     }
 
-    /// One user fewer. The last one's going gives back what was taken beyond the end.
+    /// Removes one user. When the last user is removed, the space beyond the end is freed.
     pub(crate) fn close(&mut self, number: u64) -> Vec<Range<u64>> {
         let Some(inode) = self.inodes.get_mut(&number) else { return Vec::new() };
         inode.opens = inode.opens.saturating_sub(1);
@@ -382,7 +382,7 @@ impl Files {
         self.drop_unused(number)
     }
 
-    /// Moves a name, over another one if there is one and `replace`.
+    /// Moves a name; replaces an existing target if `replace`.
     pub(crate) fn rename(
         &mut self,
         (parent, name): (u64, &OsStr),
@@ -422,7 +422,7 @@ impl Files {
         Ok(freed)
     }
 
-    /// Notes the new path of an inode, and of all below it.
+    /// Records the new path of an inode, and of everything below it.
     fn move_to(&mut self, number: u64, path: Arc<str>) {
         let Some(inode) = self.inodes.get_mut(&number) else { return };
         inode.path = path;
@@ -436,7 +436,7 @@ impl Files {
         }
     }
 
-    /// Entries of a directory that come after the position `cookie`: position, inode, whether it is a directory,
+    /// Entries of a directory after the position `cookie`: position, inode, whether it is a directory,
     /// name.
     pub(crate) fn list(
         &self,
@@ -454,7 +454,7 @@ impl Files {
         }))
     }
 
-    /// The directory that a directory is in.
+    /// The parent of a directory.
     pub(crate) fn parent(&self, directory: u64) -> u64 {
         self.inode(directory).ok().and_then(|inode| inode.parent).unwrap_or(ROOT)
     }
@@ -505,8 +505,8 @@ impl Files {
         Ok(())
     }
 
-    /// Makes a file `new_bytes` long. Returns what has to be made zeros on the device: what follows the new end in
-    /// its block, and what the file has no more.
+    /// Makes a file `new_bytes` long. Returns the ranges of the device that must be zeroed: the rest of the block of
+    /// the new end, and the ranges that the file loses.
     pub(crate) fn resize(
         &mut self,
         number: u64,
@@ -519,11 +519,11 @@ impl Files {
         let shorter = new_bytes < *size_bytes;
         *size_bytes = new_bytes;
         inode.touch((self.today)());
-        // [FIL-2] also what had been placed beyond the old end was zeros, and stays so.
+        // [FIL-2] Bytes that had been placed beyond the old end were zeros, and stay zeros.
         if shorter { self.punch(number, new_bytes..u64::MAX) } else { Ok(Vec::new()) }
     }
 
-    /// Makes a hole of `range`. Returns what has to be made zeros on the device.
+    /// Makes a hole of `range`. Returns the ranges of the device that must be zeroed.
     pub(crate) fn punch(
         &mut self,
         number: u64,
@@ -534,7 +534,7 @@ impl Files {
             return Err(FilesError::IsADirectory);
         };
         let mut zeros = extents.remove(range.clone(), &mut self.space);
-        // What is left of it is in the blocks at both ends, of which only a part is in the range.
+        // The remaining bytes are in the blocks at both ends, of which only a part is in the range.
         let first_end = range.start.next_multiple_of(space::BLOCK_BYTES).min(range.end);
         let last_start = (range.end - range.end % space::BLOCK_BYTES).max(first_end);
         for edge in [range.start..first_end, last_start..range.end] {

@@ -1,4 +1,4 @@
-//! Where on an emulated disk its files begin.
+//! Where on an emulated disk the files are placed first.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub enum Place {
     /// From the first byte on.
     Begin,
-    /// From the middle on, so that what is written to the beginning of `disk` is not in the way.
+    /// From the middle on, so that writes to the beginning of `disk` do not touch the files.
     #[default]
     Middle,
     /// In the last sixteenth.
@@ -16,10 +16,10 @@ pub enum Place {
 }
 
 impl Place {
-    /// The three there are.
+    /// All three variants.
     pub const ALL: [Place; 3] = [Place::Begin, Place::Middle, Place::End];
 
-    /// As it is typed.
+    /// The name as typed on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Place::Begin => "begin",

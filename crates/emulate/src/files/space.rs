@@ -1,16 +1,15 @@
-//! Room on the device: which bytes no file has, and which of them a file gets.
+//! Space on the device: which bytes are free, and which of them a file gets.
 //!
-//! A file wants to go on where it is, so that its order is the device's. Where it cannot, it gets the first
-//! room that is long enough, from the place where files begin to the end of the device, then from the device's
-//! beginning; and when no room is long enough, the longest there is.
+//! A file should continue where its last extent ends, so that its order is the device's. If it cannot, it gets the
+//! first free stretch that is long enough, from the place where files begin to the end of the device, then from the
+//! device's beginning; if no stretch is long enough, it gets the longest one.
 //!
-//! Invariants:  [SPC-1] what is free is in stretches that do not touch each other, and what was taken is not
-//!              among them
+//! Invariants:  [SPC-1] free stretches do not touch each other, and contain no allocated bytes
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What places are multiples of.
+/// Alignment of all places.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 
 #[derive(Debug)]
@@ -41,10 +40,10 @@ impl Space {
         (goal < end).then(|| self.take(goal..end))
     }
 
-    /// Takes `want` bytes, or fewer where there is no room of that length. None when nothing is free.
+    /// Takes `want` bytes, or fewer if no free stretch is that long. None if nothing is free.
     pub(super) fn take_somewhere(&mut self, want: u64) -> Option<Range<u64>> {
         let fits = |start: u64, end: u64| end - start >= want;
-        // The stretch in which files begin counts from there on.
+        // The stretch that contains the start of the files counts from there on.
         let around = self.free.range(..self.from).next_back();
         let around = around.map(|(_, end)| (self.from, *end)).filter(|(start, end)| start < end);
         let after = self.free.range(self.from..).map(|(start, end)| (*start, *end));

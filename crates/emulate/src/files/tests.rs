@@ -106,7 +106,7 @@ fn what_is_cut_off_is_told_so_that_it_can_be_made_zeros() {
     files.place(file, 0..10_000, EXACT, &mut placed).unwrap();
     assert!(placed.iter().eq([&(32 * MB..32 * MB + 12_288)]), "{placed:?}");
     let zeros = files.resize(file, 5000).unwrap();
-    // The third block goes; of the second, what follows byte 5000 becomes zeros.
+    // The third block is freed; in the second, the bytes after 5000 become zeros.
     assert_eq!(
         zeros,
         [32 * MB + 8192..32 * MB + 12_288, 32 * MB + 5000..32 * MB + 8192],

@@ -1,20 +1,20 @@
-//! Array: many devices as one, striped, each slice on one device or on two.
+//! Array: many devices as one, striped; each slice is on one device or on two.
 //!
-//! The address space is cut into chunks of the stripe size, which go round the slices in turn. Whatever
-//! range a command covers, its part on each slice is one range there, so a command becomes at most one
-//! command for each slice however many chunks it has. It ends when the last of them does.
+//! The address space is cut into chunks of the stripe size, which are assigned to the slices in turn. The part of any
+//! command on one slice is one contiguous range of that slice, so a command becomes at most one
+//! command for each slice, however many chunks it has. It ends when the last of them ends.
 //!
-//! Worked example, four slices, 64 KiB: bytes 0 to 320 KiB are chunks 0 to 4, of which 0 and 4 lie side
-//! by side on slice 0. It reads 128 KiB there, and 64 KiB on each of the others.
+//! Worked example, four slices, 64 KiB: bytes 0 to 320 KiB are chunks 0 to 4, of which 0 and 4 are
+//! adjacent on slice 0. The array reads 128 KiB there, and 64 KiB on each of the other slices.
 //!
-//! With two copies (RAID 10) a write goes to both. A read goes to the copy that recently read up to where
-//! it begins, for that one has the rest in its cache or under its head; otherwise to the one with
-//! fewer commands, or whose last place is nearer. A flush goes to every device.
+//! With two copies (RAID 10) a write goes to both. A read goes to the copy that recently read up to the start
+//! of the read, because that copy has the rest in its cache or under its head; otherwise to the copy with
+//! fewer commands, or whose last position is nearer. A flush goes to every device.
 //!
 //! Invariants:  [ARY-1] the parts of a command have its length together, without overlap
 //!              [ARY-2] a command ends when its last part does
-//! Source:      the choice of a copy follows raid1's read_balance in the kernel (drivers/md/raid1.c), with
-//!              more than one stream remembered.
+//! Source:      the choice of a copy follows raid1's read_balance in the kernel (drivers/md/raid1.c), but
+//!              remembers more than one stream.
 
 use std::time::Duration;
 
@@ -24,31 +24,31 @@ use super::outbox::Outbox;
 use super::{Command, Device, Ended, Op, nanos};
 use crate::profile::amount;
 
-/// Streams that each pair of copies remembers.
+/// Maximum number of streams that each pair of copies remembers.
 const TRAILS_MAX: usize = 32;
-/// A stream leaves its copy when that has so many commands more than the other.
+/// A stream leaves its copy when that copy has this many commands more than the other.
 const IMBALANCE_MAX: usize = 8;
 
 /// The parameters of an array, without those of its members.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// Whether each slice is there once or twice.
+    /// Whether each slice exists once or twice.
     pub level: Level,
-    /// Devices.
+    /// Number of devices.
     pub count: u32,
-    /// Bytes on one slice before the next one's turn.
+    /// Bytes on one slice before the next slice follows.
     #[serde(deserialize_with = "amount::bytes")]
     pub stripe: u64,
 }
 
-/// How often everything is there.
+/// Number of copies of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Once.
+    /// One copy.
     Raid0,
-    /// Twice: pairs of devices are copies of each other.
+    /// Two copies: pairs of devices.
     Raid10,
 }
 
@@ -73,11 +73,11 @@ struct Member {
     device: Box<dyn Device>,
     under_way: usize,
     last_end: u64,
-    /// The member's next event, so that it is asked only when something about it changed.
+    /// The member's next event, cached until the member changes.
     next_ns: Option<u64>,
 }
 
-/// A command in parts.
+/// A command that was split into parts.
 #[derive(Debug, Clone, Copy)]
 struct Split {
     id: u64,
@@ -102,7 +102,7 @@ struct Part {
 /// The array of members that `member` makes, each with its own seed.
 ///
 /// # Errors
-/// A sentence, when the parameters make no array, or `member` makes no device.
+/// A sentence, if the parameters are invalid, or if `member` fails.
 pub(crate) fn build(
     parameters: &Parameters,
     mut member: impl FnMut(u64) -> Result<Box<dyn Device>, String>,
@@ -146,7 +146,7 @@ impl Array {
         (self.members.len() / self.copies) as u64
     }
 
-    /// The part of a range on the slice of its `nth` chunk, if it has so many before it comes round.
+    /// The part of a range on the slice of its `nth` chunk, if the range has that many chunks in the first round.
     fn part(&self, start: u64, end: u64, nth: u64) -> Option<Part> {
         let slices = self.slices();
         let (first, last) = (start / self.stripe, (end - 1) / self.stripe);
@@ -164,7 +164,7 @@ impl Array {
         })
     }
 
-    /// Which copy of a slice reads a part.
+    /// Chooses the copy of a slice that reads a part.
     fn choose(&mut self, part: Part) -> usize {
         if self.copies == 1 {
             return 0;
@@ -231,7 +231,7 @@ impl Array {
         assert_eq!(total, end - start, "[ARY-1] the parts are not the whole");
     }
 
-    /// The member whose next event comes first, and when that is.
+    /// The member whose next event is first, and its time.
     fn next(&self) -> Option<(u64, usize)> {
         let next = |(index, member): (usize, &Member)| member.next_ns.map(|at_ns| (at_ns, index));
         self.members.iter().enumerate().filter_map(next).min()

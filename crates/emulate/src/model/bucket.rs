@@ -1,13 +1,13 @@
-//! Token bucket: so many a second, and so many at once after a rest.
+//! Token bucket: a number of tokens a second, and a burst after a rest.
 //!
-//! The bucket fills at its rate up to its depth. A command that takes waits until there is enough. Something
-//! larger than the bucket is deep waits until it is full, and leaves it in debt. Arithmetic is exact: a
-//! token is a thousand million parts, of which each nanosecond brings as many as the rate is.
+//! The bucket fills at its rate up to its depth. A command waits until there are enough tokens. A command
+//! larger than the depth waits until the bucket is full, and leaves it in debt. Arithmetic is exact: a
+//! token is a thousand million parts, and each nanosecond adds as many parts as the rate.
 //!
-//! Worked example: 100 a second, 2 deep, full. Three at once are let go after 0, 0 and 10 ms.
+//! Worked example: 100 a second, 2 deep, full. Three simultaneous commands pass after 0, 0 and 10 ms.
 //!
-//! Invariants:  [TKN-1] in any time, no more is let go than the depth and what the rate brings in that time, except for
-//!              one taking that is larger than the depth, and for what a nanosecond brings
+//! Invariants:  [TKN-1] in any period, no more tokens are taken than the depth plus the rate times the period, except
+//!              for one command that is larger than the depth, and for the tokens of one nanosecond
 
 /// Parts of a token.
 const PARTS: i128 = 1_000_000_000;

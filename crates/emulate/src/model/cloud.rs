@@ -1,8 +1,8 @@
-//! Cloud volume: a network, a limit of commands a second and one of bytes a second.
+//! Cloud volume: a network, a limit on commands a second and one on bytes a second.
 //!
-//! A command waits for both limits, then takes the network's time, which varies by chance. A limit has
-//! a rate that always holds and, on some volumes, a higher one while credits last: credits are spent
-//! by every command, and earned back at the lower rate, also while nothing happens. A command
+//! A command waits for both limits, then takes the network's time, which varies randomly. A limit has
+//! a baseline rate and, on some volumes, a higher rate while credits last: every command spends credits,
+//! and credits are earned at the baseline rate, also while the volume is idle. A command
 //! larger than the unit counts as several.
 //!
 //! Worked example, gp2 of 100 GB: it earns 300 credits a second, up to 5.4 million. Until those are spent, the volume
@@ -24,55 +24,55 @@ use super::queue::{Queue, Service};
 use super::{Command, Device, Op, nanos};
 use crate::profile::amount;
 
-/// Jitter beyond so many times its mean does not happen.
+/// Jitter is cut off at this many times its mean.
 const JITTER_MAX: f64 = 12.0;
 
-/// What makes up a cloud volume.
+/// The parameters of a cloud volume.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Size in bytes.
     #[serde(deserialize_with = "amount::bytes")]
     pub size: u64,
-    /// The least that a read takes.
+    /// Minimum time of a read.
     #[serde(deserialize_with = "amount::time")]
     pub read_latency: Duration,
-    /// The least that a write or a flush takes.
+    /// Minimum time of a write or a flush.
     #[serde(deserialize_with = "amount::time")]
     pub write_latency: Duration,
-    /// What comes on top of either on average.
+    /// Mean of the random time that is added to either.
     #[serde(deserialize_with = "amount::time")]
     pub jitter: Duration,
-    /// Commands a second that always hold.
+    /// Baseline rate, in commands a second.
     pub iops: u64,
     /// Commands a second while there are credits.
     pub burst_iops: Option<u64>,
-    /// Credits at the beginning, and at most; each is one command.
+    /// Initial and maximum credits; each is one command.
     #[serde(default)]
     pub burst_credits: u64,
     /// Largest command that counts as one.
     #[serde(deserialize_with = "amount::bytes")]
     pub unit: u64,
-    /// Bytes a second that always hold.
+    /// Baseline rate, in bytes a second.
     #[serde(deserialize_with = "amount::rate")]
     pub bandwidth: u64,
     /// Bytes a second while there are credits.
     #[serde(default, deserialize_with = "amount::rate")]
     pub burst_bandwidth: u64,
-    /// Credits for that, in bytes.
+    /// Credits for the byte rate, in bytes.
     #[serde(default, deserialize_with = "amount::bytes")]
     pub burst_bytes: u64,
-    /// How long a rest is made up for, within either limit: with 10 ms and 3000 a second, 30 at once.
+    /// How much idle time either limit makes up for: with 10 ms and 3000 a second, 30 commands at once.
     #[serde(deserialize_with = "amount::time")]
     pub slack: Duration,
-    /// Commands under way at a time.
+    /// Maximum number of commands in progress.
     pub queue: u32,
 }
 
 /// A volume whose jitter follows from `seed`.
 ///
 /// # Errors
-/// A sentence, when the parameters make no volume.
+/// A sentence, if the parameters are invalid.
 pub(crate) fn build(parameters: &Parameters, seed: u64) -> Result<Box<dyn Device>, String> {
     let volume = parameters;
     if volume.iops == 0 || volume.bandwidth == 0 || volume.unit == 0 || volume.size < 1 << 20 {
@@ -98,7 +98,7 @@ pub(crate) fn build(parameters: &Parameters, seed: u64) -> Result<Box<dyn Device
     Ok(Box::new(Queue::new(service, volume.size, volume.queue as usize)))
 }
 
-/// A rate that always holds, and perhaps a higher one for a while.
+/// A baseline rate, and an optional higher rate while credits last.
 #[derive(Debug)]
 struct Limit {
     peak: Bucket,

@@ -1,15 +1,15 @@
-//! Controller: a processor, a cable and a cache before a device.
+//! Controller: a processor, a cable and a cache in front of a device.
 //!
-//! Each command takes the processor for a while, one after another; bytes take the cable, out and in
-//! separately. With a cache for writing, which a battery keeps, a write ends when its bytes are in it,
-//! and a flush has nothing to wait for. What is in the cache is written in order of place, neighbours
-//! together, a few pieces at a time; while it is full, writers wait for room in order of arrival.
+//! Each command occupies the processor for a while, one after another; bytes occupy the cable, separately in each
+//! direction. With a write cache, which a battery protects, a write ends when its bytes are in the cache,
+//! and a flush does not wait. The cache is written back in order of position, adjacent ranges
+//! together, a few pieces at a time; while it is full, writers wait for space in order of arrival.
 //!
-//! Reads of what is in the cache are answered from it; all others go to the device. A cache for reading
-//! is left out: the disks behind have theirs.
+//! Reads of cached bytes are answered from the cache; all others go to the device. A read cache
+//! is not modelled: the disks behind the controller have their own.
 //!
 //! Invariants:  [CTR-1] the cache holds no more than its size, except for one command that is larger
-//!              [CTR-2] at most so many pieces are being written at a time
+//!              [CTR-2] the number of pieces being written at a time is limited
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -22,37 +22,37 @@ use super::outbox::Outbox;
 use super::{Command, Device, Ended, Op, nanos, transfer_ns};
 use crate::profile::amount;
 
-/// Marks the id of a command that the controller sends on its own; the rest of it is its length.
+/// Marks the id of a command that the controller sends itself; the rest of the id is the length.
 const OWN: u64 = 1 << 63;
 
-/// What makes up a controller.
+/// The parameters of a controller.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
-    /// What the processor needs for each command.
+    /// Processor time of each command.
     #[serde(deserialize_with = "amount::time")]
     pub command_time: Duration,
     /// Rate of the cable to the host, each way, in bytes a second.
     #[serde(deserialize_with = "amount::rate")]
     pub rate: u64,
-    /// Cache for writing, in bytes; 0 sends writes and flushes on.
+    /// Size of the write cache, in bytes; 0 passes writes and flushes to the device.
     #[serde(deserialize_with = "amount::bytes")]
     pub write_cache: u64,
-    /// Pieces of the cache that are being written at a time.
+    /// Maximum number of pieces of the cache being written at a time.
     pub destage_depth: u32,
     /// Largest piece, in bytes.
     #[serde(deserialize_with = "amount::bytes")]
     pub destage_max: u64,
 }
 
-/// What happens at a time of the controller's own.
+/// An internal event of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
-    /// The processor is done with a command; its place among the commands.
+    /// The processor has finished a command; its place among the commands.
     Processed(usize),
-    /// A write's bytes are here.
+    /// A write's bytes have arrived.
     Received(usize),
-    /// The host has the answer.
+    /// The host has received the answer.
     Answered(usize),
 }
 
@@ -63,17 +63,17 @@ pub(crate) struct Controller {
     device: Box<dyn Device>,
     device_next_ns: Option<u64>,
     now_ns: u64,
-    /// Steps by time and order.
+    /// Steps in order of time, then of insertion.
     steps: BinaryHeap<Reverse<(u64, u64, Step)>>,
     steps_made: u64,
     processor_free_ns: u64,
     out_free_ns: u64,
     in_free_ns: u64,
-    /// Number, command, and when the processor was done with it.
+    /// Number, command, and when the processor had finished it.
     commands: Vec<(u64, Command, u64)>,
     free: Vec<usize>,
     dirty: Dirty,
-    /// Writes that wait for room.
+    /// Writes that wait for space.
     waiting: VecDeque<usize>,
     destaging: u32,
     destaging_bytes: u64,
@@ -85,7 +85,7 @@ pub(crate) struct Controller {
 /// A controller before a device.
 ///
 /// # Errors
-/// A sentence, when the parameters make no controller.
+/// A sentence, if the parameters are invalid.
 pub(crate) fn build(
     parameters: &Parameters,
     device: Box<dyn Device>,
@@ -121,7 +121,7 @@ impl Controller {
         self.steps_made += 1;
     }
 
-    /// Sends something to the device now.
+    /// Sends a command to the device now.
     fn send(&mut self, id: u64, command: Command) {
         self.device.submit(Duration::from_nanos(self.now_ns), id, command);
         self.device_next_ns = self.device.next_event().map(nanos);
@@ -161,7 +161,7 @@ impl Controller {
         self.step(self.out_free_ns.max(self.now_ns), Step::Answered(place));
     }
 
-    /// Takes writes into the cache, in order, while there is room.
+    /// Accepts writes into the cache, in order, while there is space.
     fn take_in(&mut self) {
         while let Some(&place) = self.waiting.front() {
             let command = self.commands[place].1;
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn what_is_in_the_cache_is_read_from_there() {
         let mut device = controller(MIB);
-        // Three pieces, of which two are being written when the read comes.
+        // Three pieces, of which two are being written when the read arrives.
         for id in 0..3 {
             submit(&mut *device, 0, id, Op::Write, id * 10 * MIB, 1000);
         }
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn what_lies_above_the_last_piece_is_written_before_what_lies_below() {
         let mut device = controller(MIB);
-        // The first two are taken at once, a third when the first has been written after 1 ms.
+        // The first two are written at once, the third after the first has been written, at 1 ms.
         for (id, chunk) in [(0, 40), (1, 50), (2, 3), (3, 60)] {
             submit(&mut *device, 0, id, Op::Write, chunk * 4096, 4096);
         }
@@ -390,7 +390,7 @@ mod tests {
     #[test]
     fn neighbours_are_written_together_in_order_of_place() {
         let mut device = controller(MIB);
-        // The first two are taken at once; the others wait, and join.
+        // The first two are written at once; the others wait, and are joined.
         for (id, chunk) in [(0, 40), (1, 50), (2, 3), (3, 1), (4, 2)] {
             submit(&mut *device, 0, id, Op::Write, chunk * 4096, 4096);
         }
@@ -398,7 +398,7 @@ mod tests {
         device.advance(Duration::from_micros(500), &mut ended);
         assert_eq!(ended.len(), 5);
         submit(&mut *device, 2500, 5, Op::Read, 900 * MIB, 4096);
-        // Three writes of a millisecond each and not five are before the read, which takes another.
+        // Three writes of a millisecond each, not five, precede the read, which takes another.
         assert!((4000..4100).contains(&ends(&mut *device)[0].1));
     }
 }

@@ -1,9 +1,9 @@
-//! Dirty extents: what a write cache holds that the medium does not have yet.
+//! Dirty extents: the contents of a write cache that are not on the medium yet.
 //!
-//! Extents that touch are one, so that what was written in small pieces leaves in large ones. They leave in
-//! order of place, from the last place upwards and round again.
+//! Extents that touch are merged, so that data written in small pieces leaves in large ones. Extents leave in
+//! order of position, upwards from the last one and then from the start again.
 //!
-//! A flush needs to know whether anything older than itself is left. Each extent carries the epoch of its
+//! A flush needs to know whether anything older than itself is left. Each extent has the epoch of its
 //! oldest part; a flush begins a new epoch.
 //!
 //! Invariants:  [DIR-1] extents neither overlap nor touch, and `bytes` is the sum of their lengths
@@ -24,7 +24,7 @@ impl Extent {
     }
 }
 
-/// The extents of a cache, in units of the caller's.
+/// The dirty extents of a cache, in the caller's units.
 #[derive(Debug, Default)]
 pub(crate) struct Dirty {
     /// End and epoch by start.
@@ -33,17 +33,17 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
-    /// How much is dirty.
+    /// The dirty amount.
     pub(crate) fn total(&self) -> u64 {
         self.total
     }
 
-    /// Whether nothing is.
+    /// Whether nothing is dirty.
     pub(crate) fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
 
-    /// Makes a range dirty. Returns by how much there is more than before: less than its length where part
+    /// Makes a range dirty. Returns the increase of the total: less than the range's length if part
     /// of it was dirty already.
     pub(crate) fn insert(&mut self, start: u64, end: u64, epoch: u64) -> u64 {
         let before = self.total;
@@ -77,14 +77,14 @@ impl Dirty {
         (end - start) - dirty
     }
 
-    /// The first extent at or after `from`, or else the first of all; at most `max` of it.
+    /// At most `max` of the first extent at or after `from`, or of the first extent of all if there is none.
     pub(crate) fn next(&self, from: u64, max: u64) -> Option<Extent> {
         let after = self.extents.range(from..).next();
         let (&start, &(end, epoch)) = after.or_else(|| self.extents.first_key_value())?;
         Some(Extent { start, end: end.min(start + max), epoch })
     }
 
-    /// Takes out what [`Self::next`] returned.
+    /// Removes what [`Self::next`] returned.
     pub(crate) fn take(&mut self, extent: Extent) {
         let taken = self.extents.remove(&extent.start);
         let (end, epoch) = taken.expect("[DIR-1] what is taken out is there");
@@ -95,7 +95,7 @@ impl Dirty {
         self.total -= extent.len();
     }
 
-    /// Whether something is left of an epoch before `epoch`.
+    /// Whether an extent of an epoch before `epoch` is left.
     pub(crate) fn older_than(&self, epoch: u64) -> bool {
         self.extents.values().any(|&(_, of)| of < epoch)
     }

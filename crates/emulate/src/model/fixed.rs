@@ -1,7 +1,7 @@
-//! Fixed: every command takes the same time, and each byte some more.
+//! Fixed: every command takes the same time, plus some for each byte.
 //!
-//! No device is so. It is for tests of what is built over a device, and for looking at requests
-//! themselves, where nothing should depend on the order in which they come.
+//! No real device behaves like this. It is for tests of the layers above a device, and for examining requests
+//! themselves, where nothing should depend on the order in which they arrive.
 //!
 //! With a `concurrency` of 1 and 100 µs a command, ten commands at once end after 100, 200, ... 1000 µs.
 
@@ -13,30 +13,30 @@ use super::queue::{Queue, Service};
 use super::{Command, Device, Op, nanos, transfer_ns};
 use crate::profile::amount;
 
-/// What makes up a fixed device.
+/// The parameters of a fixed device.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Size in bytes.
     #[serde(deserialize_with = "amount::bytes")]
     pub size: u64,
-    /// What each read or write takes.
+    /// Time of each read or write.
     #[serde(deserialize_with = "amount::time")]
     pub command_time: Duration,
     /// Transfer rate of its bytes, which adds to that time, in bytes a second; 0 means that bytes take no time.
     #[serde(default, deserialize_with = "amount::rate")]
     pub rate: u64,
-    /// What a flush takes.
+    /// Time of a flush.
     #[serde(default, deserialize_with = "amount::time")]
     pub flush_time: Duration,
-    /// Commands under way at a time.
+    /// Maximum number of commands in progress.
     pub concurrency: u32,
 }
 
 /// The device.
 ///
 /// # Errors
-/// A sentence, when the parameters make no device.
+/// A sentence, if the parameters are invalid.
 pub(crate) fn build(parameters: &Parameters) -> Result<Box<dyn Device>, String> {
     if parameters.size < 1 << 20 || parameters.concurrency == 0 {
         return Err("`size` is 1 MiB and `concurrency` 1 at least".into());

@@ -1,16 +1,16 @@
 //! Flash: many units that read and program, a link, a processor, and a cache for writing.
 //!
-//! A command is cut into pages of 4 KiB, which lie on the units in turn. Each unit reads one after
-//! another; what was read goes over the link. A write ends when the cache has it; the cache is emptied at
+//! A command is cut into pages of 4 KiB, which are assigned to the units in turn. Each unit reads one page after
+//! another; the bytes then go over the link. A write ends when the cache has it; the cache is emptied at
 //! the rate at which all units program together.
 //!
-//! Garbage collection is kept simple: so many bytes can be written before the drive has to clean up
-//! behind itself, and from then on programming takes so many times as long. While the cache is empty, room
-//! comes back at a rate. Reads that come while the cache is being emptied find units busy, and take half
-//! a program more. Left out: where pages really lie after they were written again, wear, and errors.
+//! Garbage collection is simple: a given number of bytes can be written before the drive has to clean up,
+//! and from then on programming takes a given number of times as long. While the cache is empty, spare space
+//! is recovered at a given rate. Reads that arrive while the cache is being emptied find units busy, and take half
+//! a program time more. Not modelled: where pages really are after they were rewritten, wear, and errors.
 //!
-//! Worked example: 16 units, 90 us to read. One 4 KiB read takes 90 us and what processor and link need;
-//! 32 reads at once on different units take hardly longer than two.
+//! Worked example: 16 units, 90 us to read. One 4 KiB read takes 90 us plus the times of processor and link;
+//! 32 simultaneous reads on different units take hardly longer than two.
 //!
 //! Invariants:  [FLS-1] the cache holds no more than its size, except for one command that is larger
 
@@ -23,44 +23,44 @@ use super::queue::{Queue, Service};
 use super::{Command, Device, Op, nanos, transfer_ns};
 use crate::profile::amount;
 
-/// What is read or programmed in one go.
+/// Unit of reading and programming.
 const PAGE_BYTES: u64 = 4096;
 
-/// What makes up a flash drive.
+/// The parameters of a flash drive.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     /// Size in bytes.
     #[serde(deserialize_with = "amount::bytes")]
     pub size: u64,
-    /// Units that work side by side: channels times what each keeps busy.
+    /// Units that work in parallel: the number of channels times the units that each channel keeps busy.
     pub units: u32,
-    /// What a unit needs to read 4 KiB.
+    /// Time of a unit to read 4 KiB.
     #[serde(deserialize_with = "amount::time")]
     pub read_time: Duration,
-    /// What a unit needs to program 4 KiB, on average over a long write.
+    /// Time of a unit to program 4 KiB, on average over a long write.
     #[serde(deserialize_with = "amount::time")]
     pub program_time: Duration,
-    /// What the processor needs for each command, one after another; it bounds commands a second.
+    /// Processor time of each command, one after another; it limits commands a second.
     #[serde(deserialize_with = "amount::time")]
     pub command_time: Duration,
-    /// What comes on top of each command, and delays no other.
+    /// Additional time of each command that delays no other command.
     #[serde(deserialize_with = "amount::time")]
     pub latency: Duration,
     /// Rate of the link, each way, in bytes a second.
     #[serde(deserialize_with = "amount::rate")]
     pub link_rate: u64,
-    /// Commands that the drive knows of at a time.
+    /// Maximum number of commands in the drive.
     pub queue: u32,
-    /// Cache for writing, in bytes.
+    /// Size of the write cache, in bytes.
     #[serde(deserialize_with = "amount::bytes")]
     pub write_cache: u64,
-    /// Whether the cache survives a power cut, so that a flush has nothing to wait for.
+    /// Whether the cache survives a power cut, so that a flush does not wait.
     pub power_protected: bool,
     /// Bytes that can be written before the drive cleans up while it writes.
     #[serde(deserialize_with = "amount::bytes")]
     pub spare: u64,
-    /// How many times as long programming takes from then on.
+    /// How many times as long programming takes after that.
     pub cleaning_factor: u32,
     /// How fast spare room is recovered while there is nothing to write, in bytes a second.
     #[serde(deserialize_with = "amount::rate")]
@@ -70,7 +70,7 @@ pub struct Parameters {
 /// A drive.
 ///
 /// # Errors
-/// A sentence, when the parameters make no drive.
+/// A sentence, if the parameters are invalid.
 pub(crate) fn build(parameters: &Parameters) -> Result<Box<dyn Device>, String> {
     if parameters.units == 0 || parameters.cleaning_factor == 0 || parameters.link_rate == 0 {
         return Err("`units`, `cleaning_factor` and `link_rate` are at least 1".into());
@@ -121,7 +121,7 @@ impl Flash {
             *free_ns = (*free_ns).max(from_ns) + here * self.read_ns + disturbed_ns;
             read_ns = read_ns.max(*free_ns);
         }
-        // The link is used while units still read; the last page goes over it after it was read.
+        // The link is used while units still read; the last page is sent after it was read.
         let whole_ns = transfer_ns(command.len, self.link_rate);
         self.out_free_ns = self.out_free_ns.max(from_ns) + whole_ns;
         let last_ns = transfer_ns(command.len.min(PAGE_BYTES), self.link_rate);
@@ -148,12 +148,12 @@ impl Service for Flash {
     }
 }
 
-/// What was written and is not programmed yet.
+/// Bytes that are written and not programmed yet.
 #[derive(Debug)]
 struct Cache {
     size: u64,
     power_protected: bool,
-    /// When each write's last byte is programmed, and its length.
+    /// When the last byte of each write is programmed, and its length.
     held: VecDeque<(u64, u64)>,
     held_bytes: u64,
     programmed_ns: u64,
@@ -186,7 +186,7 @@ impl Cache {
         self.programmed_ns > at_ns
     }
 
-    /// Takes a write in at `at_ns` or when there is room; returns when.
+    /// Accepts a write at `at_ns` or when there is space; returns when.
     fn take_in(&mut self, at_ns: u64, len: u64) -> u64 {
         let mut at_ns = at_ns;
         while let Some(&(programmed_ns, bytes)) = self.held.front() {

@@ -35,7 +35,7 @@ mod queue;
 /// Bytes of a sector, the unit of every position and length.
 pub const SECTOR_BYTES: u64 = 512;
 
-/// What a command does.
+/// The operation of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Bytes come from the device.
@@ -49,7 +49,7 @@ pub enum Op {
 /// One command, as it arrives at the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Command {
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// First byte, a multiple of 512; 0 for a flush.
     pub offset: u64,
@@ -58,7 +58,7 @@ pub struct Command {
 }
 
 impl Command {
-    /// The command with what is beyond the end cut off; it keeps at least a sector.
+    /// The command without the part beyond the end of the device; it keeps at least a sector.
     pub(crate) fn within(self, size_bytes: u64) -> Self {
         if self.op == Op::Flush {
             return Self { op: Op::Flush, offset: 0, len: 0 };
@@ -79,24 +79,24 @@ pub struct Ended {
     pub at: Duration,
 }
 
-/// A device's behaviour in time.
+/// The timing behaviour of a device.
 pub trait Device: Send + std::fmt::Debug {
     /// Size of the address space, in bytes.
     fn size_bytes(&self) -> u64;
 
-    /// A command arrives at `now`. `id` is the caller's and comes back when it ends.
+    /// A command arrives at `now`. `id` is the caller's and is returned when the command ends.
     ///
-    /// Any number may be under way; a device that takes only so many at a time lets the others wait.
+    /// Any number may be in progress; a device that processes a limited number at a time queues the others.
     fn submit(&mut self, now: Duration, id: u64, command: Command);
 
     /// When something may end or change next, if anything is in progress. Not before the last time passed in.
     fn next_event(&self) -> Option<Duration>;
 
-    /// Lets time pass up to and including `now`, and adds to `ended` what has ended, in order of time.
+    /// Lets time pass up to and including `now`, and adds the ended commands to `ended`, in order of time.
     fn advance(&mut self, now: Duration, ended: &mut Vec<Ended>);
 }
 
-/// A time as whole nanoseconds since the beginning.
+/// A time in whole nanoseconds since the origin.
 pub(crate) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

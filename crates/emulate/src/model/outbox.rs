@@ -17,19 +17,19 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Notes that a command ended.
+    /// Adds an ended command.
     pub(crate) fn push(&mut self, id: u64, at_ns: u64) {
         assert!(at_ns >= self.last_ns, "[OUT-1] {at_ns} ns comes after {} ns", self.last_ns);
         self.last_ns = at_ns;
         self.ended.push(Ended { id, at: Duration::from_nanos(at_ns) });
     }
 
-    /// Whether nothing waits to be handed out.
+    /// Whether no command waits to be returned.
     pub(crate) fn is_empty(&self) -> bool {
         self.ended.is_empty()
     }
 
-    /// Hands all of it out.
+    /// Moves all of them to `ended`.
     pub(crate) fn hand_out(&mut self, ended: &mut Vec<Ended>) {
         ended.append(&mut self.ended);
     }

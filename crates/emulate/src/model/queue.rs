@@ -1,14 +1,14 @@
 //! Queue: a device whose commands end at times that are known when they start.
 //!
-//! So many are under way at a time, the others wait in order of arrival. What is under way, and when it
-//! ends, is a [`Service`]'s affair: it is asked once for each command, when that starts. Commands may
+//! A limited number of commands is in progress at a time; the others wait in order of arrival. A [`Service`] decides
+//! when a command ends; it is called once for each command, when the command starts. Commands may
 //! end in another order than they started in.
 //!
-//! A flush waits for nothing here: whatever was written and has ended, the service knows of, and may
-//! make the flush last until it is safe.
+//! A flush does not wait here: the service knows which writes have ended, and may
+//! delay the end of the flush until they are safe.
 //!
-//! Invariants:  [QUE-1] at most `limit` commands are under way
-//!              [QUE-2] a service is asked in order of time
+//! Invariants:  [QUE-1] at most `limit` commands are in progress
+//!              [QUE-2] the service is called in order of time
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,13 +18,13 @@ use std::time::Duration;
 use super::outbox::Outbox;
 use super::{Command, Device, Ended, nanos};
 
-/// How long commands take.
+/// Decides how long commands take.
 pub(crate) trait Service: Debug + Send {
     /// When a command ends that starts at `start_ns`. Starts never go back.
     fn end_ns(&mut self, start_ns: u64, command: Command) -> u64;
 }
 
-/// A device of a [`Service`] and a queue before it.
+/// A device that consists of a [`Service`] and a queue in front of it.
 #[derive(Debug)]
 pub(crate) struct Queue<S> {
     service: S,
@@ -40,7 +40,7 @@ pub(crate) struct Queue<S> {
 }
 
 impl<S: Service> Queue<S> {
-    /// A device of `size_bytes` with at most `limit` commands under way.
+    /// A device of `size_bytes` with at most `limit` commands in progress.
     pub(crate) fn new(service: S, size_bytes: u64, limit: usize) -> Self {
         Self {
             service,

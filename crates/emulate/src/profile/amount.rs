@@ -1,10 +1,10 @@
-//! Amounts: sizes, times and rates as people type them.
+//! Amounts: sizes, times and rates as users type them.
 //!
-//! Examples: `64KiB`, `1TB`, `8.5ms`, `120MB/s`. A letter alone counts in powers of 1024 in a size (`64k`),
+//! Examples: `64KiB`, `1TB`, `8.5ms`, `120MB/s`. In a size, a single letter means a power of 1024 (`64k`),
 //! as elsewhere in Forebay. Seeks of 8.5 ms need fractions, which the usual parsers of durations
-//! refuse, hence one of our own.
+//! do not accept, hence this parser.
 //!
-//! Failure: a sentence that quotes what was written and shows how it could be.
+//! Failure: a sentence that quotes the input and shows a valid example.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use bytesize::ByteSize;
 use serde::Deserialize;
 use serde::de::{self, Deserializer};
 
-/// What a value may look like in the file.
+/// The forms of a value in the file.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Typed {
@@ -82,7 +82,7 @@ pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
         _ => return Err(complaint()),
     };
     let ns = (number * ns_per_unit).round();
-    // Years are no time that a device takes; up to here the arithmetic is exact enough.
+    // No device takes years; up to here the arithmetic is exact enough.
     if ns > 1e15 { Err(complaint()) } else { Ok(Duration::from_nanos(ns as u64)) }
 }
 

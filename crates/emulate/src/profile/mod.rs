@@ -1,8 +1,8 @@
-//! Profiles: which model with which figures, as a few lines of TOML.
+//! Profiles: a model and its parameters, in a few lines of TOML.
 //!
-//! A profile says in a sentence what it is, and has one section for what it is made of: `[disk]`,
-//! `[flash]`, `[cloud]` or `[fixed]`. Two more may stand over it: `[array]` makes many of one, and
-//! `[controller]` stands before everything. Worked example:
+//! A profile describes itself in a sentence, and has one section for the device: `[disk]`,
+//! `[flash]`, `[cloud]` or `[fixed]`. Two more sections may wrap it: `[array]` makes an array of that device, and
+//! `[controller]` is in front of everything. Worked example:
 //!
 //! ```toml
 //! about = "Four 7200 rpm disks, striped"
@@ -17,11 +17,11 @@
 //! stripe = "64KiB"
 //! ```
 //!
-//! Sizes (`64KiB`, `1TB`), times (`8.5ms`) and rates (`120MB/s`) are written with their units. The profiles
-//! that are shipped are in `profiles/` of this crate, and commented for those who want to write one.
+//! Sizes (`64KiB`, `1TB`), times (`8.5ms`) and rates (`120MB/s`) are written with their units. The shipped profiles
+//! are in `profiles/` of this crate, with comments for authors of new ones.
 //!
-//! Invariants:  [PRF-1] what was parsed can be built: whatever makes no device is refused when it is read
-//! Failure:     [`ProfileError`]; a key that is not known is refused, and the ones there are listed.
+//! Invariants:  [PRF-1] a parsed profile can be built: a profile that makes no valid device is refused when it is read
+//! Failure:     [`ProfileError`]; an unknown key is refused, and the known ones are listed.
 
 pub(crate) mod amount;
 mod shipped;
@@ -34,14 +34,14 @@ use toml::{Table, Value};
 
 use crate::model::{Device, array, cloud, controller, disk, fixed, flash};
 
-/// Smallest and largest unit of a device that a profile may name, in bytes.
+/// Smallest and largest logical block of a device that a profile may set, in bytes.
 const LOGICAL_BLOCK_BYTES: [u64; 2] = [512, 4096];
 
-/// Why there is no such profile.
+/// Why a profile cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProfileError {
-    /// No shipped profile is called so, and it is no path of a `.toml` file.
+    /// No shipped profile has this name, and it is not the path of a `.toml` file.
     #[error(
         "there is no profile {spec:?}; name one of {}, or the path of a .toml file of your own",
         names.join(", ")
@@ -49,7 +49,7 @@ pub enum ProfileError {
     Unknown {
         /// The requested profile.
         spec: String,
-        /// What could have been.
+        /// The names of the shipped profiles.
         names: Vec<&'static str>,
     },
     /// The file cannot be read.
@@ -57,23 +57,23 @@ pub enum ProfileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// It is no TOML, or has a key that is not known, or a value that is no size, time or rate.
+    /// It is not TOML, or has an unknown key, or a value that is not a size, time or rate.
     #[error("the profile {name} is wrong: {reason}")]
     Syntax {
         /// The profile's name.
         name: String,
-        /// Line, key, and what there could have been instead.
+        /// Line, key, and what is accepted there.
         reason: String,
     },
-    /// Each value is one, but together they make no device.
+    /// Each value is valid, but together they make no valid device.
     #[error("the profile {name} makes no device: {reason}")]
     Meaning {
         /// The profile's name.
         name: String,
-        /// Which values, and what they would have to be.
+        /// Which values, and what they must be.
         reason: String,
     },
 }
@@ -81,9 +81,9 @@ pub enum ProfileError {
 /// A device that can be built.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
-    /// A shipped profile's name, or a file's without its ending.
+    /// A shipped profile's name, or a file's name without its extension.
     pub name: String,
-    /// What it is, in one sentence without a full stop.
+    /// Description, in one sentence without a full stop.
     pub about: String,
     /// Size of the address space, in bytes.
     pub size_bytes: u64,
@@ -92,7 +92,7 @@ pub struct Profile {
     parts: Parts,
 }
 
-/// What a file may say. The sections are read when it is known what they are like.
+/// The contents of a file. The sections are parsed after the profile that they are like is known.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -111,7 +111,7 @@ fn sector() -> u64 {
     LOGICAL_BLOCK_BYTES[0]
 }
 
-/// What a device is made of, from the inside out.
+/// The parts of a device, from the inside out.
 #[derive(Debug, Clone, PartialEq)]
 struct Parts {
     base: Base,
@@ -141,7 +141,7 @@ impl Base {
 impl Parts {
     fn build(&self, seed: u64) -> Result<Box<dyn Device>, String> {
         let member = |number: u64| {
-            // Members differ in what is left to chance: no two platters stand at the same angle.
+            // Members differ in their random properties: no two platters are at the same angle.
             self.base.build(seed.wrapping_mul(1024).wrapping_add(number))
         };
         let device = match &self.array {
@@ -155,7 +155,7 @@ impl Parts {
     }
 }
 
-/// A section as its parameters, over those of the profile that it is like.
+/// A section as its parameters, applied over those of the profile that it is like.
 fn section<T: DeserializeOwned>(name: &str, written: Option<Table>) -> Result<Option<T>, String> {
     let Some(written) = written else { return Ok(None) };
     let parameters = likened(name, written)?.try_into().map_err(|error: toml::de::Error| {
@@ -164,7 +164,7 @@ fn section<T: DeserializeOwned>(name: &str, written: Option<Table>) -> Result<Op
     Ok(Some(parameters))
 }
 
-/// A section with what it does not say taken from the shipped profile that it is like.
+/// A section whose missing keys are taken from the shipped profile that it is like.
 fn likened(section: &str, mut changes: Table) -> Result<Table, String> {
     let like = match changes.remove("like") {
         None => return Ok(changes),
@@ -187,13 +187,13 @@ fn likened(section: &str, mut changes: Table) -> Result<Table, String> {
 }
 
 impl Profile {
-    /// The profiles that come with Forebay: name and text.
+    /// The shipped profiles: name and text.
     #[must_use]
     pub fn shipped() -> &'static [(&'static str, &'static str)] {
         shipped::SHIPPED
     }
 
-    /// A shipped profile by name, or one of a file by a path that ends in `.toml`.
+    /// A shipped profile by name, or a profile from a file by a path that ends in `.toml`.
     ///
     /// # Errors
     /// [`ProfileError`]: each variant says what to do.
@@ -243,7 +243,7 @@ impl Profile {
         Ok(Self { name: name.into(), about, size_bytes, logical_block_bytes, parts })
     }
 
-    /// Whether it is faster at first, while credits last.
+    /// Whether the device is faster at first, while credits last.
     #[must_use]
     pub fn bursts(&self) -> bool {
         match &self.parts.base {
@@ -252,10 +252,10 @@ impl Profile {
         }
     }
 
-    /// The device. What is left to chance in it (the angle of a platter, jitter) follows from `seed`.
+    /// Builds the device. Its random properties (the angle of a platter, jitter) follow from `seed`.
     ///
     /// # Panics
-    /// Never: what was parsed can be built.
+    /// Never: a parsed profile can be built.
     #[must_use]
     pub fn build(&self, seed: u64) -> Box<dyn Device> {
         self.parts.build(seed).expect("[PRF-1] what was parsed can be built")

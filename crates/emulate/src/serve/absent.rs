@@ -1,4 +1,4 @@
-//! Where there is no FUSE that we use: the same words, and an error.
+//! For systems without a supported FUSE: the same interface, which returns an error.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use super::{Error, Options};
 pub enum Emulation {}
 
 impl Emulation {
-    /// Says that this cannot be done here.
+    /// Returns an error: there are no emulated disks here.
     ///
     /// # Errors
     /// [`Error::NotHere`], always.

@@ -1,15 +1,15 @@
-//! Buffers for reads under way: used again, and not without bound.
+//! Buffers for reads in progress: reused, and bounded.
 //!
-//! A read's bytes are copied out of the store while the model's time runs. With hundreds of megabytes under
-//! way that would be as much memory; beyond the bound the copying is left for the moment of the answer.
+//! A read's bytes are copied out of the store while the model's time runs. With hundreds of megabytes in
+//! progress that would take as much memory; beyond the bound, the bytes are copied when the answer is due.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes that reads under way may hold.
+/// Maximum bytes that reads in progress may hold.
 const LENT_BYTES_MAX: usize = 128 << 20;
 
-/// Bytes that are kept for the next reads.
+/// Bytes that are kept for later reads.
 const IDLE_BYTES_MAX: usize = 32 << 20;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ struct Idle {
 }
 
 impl Buffers {
-    /// A buffer of `len` bytes of any value, if the bound allows one. Comes back by [`Buffers::put`].
+    /// A buffer of `len` bytes with arbitrary contents, if the bound allows one. Return it with [`Buffers::put`].
     pub(super) fn take(&self, len: usize) -> Option<Vec<u8>> {
         if self.lent_bytes.fetch_add(len, Ordering::Relaxed) + len > LENT_BYTES_MAX {
             self.lent_bytes.fetch_sub(len, Ordering::Relaxed);
@@ -34,7 +34,7 @@ impl Buffers {
         Some(self.take_always(len))
     }
 
-    /// A buffer of `len` bytes of any value, not counted.
+    /// A buffer of `len` bytes with arbitrary contents, not counted against the bound.
     pub(super) fn take_always(&self, len: usize) -> Vec<u8> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = idle.buffers.iter().rposition(|buffer| buffer.capacity() >= len);
@@ -48,13 +48,13 @@ impl Buffers {
         buffer
     }
 
-    /// Takes back what [`Buffers::take`] gave.
+    /// Takes back a buffer from [`Buffers::take`].
     pub(super) fn put(&self, buffer: Vec<u8>) {
         self.lent_bytes.fetch_sub(buffer.len(), Ordering::Relaxed);
         self.put_always(buffer);
     }
 
-    /// Takes back what [`Buffers::take_always`] gave.
+    /// Takes back a buffer from [`Buffers::take_always`].
     pub(super) fn put_always(&self, buffer: Vec<u8>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.bytes + buffer.capacity() <= IDLE_BYTES_MAX {

@@ -24,12 +24,12 @@ use crate::store::{Store, StoreError};
 pub(super) struct Contents {
     files: RwLock<Files>,
     store: Arc<Store>,
-    /// How `disk` is called in the log.
+    /// Name of `disk` in the log.
     disk: Arc<str>,
     size_bytes: u64,
 }
 
-/// Which bytes of which file.
+/// A range of bytes of a file.
 #[derive(Debug)]
 pub(super) struct Span {
     pub(super) file: Arc<str>,
@@ -73,17 +73,17 @@ mod mode {
 }
 
 impl Contents {
-    /// What `files` hold, on a disk of `size_bytes`.
+    /// The contents of `files`, on a disk of `size_bytes`.
     pub(super) fn new(files: Files, store: Arc<Store>, size_bytes: u64) -> Contents {
         Contents { files: RwLock::new(files), store, disk: "disk".into(), size_bytes }
     }
 
-    /// The files, to look at.
+    /// The files, for reading.
     pub(super) fn files(&self) -> RwLockReadGuard<'_, Files> {
         self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The files, to change. What that gives back goes to [`Contents::zero`] before the guard does.
+    /// The files, for changes. Freed ranges go to [`Contents::zero`] before the guard is dropped.
     pub(super) fn files_mut(&self) -> RwLockWriteGuard<'_, Files> {
         self.files.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,12 +111,12 @@ impl Contents {
         Ok(Span { file, offset, stretches })
     }
 
-    /// What a read of `len` bytes at `offset` is of, by now.
+    /// The current span of a read of `len` bytes at `offset`.
     pub(super) fn read_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
         self.span(&self.files(), node, offset, len)
     }
 
-    /// Copies what is at `offset` by now; what is a hole or beyond the file's end gives zeros.
+    /// Copies the current bytes at `offset`; holes and bytes beyond the file's end read as zeros.
     pub(super) fn copy_out(&self, node: Node, offset: u64, into: &mut [u8]) -> Result<(), Errno> {
         let files = self.files(); // [CON-1]
         let span = self.span(&files, node, offset, into.len() as u64)?;
@@ -133,7 +133,7 @@ impl Contents {
         Ok(())
     }
 
-    /// What a write of `len` bytes at `offset` is of, with all of it placed.
+    /// The span of a write of `len` bytes at `offset`, with all of it placed.
     pub(super) fn write_span(&self, node: Node, offset: u64, len: u64) -> Result<Span, Errno> {
         self.placed_span(&mut self.files_mut(), node, offset, len)
     }
@@ -152,7 +152,7 @@ impl Contents {
         self.span(files, node, offset, len)
     }
 
-    /// Copies bytes to `offset`, as far as they fit; what has lost its place since it was looked up gets one.
+    /// Copies bytes to `offset`, as far as they fit; ranges that have lost their place since the lookup get one.
     pub(super) fn copy_in(&self, node: Node, offset: u64, from: &[u8]) -> Result<(), Errno> {
         let mut files = self.files_mut(); // [CON-1]
         let span = self.placed_span(&mut files, node, offset, from.len() as u64)?;
@@ -180,7 +180,7 @@ impl Contents {
         Ok(all?)
     }
 
-    /// What `fallocate` does to a file, or a loop device to `disk`.
+    /// Executes `fallocate` on a file, or on `disk` (from a loop device).
     pub(super) fn allocate(&self, node: Node, range: Range<u64>, asked: i32) -> Result<(), Errno> {
         let keep_size = asked & mode::KEEP_SIZE != 0;
         let what = asked & !mode::KEEP_SIZE;
@@ -190,7 +190,7 @@ impl Contents {
             }
             return match what {
                 0 => Ok(()),
-                // What a loop device makes of a discard, and of zeros. Neither takes a device any time.
+                // A loop device's requests to discard and to zero. Neither takes the device any time.
                 mode::PUNCH_HOLE | mode::ZERO_RANGE => self.zero(vec![range]),
                 _ => Err(Errno::EOPNOTSUPP),
             };
@@ -247,7 +247,7 @@ mod tests {
         (Contents::new(files, Arc::new(Store::memory(SIZE_BYTES)), SIZE_BYTES), nodes)
     }
 
-    /// Takes the places of `one`, all of them, and gives them to `two`.
+    /// Frees all places of `one`, and gives them to `two`.
     fn hand_over(contents: &Contents, [one, two]: [Node; 2], known: &Span) {
         let Node::Placed(number) = one else { unreachable!() };
         contents.change(number, Some(0), Changes::default()).unwrap();

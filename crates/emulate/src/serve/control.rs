@@ -32,7 +32,7 @@ impl ControlFile {
     }
 }
 
-/// What was in a file when it was opened, by handle: a log that grows meanwhile reads as one piece.
+/// Contents of a file at the time it was opened, by handle: a log that grows meanwhile still reads as one piece.
 #[derive(Debug)]
 pub(super) struct ControlFiles {
     told: Told,
@@ -45,7 +45,7 @@ impl ControlFiles {
         ControlFiles { told, open: Mutex::default(), next_handle: AtomicU64::new(1) }
     }
 
-    /// Opens `file`: a handle.
+    /// Opens `file` and returns a handle.
     pub(super) fn open(&self, file: ControlFile, clockwork: &Clockwork) -> u64 {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
         let contents = Arc::new(self.contents(file, clockwork));
@@ -53,7 +53,7 @@ impl ControlFiles {
         handle
     }
 
-    /// Bytes of an open file; counters are those of now whenever they are read from their start.
+    /// Bytes of an open file; counters are refreshed whenever they are read from their start.
     pub(super) fn read(
         &self,
         (file, handle): (ControlFile, u64),
@@ -100,7 +100,7 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
             clockwork.log().clear();
         }
         words if words.starts_with(b"load ") => return load(&words[5..], clockwork),
-        // For the tests of what happens then; no word of a release build.
+        // For tests of that case; release builds have no such command.
         b"panic" if cfg!(debug_assertions) => {
             panic!("asked to panic through .forebay/control")
         }
@@ -109,7 +109,7 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
     true
 }
 
-/// `SECONDS BYTES`: so much of the device's time passes at once, in which it is read at random.
+/// `SECONDS BYTES`: this much of the device's time passes at once, in which it is read at random.
 fn load(words: &[u8], clockwork: &Clockwork) -> bool {
     let words = std::str::from_utf8(words).unwrap_or_default();
     let Some((seconds, bytes)) = words.split_once(' ') else { return false };

@@ -35,10 +35,10 @@ use crate::store::Store;
 /// second.
 const THREADS: usize = 1;
 
-/// How long the kernel may take to hang up after it has unmounted.
+/// How long the kernel may take to close the connection after it has unmounted.
 const HANG_UP_MAX: Duration = Duration::from_secs(5);
 
-/// A mounted emulation. Dropped, it unmounts.
+/// A mounted emulation. Dropping it unmounts.
 #[derive(Debug)]
 pub struct Emulation {
     mounted: Mounted,
@@ -58,7 +58,7 @@ pub struct Emulation {
 pub struct Ending {
     /// True if the mount was in use, and is only detached.
     pub detached: bool,
-    /// True if it was detached, and what was written to `disk` by then is in its data file.
+    /// True if it was detached, and what had been written to `disk` is in its data file.
     pub kept: bool,
     /// Requests, and how late their answers were.
     pub summary: Summary,
@@ -116,7 +116,7 @@ impl Emulation {
         let mounted = Mounted::now(mount_point);
         guardian.knows(&mounted);
         let keeps_data = matches!(options.data, Data::File(_));
-        // From here on a drop unmounts.
+        // From here on, dropping it unmounts.
         let mut emulation = Emulation {
             mounted,
             transfers,
@@ -131,7 +131,7 @@ impl Emulation {
         };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
-        // Who may do what, the kernel decides: default_permissions.
+        // The kernel checks permissions: default_permissions.
         let session =
             Session::from_fd(filesystem, device, SessionACL::All, config).map_err(|source| {
                 match options.readahead_bytes {
@@ -141,7 +141,7 @@ impl Emulation {
             })?;
         let served = std::thread::Builder::new().name("emulate-session".to_owned());
         let served = served.spawn(move || {
-            // It ends when the kernel hangs up; an error then says nothing more.
+            // It ends when the kernel closes the connection; an error then has no meaning.
             drop(session.run());
             let _ = hang_up.send(());
             let _ = ended.map(|ended| ended.send(()));
@@ -151,12 +151,12 @@ impl Emulation {
         Ok(emulation)
     }
 
-    /// The mount point's whole name.
+    /// The canonical path of the mount point.
     pub fn mount_point(&self) -> &Path {
         &self.mounted.point
     }
 
-    /// What has happened since the mount.
+    /// The counters since the mount.
     pub fn counters(&self) -> Counters {
         self.transfers.clockwork.counters()
     }
@@ -167,7 +167,7 @@ impl Emulation {
     }
 
     /// Ends the process when any of its threads panics, with the panic's message, after detaching the mount: a
-    /// reader gets an error then, and does not wait forever. For a process that does nothing but emulate.
+    /// reader then gets an error instead of waiting forever. For a process that does nothing but emulate.
     pub fn end_process_on_panic(&self) {
         let mounted = self.mounted.clone();
         let before = std::panic::take_hook();
@@ -188,7 +188,7 @@ impl Emulation {
 
     fn end(&mut self) -> Result<Ending, Error> {
         self.unmounted = true;
-        // Dirty pages are written back on the way out; they need not take the model's time.
+        // Unmounting writes dirty pages back; that need not take the model's time.
         self.transfers.clockwork.set_timing(false);
         let over = self.session.is_some() && self.wait_for_end(Duration::ZERO);
         let mut kept = false;
@@ -217,14 +217,14 @@ impl Emulation {
         })
     }
 
-    /// Has the kernel write back what it holds of `disk`. True if that went well.
+    /// Makes the kernel write back its dirty pages of `disk`. True on success.
     fn sync_disk(&self) -> bool {
-        // The server answers this like any other; it stands still only when it has hung up, and then this fails.
+        // The server answers this like any other request. If the server has ended, this fails.
         let disk = std::fs::File::open(self.mounted.point.join("disk"));
         disk.and_then(|disk| disk.sync_all()).is_ok()
     }
 
-    /// Settings of the mount in sysfs, for root: the readahead, and no special limit on dirty pages, which
+    /// Settings of the mount in sysfs, for root: the readahead, and no strict limit on dirty pages, which
     /// FUSE mounts have and disks do not.
     fn widen(&self, readahead_bytes: Option<u64>) -> Result<(), Error> {
         if !getuid().is_root() {
@@ -235,7 +235,7 @@ impl Emulation {
         let number = std::os::unix::fs::MetadataExt::dev(&facts);
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let settings = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}"));
-        // Not in older kernels; writers are slowed down sooner then.
+        // Older kernels do not have it; writers are throttled sooner there.
         drop(std::fs::write(settings.join("strict_limit"), "0"));
         drop(std::fs::write(settings.join("max_ratio"), "100"));
         if let Some(readahead_bytes) = readahead_bytes {

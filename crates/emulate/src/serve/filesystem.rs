@@ -1,9 +1,9 @@
-//! What the kernel asks of the mount, and who answers.
+//! The kernel's requests to the mount, and the components that answer them.
 //!
-//! Names, sizes and times are answered at once by [`Files`]; bytes ([`Contents`]) take the
+//! [`Files`] answers requests about names, sizes and times at once; bytes ([`Contents`]) take the
 //! model's time ([`Transfers`]).
 //!
-//! Concurrency: the kernel's requests may come on several threads; files are behind the lock of [`Contents`].
+//! Concurrency: the kernel's requests may arrive on several threads; files are behind the lock of [`Contents`].
 
 use std::ffi::OsStr;
 use std::io;
@@ -28,13 +28,13 @@ use crate::files::{Attributes, Changes, FIRST_COOKIE, Files, Owner, Place, ROOT}
 /// Largest request that FUSE makes by default: 256 pages.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Requests of the page cache that may be under way; more wait in the kernel.
+/// Maximum number of page-cache requests in progress; further ones wait in the kernel.
 const BACKGROUND_MAX: u16 = 512;
 
 /// Files change only through the kernel, so it may cache names and attributes for long.
 const FOR_LONG: Duration = Duration::from_secs(3600);
 
-/// Numbers that bound the mount.
+/// Limits of the mount.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
     pub(super) size_bytes: u64,
@@ -60,7 +60,7 @@ impl Filesystem {
         limits: Limits,
     ) -> Filesystem {
         let owner = Owner { user: getuid().as_raw(), group: getgid().as_raw() };
-        // Root's mount is for everybody, and its root directory is as /tmp is.
+        // Root's mount is for all users, and its root directory has the mode of /tmp.
         let mode = if getuid().is_root() { 0o1777 } else { 0o755 };
         let files = Files::new(limits.size_bytes, limits.place, (owner, mode), RESERVED, today);
         let contents = Contents::new(files, Arc::clone(&transfers.store), limits.size_bytes);
@@ -92,7 +92,7 @@ impl Filesystem {
         }
     }
 
-    /// The directory that `number` is, if names can be made in it.
+    /// The directory with the inode `number`, if names can be created in it.
     fn directory(number: INodeNo) -> Result<u64, Errno> {
         match Node::of(number) {
             Node::Placed(number) => Ok(number),
@@ -199,7 +199,7 @@ impl fuser::Filesystem for Filesystem {
             InitFlags::FUSE_MAX_PAGES,
         ];
         for one in wanted {
-            // A kernel without it works, only slower.
+            // A kernel without this capability works, but slower.
             let _ = config.add_capabilities(one);
         }
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
@@ -258,7 +258,7 @@ impl fuser::Filesystem for Filesystem {
             let changes = Changes { mode, user, group, accessed, modified, changed };
             return attributes(self.contents.change(number, size, changes), reply);
         }
-        // A shell truncates what it writes to; the disk keeps its size, and neither changes hands.
+            // A shell truncates the file that it writes to; the disk keeps its size and its owner.
         let resized = node == Node::Disk && size.is_some_and(|size| size != self.limits.size_bytes);
         if resized || mode.is_some() || user.is_some() || group.is_some() {
             return reply.error(Errno::EPERM);

@@ -19,8 +19,8 @@ use std::process::{Child, Command, Stdio};
 use super::mounting::Mounted;
 use super::{Error, mounting};
 
-/// `$1`: the mount point; `$2`: the same as the mount table has it; `$3`: the directory around it, if both are to
-/// go, too.
+/// `$1`: the mount point; `$2`: the same, as the mount table shows it; `$3`: the directory around it, if both must
+/// be removed, too.
 const SCRIPT: &str = r#"
 trap '' HUP INT TERM
 ours=
@@ -63,7 +63,7 @@ pub(super) struct Guardian {
 }
 
 impl Guardian {
-    /// Guards `mount_point` from now on.
+    /// Starts a guardian for `mount_point`.
     pub(super) fn post(mount_point: &Path, remove: Option<&Path>) -> Result<Guardian, Error> {
         let failed =
             |source| Error::Io { doing: "start a guardian of the mount".to_owned(), source };
@@ -73,7 +73,7 @@ impl Guardian {
         command.arg(mounting::escaped(mount_point));
         command.args(remove);
         command.stdin(reader).stdout(Stdio::null()).stderr(Stdio::null());
-        // Not in the server's group, which a Ctrl-C or a kill of the group reaches; nor in its directory.
+        // Not in the server's process group, which Ctrl-C or a kill of the group reaches; nor in its directory.
         command.current_dir("/").process_group(0);
         let child = command.spawn().map_err(failed)?;
         Ok(Guardian { child: Some(child), pipe: Some(pipe) })
@@ -87,7 +87,7 @@ impl Guardian {
         }
     }
 
-    /// Leaves it to unmount when this process has ended, or sooner.
+    /// Leaves the unmounting to the guardian, which does it when this process has ended, or sooner.
     pub(super) fn take_over(&mut self) {
         drop(self.pipe.take());
         if let Some(mut child) = self.child.take() {

@@ -11,10 +11,10 @@ use std::time::Duration;
 use super::Error;
 use super::transfers::Transfers;
 
-/// How often the file is brought up to date.
+/// How often the file is updated.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Keeps the file up to date until it is dropped.
+/// Keeps the file up to date until this is dropped.
 #[derive(Debug)]
 pub(super) struct LogFile {
     /// Dropped to make the writer finish the file.
@@ -36,7 +36,7 @@ impl LogFile {
             loop {
                 let last = finished.recv_timeout(EVERY) == Err(RecvTimeoutError::Disconnected);
                 let lines = transfers.clockwork.log().ended_lines(&mut next);
-                // A log that cannot be written any more is no reason to stop serving a disk.
+                // A log that cannot be written any more is not a reason to stop serving the disk.
                 if file.write_all(&lines).is_err() || last {
                     return;
                 }

@@ -65,13 +65,13 @@ pub use emulation::{Emulation, Ending};
 /// Default number of requests that the log keeps.
 pub const LOG_ENTRIES: usize = 1_000_000;
 
-/// Emulated seconds that a real one may have: with more, 64 bits of nanoseconds would end within days.
+/// Allowed emulated seconds per real second: with more, 64 bits of nanoseconds would overflow within days.
 pub const SPEED_UPS: std::ops::RangeInclusive<f64> = 1e-3..=1e4;
 
 /// Where the emulated disk's bytes are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Data {
-    /// In this process's memory, at most so much of it.
+    /// In this process's memory, up to a limit.
     Memory {
         /// The limit, in bytes.
         limit_bytes: u64,
@@ -83,17 +83,17 @@ pub enum Data {
 /// What to mount.
 #[derive(Debug)]
 pub struct Options {
-    /// Name of the profile; also what the mount table shows as its source.
+    /// Name of the profile; also the source that the mount table shows.
     pub name: String,
-    /// What the profile is, in a sentence.
+    /// Description of the profile, in a sentence.
     pub about: String,
     /// The model.
     pub device: Box<dyn Device>,
-    /// Size of `disk`; at most the model's own.
+    /// Size of `disk`; at most the model's size.
     pub size_bytes: u64,
     /// Where files are placed first.
     pub place: Place,
-    /// Emulated seconds in a real one.
+    /// Emulated seconds per real second.
     pub speed_up: f64,
     /// Seed that the model was built with; reported, not used.
     pub seed: u64,
@@ -116,13 +116,13 @@ pub struct Options {
 pub struct Told {
     /// Name of the profile.
     pub name: String,
-    /// What it is, in a sentence.
+    /// Its description, in a sentence.
     pub about: String,
     /// Size of `disk`.
     pub size_bytes: u64,
     /// Where files are placed first.
     pub place: Place,
-    /// Emulated seconds in a real one.
+    /// Emulated seconds per real second.
     pub speed_up: f64,
     /// Seed of the model.
     pub seed: u64,
@@ -132,45 +132,45 @@ pub struct Told {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This system has no FUSE that we use.
+    /// This system has no supported FUSE.
     #[error("emulated disks need Linux with FUSE, which this build does not have")]
     NotHere,
-    /// The kernel has no FUSE, or the container was not given it.
+    /// The kernel has no FUSE, or the container has no access to it.
     #[error(
         "there is no /dev/fuse here: load the kernel's fuse module, or give the container that device"
     )]
     NoFuse,
-    /// The device is there and may not be opened.
+    /// The device exists but must not be opened.
     #[error("/dev/fuse cannot be opened: {0}; ask for permission to use that device")]
     FuseRefused(io::Error),
-    /// The program by which ordinary users mount is missing.
+    /// The program with which ordinary users mount is missing.
     #[error(
         "mounting takes root or the program fusermount3, which is not on the PATH: install fuse3"
     )]
     NoHelper,
-    /// That program refused.
+    /// That program refused to mount.
     #[error("fusermount3 does not mount on {}: {told}", path.display())]
     HelperRefused {
         /// The mount point.
         path: PathBuf,
-        /// What it said.
+        /// Its message.
         told: String,
     },
-    /// The mount point cannot be looked at.
+    /// The mount point cannot be examined.
     #[error("{}: {source}; name an existing, empty directory", path.display())]
     NoMountPoint {
         /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The mount point is no directory.
+    /// The mount point is not a directory.
     #[error("{} is not a directory; name an existing, empty one", path.display())]
     NotADirectory {
         /// The mount point.
         path: PathBuf,
     },
-    /// The mount point has something in it, which the mount would hide.
+    /// The mount point is not empty, and the mount would hide its contents.
     #[error("{} is not empty; name an empty directory", path.display())]
     NotEmpty {
         /// The mount point.
@@ -191,19 +191,19 @@ pub enum Error {
         /// The mount point.
         path: PathBuf,
     },
-    /// Something was mounted over the mount that is to go.
+    /// Another mount covers the mount that must be unmounted.
     #[error("something else is mounted over {0}; unmount that, and the emulated disk goes, too", path.display())]
     Covered {
         /// The mount point.
         path: PathBuf,
     },
-    /// A disk has a block at least.
+    /// A disk has at least one block.
     #[error("a disk of {size_bytes} bytes is too small; ask for 4096 at least")]
     TooSmall {
         /// The requested size.
         size_bytes: u64,
     },
-    /// Time cannot run as fast or as slowly as asked.
+    /// The requested speed-up is not possible.
     #[error("a speed-up is a number from 0.001 to 10000, not {speed_up}")]
     SpeedUp {
         /// The requested speed-up.
@@ -219,10 +219,10 @@ pub enum Error {
         name: String,
         /// The requested size.
         size_bytes: u64,
-        /// What there is.
+        /// The size of the modelled device.
         device_bytes: u64,
     },
-    /// The kernel's readahead cannot be set as asked.
+    /// The requested readahead cannot be set.
     #[error(
         "the readahead of the mount cannot be set to {readahead_bytes} bytes: {source}; only root may set \
          more than the kernel's default"
@@ -230,18 +230,18 @@ pub enum Error {
     Readahead {
         /// The requested readahead.
         readahead_bytes: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The data cannot be kept.
+    /// The data cannot be stored.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// Something else failed.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

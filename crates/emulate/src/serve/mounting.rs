@@ -3,10 +3,10 @@
 //! fuser could do this, too. It is here so that the cleanup of an ordinary user's mount needs no allow_other, so
 //! that errors are sentences, and so that unmounting distinguishes "in use" from "already unmounted".
 //!
-//! Invariants:  [MNT-1] only the mount that was made here is unmounted: what stands in the mount table under its
-//!              name is compared with what stood there after the mount
+//! Invariants:  [MNT-1] only the mount that was made here is unmounted: its entry in the mount table is compared with
+//!              the entry after the mount
 //!
-//! Source: fuse(4) for the mount options; libfuse's mount.c for how fusermount3 hands the descriptor over.
+//! Source: fuse(4) for the mount options; libfuse's mount.c for how fusermount3 passes the descriptor.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -32,20 +32,20 @@ const HELPER: &str = "fusermount3";
 /// The type shown in the mount table; distinguishes our mounts from others.
 const TYPE: &str = "fuse.forebay";
 
-/// Attempts to unmount what is in use, and the pause after each, before it is detached instead.
+/// Attempts to unmount a mount that is in use before it is detached instead, and the pause after each attempt.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How a mount went.
+/// How an unmount ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmounted {
-    /// Entirely.
+    /// Completely unmounted.
     Gone,
     /// It was in use: it has no name any more, and ends with its last user.
     Detached,
 }
 
-/// The mount point by its whole name, if something can be mounted there.
+/// The canonical path of the mount point, if something can be mounted there.
 pub(super) fn check(mount_point: &Path) -> Result<PathBuf, Error> {
     let path = || mount_point.to_owned();
     let facts = match look_at(mount_point) {
@@ -56,7 +56,7 @@ pub(super) fn check(mount_point: &Path) -> Result<PathBuf, Error> {
     if facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
         && facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     {
-        // The kernel keeps attributes of one that has lost its server; it does not keep listings.
+    // The kernel caches the attributes of a mount that has lost its server, but not its listings.
         let listed = std::fs::read_dir(mount_point).err();
         let dead =
             listed.and_then(|error| error.raw_os_error()) == Some(Errno::NOTCONN.raw_os_error());
@@ -76,7 +76,7 @@ fn look_at(path: &Path) -> rustix::io::Result<Statx> {
     statx(CWD, path, AtFlags::empty(), StatxFlags::TYPE)
 }
 
-/// Mounts on `mount_point`; what comes back talks to the kernel.
+/// Mounts on `mount_point`; the returned descriptor talks to the kernel.
 pub(super) fn mount(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
     match File::options().read(true).write(true).open("/dev/fuse") {
         Ok(device) => match mount_by_ourselves(mount_point, name, &device) {
@@ -111,7 +111,7 @@ fn mount_by_ourselves(mount_point: &Path, name: &str, device: &File) -> rustix::
 fn mount_by_helper(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
     let failed = |source| Error::Io { doing: "talk to fusermount3".to_owned(), source };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    // A comma would end the name; nothing else is special there.
+    // A comma would end the name; no other character is special there.
     let name = name.replace([',', '\\'], "_");
     let mut command = Command::new(HELPER);
     command.arg("-o").arg(format!("fsname={name},subtype=forebay,default_permissions,noatime"));
@@ -137,7 +137,7 @@ fn mount_by_helper(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
     }
 }
 
-/// The descriptor that comes along with a byte, or none if the other side says nothing.
+/// The descriptor that arrives together with a byte, or none if the other side closes without sending.
 fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -156,20 +156,20 @@ fn receive(from: &UnixStream) -> io::Result<Option<OwnedFd>> {
 /// A mount made here, as the mount table shows it.
 #[derive(Debug, Clone)]
 pub(super) struct Mounted {
-    /// The mount point's whole name.
+    /// The canonical path of the mount point.
     pub(super) point: PathBuf,
-    /// Numbers of the mount and its device, and the type, if there was a table to read them from.
+    /// Numbers of the mount and its device, and the type, if a mount table could be read.
     pub(super) facts: Option<String>,
 }
 
-/// What the mount table says of a mount point.
+/// The state of a mount point in the mount table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     /// Ours, with nothing mounted over it; or unknown.
     Ours,
     /// Ours, with something mounted over it.
     Covered,
-    /// Not there any more, whatever is there instead.
+    /// No longer mounted, whatever is there instead.
     Gone,
 }
 
@@ -191,14 +191,14 @@ impl Mounted {
         }
     }
 
-    /// True if it stands there and has lost its server, so that it was not unmounted.
+    /// True if it is mounted but has lost its server, which means that it was not unmounted.
     pub(super) fn is_dead(&self) -> bool {
         let listed = std::fs::read_dir(&self.point).err();
         listed.and_then(|error| error.raw_os_error()) == Some(Errno::NOTCONN.raw_os_error())
     }
 }
 
-/// What the mount table says of each mount on `point`, the topmost last: numbers, mount point and type.
+/// The entries of the mount table for `point`, the topmost last: numbers, mount point and type.
 fn mount_table(point: &Path) -> Option<Vec<String>> {
     let name = escaped(point);
     let table = std::fs::read("/proc/self/mountinfo").ok()?;
@@ -213,7 +213,7 @@ fn mount_table(point: &Path) -> Option<Vec<String>> {
     Some(lines.collect())
 }
 
-/// A path as the mount table has it.
+/// A path as the mount table shows it.
 pub(super) fn escaped(path: &Path) -> String {
     let mut bytes = Vec::new();
     for byte in path.as_os_str().as_bytes() {
@@ -251,7 +251,7 @@ pub(super) fn unmount(mounted: &Mounted, before_detach: impl FnOnce()) -> Result
     Ok(Unmounted::Detached)
 }
 
-/// Takes the mount away from its place, in use or not.
+/// Detaches the mount, in use or not.
 pub(super) fn detach(mounted: &Mounted) -> Result<(), Error> {
     let mount_point = &mounted.point;
     match mounted.standing() {
@@ -265,7 +265,7 @@ pub(super) fn detach(mounted: &Mounted) -> Result<(), Error> {
     })
 }
 
-/// What is not mounted any more counts as unmounted.
+/// A mount that is missing counts as unmounted.
 fn try_unmount(mount_point: &Path, detach: bool) -> io::Result<()> {
     let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(mount_point, flags | UnmountFlags::NOFOLLOW) {

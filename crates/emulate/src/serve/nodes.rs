@@ -16,16 +16,16 @@ const CONTROL_FILES: u64 = 4;
 /// Block size that `stat` reports.
 pub(super) const BLOCK_BYTES: u32 = 4096;
 
-/// Names in the root that are the server's.
+/// Names in the root that belong to the server.
 pub(super) const RESERVED: &[&str] = &["disk", ".forebay"];
 
-/// What a number of an inode means.
+/// The meaning of an inode number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
     Disk,
     ControlDirectory,
     Control(ControlFile),
-    /// The root, or what has been made below it.
+    /// The root directory, or an inode made below it.
     Placed(u64),
 }
 
@@ -53,7 +53,7 @@ impl Node {
         }
     }
 
-    /// The server's own inode of that name in `directory`.
+    /// The server's own inode with that name in `directory`.
     pub(super) fn named(directory: Node, name: &OsStr) -> Option<Node> {
         match directory {
             Node::Placed(files::ROOT) if name == "disk" => Some(Node::Disk),
@@ -92,7 +92,7 @@ pub(super) fn kind(directory: bool) -> FileType {
     if directory { FileType::Directory } else { FileType::RegularFile }
 }
 
-/// As the kernel wants them.
+/// Converts attributes to the kernel's form.
 pub(super) fn told(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode),

@@ -18,20 +18,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fuser::{FileHandle, FopenFlags, OpenFlags};
 use rustix::fs::OFlags;
 
-/// Handles of a file that must not meet those of another kind.
+/// Open handles of a file that must not coexist with those of another kind.
 #[derive(Debug, Clone, Copy, Default)]
 struct Users {
     cached_writers: u64,
     direct_readers: u64,
 }
 
-/// Who has which file open.
+/// The open handles, by file.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
     by_inode: Mutex<HashMap<u64, Users>>,
 }
 
-/// A handle that may meet all others.
+/// A handle that may coexist with all others.
 const HARMLESS: FileHandle = FileHandle(0);
 const CACHED_WRITER: FileHandle = FileHandle(1);
 const DIRECT_READER: FileHandle = FileHandle(2);
@@ -42,7 +42,7 @@ const DIRECT: FopenFlags = FopenFlags::FOPEN_KEEP_CACHE
     .union(FopenFlags::FOPEN_DIRECT_IO)
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES);
 
-/// For a file whose size never changes, whatever others do.
+/// For a file whose size never changes.
 pub(super) fn fixed_size(flags: OpenFlags) -> FopenFlags {
     if is_direct(flags) { DIRECT } else { CACHED }
 }
@@ -56,7 +56,7 @@ impl Openings {
         self.by_inode.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that `inode` is opened. The handle comes back by [`Openings::close`].
+    /// Records that `inode` is opened. Return the handle with [`Openings::close`].
     pub(super) fn open(&self, inode: u64, flags: OpenFlags) -> (FopenFlags, FileHandle) {
         let mode = flags.0 & OFlags::RWMODE.bits() as i32;
         let reads = mode != OFlags::WRONLY.bits() as i32;
@@ -69,7 +69,7 @@ impl Openings {
         };
         let (opened, handle) = match past_the_cache {
             true => (DIRECT, if reads { DIRECT_READER } else { HARMLESS }),
-            // Also a direct one: fcntl(2) can take that from it.
+            // Even for a direct handle: fcntl(2) can clear its direct flag.
             false => (CACHED, if writes { CACHED_WRITER } else { HARMLESS }),
         };
         if handle != HARMLESS {
@@ -82,7 +82,7 @@ impl Openings {
         (opened, handle)
     }
 
-    /// Notes that a handle of `inode` is closed.
+    /// Records that a handle of `inode` is closed.
     pub(super) fn close(&self, inode: u64, handle: FileHandle) {
         let mut by_inode = self.by_inode();
         let Some(users) = by_inode.get_mut(&inode) else { return };

@@ -11,7 +11,7 @@ use crate::clockwork::{Clockwork, Incoming};
 use crate::model::Op;
 use crate::store::Store;
 
-/// What commands to a model are multiples of.
+/// Alignment of commands to a model.
 const SECTOR_BYTES: u64 = 512;
 
 /// Performs transfers of placed bytes.
@@ -78,7 +78,7 @@ impl Transfers {
         }
     }
 
-    /// Writes `data`, which is as long as `span` of `node`, and replies when the device would have.
+    /// Writes `data`, which has the length of `span` of `node`, and replies when the device would have.
     pub(super) fn write(
         &self,
         number: u64,
@@ -106,7 +106,7 @@ impl Transfers {
         );
     }
 
-    /// Has the device make durable what it was given, for `file`.
+    /// Makes the device flush for `file`, and replies when the device would have.
     pub(super) fn flush(&self, number: u64, file: &Arc<str>, reply: ReplyEmpty) {
         let (op, offset, len) = (Op::Flush, 0, 0);
         let ticket =

@@ -28,7 +28,7 @@ impl Sparse {
             let why = format!("{} is not an ordinary file; name one", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        // Two emulations over the same bytes would each write into the other's files.
+        // Two emulations on the same file would overwrite each other's data.
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -58,7 +58,7 @@ impl Sparse {
         if len == 0 || self.punch(at, len) {
             return Ok(());
         }
-        // The filesystem makes no holes: zeros read the same and only cost room.
+        // The filesystem cannot punch holes: zeros read the same and only cost space.
         let zeros = vec![0; len.min(1 << 20) as usize];
         let mut done = 0;
         while done < len {

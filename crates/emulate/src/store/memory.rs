@@ -1,9 +1,9 @@
 //! A store in memory: chunks of 64 KiB in a map that is split among locks.
 //!
-//! A chunk exists from the first byte in it that is not zero until all of it is discarded, so that
-//! formatting a disk of a terabyte, which writes zeros over much of it, costs next to nothing.
+//! A chunk exists from the first nonzero byte written to it until all of it is discarded, so that
+//! formatting a disk of a terabyte, which writes zeros over much of it, takes almost no memory.
 //!
-//! Neighbouring chunks are behind different locks, so that readers of one file rarely meet.
+//! Adjacent chunks are behind different locks, so that readers of one file rarely contend.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,10 +12,10 @@ use std::sync::{PoisonError, RwLock};
 
 use super::StoreError;
 
-/// Bytes that come and go together.
+/// Bytes of a chunk, the unit of allocation.
 pub const CHUNK_BYTES: u64 = 64 << 10;
 
-/// Locks that the chunks are split among.
+/// Number of locks that the chunks are split among.
 const SHARDS: usize = 64;
 
 type Shard = HashMap<u64, Box<[u8]>>;
@@ -27,12 +27,12 @@ pub(super) struct Memory {
     limit_bytes: u64,
 }
 
-/// A part of a transfer that is within one chunk.
+/// The part of a transfer that is within one chunk.
 struct Piece {
     chunk: u64,
-    /// Bytes of the chunk.
+    /// Range in the chunk.
     within: Range<usize>,
-    /// Bytes of the caller's buffer.
+    /// Range in the caller's buffer.
     outside: Range<usize>,
 }
 
@@ -102,8 +102,8 @@ impl Memory {
         let (first, last) = (at / CHUNK_BYTES, end.div_ceil(CHUNK_BYTES));
         for (number, shard) in self.shards.iter().enumerate() {
             let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
-            // A discard may be of a whole terabyte, of which a few chunks exist, or of one chunk among
-            // very many: whichever is fewer is walked.
+            // A discard may cover a whole terabyte with only a few chunks, or one chunk among
+            // very many: the code iterates over whichever is fewer.
             if last - first > shard.len() as u64 {
                 let held = |chunk: &&u64| (first..last).contains(*chunk);
                 let chunks: Vec<u64> = shard.keys().filter(held).copied().collect();
@@ -115,7 +115,7 @@ impl Memory {
         }
     }
 
-    /// Zeroes the part of `chunk` that is in `range`, and lets go of the chunk if nothing else is in it.
+    /// Zeroes the part of `chunk` that is in `range`, and frees the chunk if all of it is zero then.
     fn clear(&self, shard: &mut Shard, chunk: u64, range: Range<u64>) {
         let start = chunk * CHUNK_BYTES;
         let within = range.start.max(start) - start..range.end.min(start + CHUNK_BYTES) - start;

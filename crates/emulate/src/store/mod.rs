@@ -32,12 +32,12 @@ pub enum StoreError {
         /// The limit, in bytes.
         limit_bytes: u64,
     },
-    /// The file that keeps the data failed.
+    /// The data file failed.
     #[error("the file that keeps the emulated disk's data cannot be used: {0}")]
     Io(#[from] std::io::Error),
 }
 
-/// Keeps the bytes of an emulated disk.
+/// Stores the bytes of an emulated disk.
 #[derive(Debug)]
 pub struct Store {
     kept: Kept,
@@ -50,7 +50,7 @@ enum Kept {
 }
 
 impl Store {
-    /// In memory, at most `limit_bytes` of it.
+    /// In memory, up to `limit_bytes`.
     pub fn memory(limit_bytes: u64) -> Store {
         Store { kept: Kept::Memory(memory::Memory::new(limit_bytes)) }
     }
@@ -65,7 +65,7 @@ impl Store {
         Ok(Store { kept: Kept::File(file::Sparse::open(path, size_bytes)?) })
     }
 
-    /// Bytes that can still be written to where nothing was; of a file, what its filesystem has free.
+    /// Bytes that can still be written to unwritten places; for a file, the free space of its filesystem.
     pub fn room_bytes(&self) -> u64 {
         match &self.kept {
             Kept::Memory(memory) => memory.room_bytes(),
@@ -96,7 +96,7 @@ impl Store {
         }
     }
 
-    /// Makes `len` bytes at `at` read as zeros, and lets go of what held them.
+    /// Makes `len` bytes at `at` read as zeros, and frees the memory or space that held them.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -115,7 +115,7 @@ mod tests {
 
     const SIZE_BYTES: u64 = 4 << 20;
 
-    /// Both kinds, each empty.
+    /// Both kinds of store, each empty.
     fn stores(directory: &Path) -> [(&'static str, Store); 2] {
         let file = Store::file(&directory.join("data"), SIZE_BYTES).unwrap();
         [("memory", Store::memory(SIZE_BYTES)), ("file", file)]

@@ -1,4 +1,4 @@
-//! Files of a mount, through the kernel: what is read is what was written, whatever way either went.
+//! Files of a mount, through the kernel: reads return what was written, through the page cache or past it.
 //!
 //! Where there is no FUSE, a test says `skipped` and writes that to the file named by FOREBAY_SKIPS.
 #![cfg(all(target_os = "linux", not(forebay_portable)))]
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 const INSTANT: &str = "about = \"No time for any command\"\n[fixed]\nsize = \"1GiB\"\ncommand_time = \"0s\"\n\
                        rate = \"0MB/s\"\nflush_time = \"0s\"\nconcurrency = 32\n";
 
-/// A mount that goes before its directory does.
+/// A mount that is removed before its directory is.
 struct Mounted {
     emulation: Emulation,
     _directory: TempDir,
@@ -71,7 +71,7 @@ fn direct(path: &Path) -> File {
     options().custom_flags(OFlags::DIRECT.bits() as i32).open(path).unwrap()
 }
 
-/// Memory that begins where a direct transfer may.
+/// Memory that is aligned for direct transfers.
 struct Aligned {
     memory: Vec<u8>,
     start: usize,
@@ -97,7 +97,7 @@ fn a_direct_read_of_a_hole_before_bytes_that_are_not_written_back_gives_zeros() 
         let flags = OFlags::DIRECT.bits() as i32;
         OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap()
     };
-    // In whichever order the two are opened.
+    // In both orders of opening.
     for (name, direct_first) in [("a", true), ("b", false)] {
         for open in [direct as fn(&Path) -> File, read_only] {
             let path = mount.path.join(name);

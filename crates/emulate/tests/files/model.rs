@@ -1,4 +1,4 @@
-//! Random operations on a few files, by every way of reading and writing, against vectors in memory.
+//! Random operations on a few files, through every way of reading and writing, compared with vectors in memory.
 //!
 //! Source: the idea is that of fsx, the file system exerciser.
 
@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: usize = 3 << 20;
 const TRANSFER_BYTES_MAX: usize = 200_000;
 const STEPS: usize = 1500;
 
-/// A file, and what it should hold.
+/// A file, and its expected contents.
 struct Modelled {
     path: PathBuf,
     buffered: File,
@@ -73,14 +73,14 @@ impl Modelled {
         self.bytes.resize(len, 0);
     }
 
-    /// Has the next reads come from the server.
+    /// Drops the page cache, so that the next reads reach the server.
     fn forget_pages(&self) {
         self.buffered.sync_all().unwrap();
         fadvise(&self.buffered, 0, None, Advice::DontNeed).unwrap();
     }
 }
 
-/// Up to four files, and what is done to them.
+/// Up to four files, and the operations on them.
 struct Exercise {
     mount: Mounted,
     random: fastrand::Rng,
@@ -135,7 +135,7 @@ impl Exercise {
         self.files[which] = Some(Modelled::open(path, self.random.bool(), bytes));
     }
 
-    /// Gives a file the name of another one, which lives on without a name for a last look.
+    /// Renames a file over another one, which is checked once after it has lost its name.
     fn rename(&mut self, which: usize, told: &str) {
         let other = (which + 1) % 4;
         let Some(replaced) = self.files[other].take() else { return };

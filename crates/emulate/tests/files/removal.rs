@@ -14,7 +14,7 @@ const HOUR: &str = "about = \"An hour for any command\"\n[fixed]\nsize = \"1GiB\
 
 const MIB: usize = 1 << 20;
 
-/// So many reads of a MiB have more bytes under way than the server copies at once.
+/// This number of reads of 1 MiB has more bytes in progress than the server copies at once.
 const READS: usize = 136;
 
 fn control(mount: &Path, word: &str) {

@@ -43,7 +43,7 @@ fn the_same_sector_again_costs_a_revolution_where_there_is_no_cache() {
 
 #[test]
 fn a_read_from_the_next_cylinder_costs_a_seek_or_a_revolution_more() {
-    // The skew is such that what follows is just reached by a stream, but missed after a command's time.
+    // The skew is such that a stream just reaches the next sector, and a command's time makes it miss it.
     let mut rig = Rig::new(bare().build(3));
     rig.time_of_read(0, 4 * KIB);
     let next = rig.time_of_read(4 * KIB, 4 * KIB);
@@ -107,7 +107,7 @@ fn thirty_two_at_a_time_gain_by_their_order() {
 
 #[test]
 fn more_waiting_commands_are_not_served_more_slowly() {
-    // Behind a queue of 32 the others wait for longer than any limit of the elevator's.
+    // Behind a queue of 32 the other commands wait for longer than any limit of the elevator.
     let reads = random_reads(5, 4000, 8 * KIB, 0, 1_000_000_000_000);
     let took = |depth| Rig::of("7200rpm").keep(depth, &reads);
     let (few, many) = (took(64), took(512));
@@ -148,7 +148,7 @@ fn a_write_ends_in_the_cache_and_a_flush_on_the_platter() {
     let flush = rig.flush();
     let took = rig.all();
     assert_eq!(took[0].0, flush);
-    // It was being written already; a seek is 8 ms or so from the begin of the disk to its middle.
+    // It was being written already; a seek from the start of the disk to its middle takes about 8 ms.
     assert!(took[0].1 > Duration::from_millis(5), "[DSK-4] {took:?}");
     let mut idle = Rig::of("7200rpm");
     idle.flush();
@@ -197,7 +197,7 @@ fn a_full_write_cache_makes_writers_wait_for_the_arm() {
     let mut writes = random_reads(5, 2000, 8 * KIB, 0, 900 * GIB);
     writes.iter_mut().for_each(|command| command.op = Op::Write);
     let took = rig.keep(1, &writes) / 2000;
-    // In order of place out of 128 held ones: less than a random seek, more than nothing.
+    // In order of position among 128 queued ones: less than a random seek, more than nothing.
     assert!(took > Duration::from_millis(3) && took < Duration::from_millis(11), "{took:?}");
 }
 
@@ -214,7 +214,7 @@ fn writes_that_join_leave_together() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// No command is faster than the electronics and the fastest way its bytes can take.
+/// No command is faster than the electronics and the fastest path of its bytes.
     #[test]
     fn no_command_beats_the_cable(
         places in prop::collection::vec((0_u64..1_900_000_000, 1_u64..4000), 1..60),

@@ -1,4 +1,4 @@
-//! What every model promises, on random commands.
+//! Properties of every model, on random commands.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use crate::rig::{MIB, Rig};
 
-/// A command, and how long after the one before it comes, in microseconds.
+/// A command, and its delay after the previous one, in microseconds.
 fn step() -> impl Strategy<Value = (Command, u64)> {
     let op = prop_oneof![5 => Just(Op::Read), 4 => Just(Op::Write), 1 => Just(Op::Flush)];
-    // Mostly near the begin, so that commands overlap, sometimes anywhere.
+    // Mostly near the start, so that commands overlap, sometimes anywhere.
     let sector = prop_oneof![3 => 0_u64..4096, 1 => 0_u64..200_000_000];
     let sectors = prop_oneof![3 => Just(16_u64), 1 => 1_u64..2500];
     let after_us = prop_oneof![3 => Just(0_u64), 2 => 0_u64..3000, 1 => 0_u64..200_000];
@@ -105,7 +105,7 @@ proptest! {
         }
     }
 
-    /// What is looked at late behaves as what is looked at at once.
+/// A model that is advanced late gives the same results as one that is advanced at once.
     #[test]
     fn ends_do_not_depend_on_when_one_looks(
         steps in prop::collection::vec(step(), 1..60),
@@ -136,7 +136,7 @@ proptest! {
 
 #[test]
 fn no_read_beats_the_fastest_way_its_bytes_can_take() {
-    // The cable or link of each, and of an array those of all members together.
+    // The rate of each one's cable or link; for an array, the sum over its members.
     for (name, bytes_per_s) in [
         ("15k", 300e6),
         ("raid0-4x7200", 4.0 * 280e6),
@@ -150,7 +150,7 @@ fn no_read_beats_the_fastest_way_its_bytes_can_take() {
         let mut lens = Vec::new();
         for _ in 0..400 {
             lens.push(random.u64(1..4000) * 512);
-            // Half of them again and again at the same place, so that caches have them.
+            // Half of them go to the same place, so that caches have it.
             let place = if random.bool() { 0 } else { random.u64(0..30 * 1024) * MIB };
             rig.read(place, lens[lens.len() - 1]);
             if rig.under_way() > 8 {

@@ -1,4 +1,4 @@
-//! Timing models as a user of the crate sees them: profiles are built, commands go in, ends come out.
+//! Timing models through the public interface: profiles are built, commands are submitted, ends are checked.
 
 #![allow(clippy::unwrap_used)]
 

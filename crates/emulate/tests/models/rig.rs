@@ -1,4 +1,4 @@
-//! Rig: drives a model with simulated time, and holds it to what every model promises.
+//! Rig: drives a model with simulated time, and checks the invariants of every model.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const GIB: u64 = 1024 * MIB;
 
-/// A device, simulated time, and what is under way.
+/// A device, simulated time, and the commands in progress.
 #[derive(Debug)]
 pub(crate) struct Rig {
     device: Box<dyn Device>,
@@ -62,7 +62,7 @@ impl Rig {
         self.submit(Command { op: Op::Flush, offset: 0, len: 0 })
     }
 
-    /// Lets time pass up to `until`; returns what ended, with how long it took.
+    /// Lets time pass up to `until`; returns the commands that ended, with their durations.
     pub(crate) fn until(&mut self, until: Duration) -> Vec<(u64, Duration)> {
         let mut took = Vec::new();
         while let Some(next) = self.device.next_event() {
@@ -111,7 +111,7 @@ impl Rig {
         took
     }
 
-    /// One read alone, and how long it took.
+    /// Duration of a single read on an idle device.
     pub(crate) fn time_of_read(&mut self, offset: u64, len: u64) -> Duration {
         let id = self.read(offset, len);
         let took = self.all();
@@ -139,12 +139,12 @@ pub(crate) fn random_reads(seed: u64, count: usize, len: u64, from: u64, to: u64
     (0..count).map(|_| read()).collect()
 }
 
-/// One read after another.
+/// Consecutive reads.
 pub(crate) fn sequential_reads(from: u64, count: u64, len: u64) -> Vec<Command> {
     (0..count).map(|index| Command { op: Op::Read, offset: from + index * len, len }).collect()
 }
 
-/// Bytes a second of so many in a time.
+/// The rate of `bytes` in `time`, in bytes a second.
 pub(crate) fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 / time.as_secs_f64()
 }

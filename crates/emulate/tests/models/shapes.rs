@@ -1,4 +1,4 @@
-//! The curves of the founding documents, with readers served by a sketch of a kernel.
+//! The curves of the founding documents, with readers served by a simplified kernel.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn prefetching_on_one_disk_gains_by_order_alone() {
     let alone = seconds("7200rpm", 1);
     let gain = |depth| alone / seconds("7200rpm", depth);
     assert!(gain(128) > 1.5 && gain(128) < 4.0, "{}", gain(128));
-    // Two at a time leave the arm hardly a choice.
+    // With two at a time the arm has almost no choice.
     assert!(gain(2) < 1.15, "{}", gain(2));
 }
 

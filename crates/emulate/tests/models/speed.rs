@@ -1,4 +1,4 @@
-//! What flash drives and cloud volumes reach, and what a model itself costs.
+//! Rates of flash drives and cloud volumes, and the processor time of the models.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ fn cloud_volumes_keep_to_their_limits() {
     }
 }
 
-/// Processor time of this thread for each of so many random reads that are all there at once.
+/// Processor time of this thread for each of `count` simultaneous random reads.
 fn cost(profile: &str, count: usize) -> Duration {
     let cpu = || {
         let now = clock_gettime(ClockId::ThreadCPUTime);
@@ -95,7 +95,7 @@ fn cost(profile: &str, count: usize) -> Duration {
 #[test]
 fn a_command_costs_the_model_as_much_however_many_wait() {
     for (name, _) in Profile::shipped() {
-        // A search through all that wait would make it sixteen times as much.
+    // A search through all waiting commands would make it sixteen times as much.
         let grows = || cost(name, 4_000).as_secs_f64() / cost(name, 250).as_secs_f64();
         let tries: Vec<f64> = (0..5).map(|_| grows()).collect();
         let best = tries.iter().copied().fold(f64::MAX, f64::min);

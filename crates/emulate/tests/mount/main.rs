@@ -1,4 +1,4 @@
-//! A mount by the library, in this very process. How it is met through the command is tested in the lab.
+//! A mount by the library, in this process. The lab tests the mount through the command.
 //!
 //! Where there is no FUSE, the test says `skipped` and writes that to the file named by FOREBAY_SKIPS.
 #![cfg(all(target_os = "linux", not(forebay_portable)))]
@@ -15,7 +15,7 @@ use forebay_emulate::Place;
 use forebay_emulate::profile::Profile;
 use forebay_emulate::serve::{Data, Emulation, Error, LOG_ENTRIES, Options};
 
-/// Tests count this process's children, and so come one after the other.
+/// Tests count this process's children, so they run one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn options(text: &str) -> Options {
@@ -100,7 +100,7 @@ fn what_is_mounted_over_an_emulation_or_in_its_place_stays() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().canonicalize().unwrap();
     let Some(emulation) = mounted(&path) else { return };
-    // A user who may not mount has nothing to look at here.
+    // A user who may not mount has nothing to test here.
     if mount("over", &path, "tmpfs", MountFlags::empty(), None).is_err() {
         return;
     }

@@ -1,7 +1,7 @@
-//! Arm: where the head is, how long it takes to get elsewhere, and what it is doing.
+//! Arm: the position of the head, the time to move it, and its current work.
 //!
-//! A *stream* is the head reading on. It is described by one moment and the run at that moment: as long as
-//! nothing interrupts it, the run grows as time does, so that where the head is at any time is known
+//! A *stream* is the head reading on. A moment and the run at that moment describe it: while
+//! nothing interrupts it, the run grows with time, so that the position of the head at any time is known
 //! without events in between.
 //!
 //! Invariants:  [ARM-1] a transfer begins when the platter is at the angle of its first sector
@@ -14,7 +14,7 @@ use super::seek::SeekCurve;
 use super::segments::Segments;
 use crate::model::{SECTOR_BYTES, nanos};
 
-/// A read that begins so many sectors past what the cache holds still counts as going on from there.
+/// A read that begins at most this many sectors past the cached range still counts as its continuation.
 const FOLLOW_GAP_SECTORS: u64 = 128;
 
 /// The moving part of a disk.
@@ -22,15 +22,15 @@ const FOLLOW_GAP_SECTORS: u64 = 128;
 pub(super) struct Arm {
     pub(super) geometry: Geometry,
     pub(super) work: Work,
-    /// Where the head is while it does nothing.
+    /// Position of the head while it does nothing.
     pub(super) last_sector: u64,
     seek: SeekCurve,
     head_switch_ns: u64,
-    /// The platter's angle at the beginning of time, as time.
+    /// The platter's angle at time zero, as a time.
     phase_ns: u64,
 }
 
-/// What the arm is doing.
+/// The current work of the arm.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Work {
     Idle,
@@ -48,7 +48,7 @@ pub(super) enum Work {
     },
 }
 
-/// The head's way along the tracks: it is at `run` at `at_ns`, and goes on.
+/// The head's movement along the tracks: it is at `run` at `at_ns`, and continues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Line {
     at_ns: u64,
@@ -61,7 +61,7 @@ impl Line {
         (self.at_ns + run).saturating_sub(self.run)
     }
 
-    /// Where it is at a time; it waits at its begin.
+    /// The run at a time; before its beginning, the first run.
     fn at(self, ns: u64) -> u64 {
         self.run + ns.saturating_sub(self.at_ns)
     }
@@ -74,11 +74,11 @@ pub(super) struct Stream {
     line: Line,
     until: u64,
     ends_ns: u64,
-    /// Before this nothing else may have the arm.
+    /// Before this time the arm must not do other work.
     pub(super) held_until_ns: u64,
 }
 
-/// The segment that a read goes on from.
+/// The segment that a read continues.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Follows {
     segment: usize,
@@ -125,7 +125,7 @@ impl Arm {
         })
     }
 
-    /// When the head could begin with a sector, if it set out at `from_ns`.
+    /// When the head could begin with a sector, if it started to move at `from_ns`.
     pub(super) fn position_ns(&self, sector: u64, from_ns: u64) -> u64 {
         let here = self.geometry.place(self.here(from_ns));
         let there = self.geometry.place(sector);
@@ -151,12 +151,12 @@ impl Arm {
         sector.min(self.geometry.sectors() - 1)
     }
 
-    /// Up to where a stream has read.
+    /// The position up to which a stream has read.
     fn read_by(&self, stream: &Stream, at_ns: u64) -> u64 {
         self.geometry.sectors_by(stream.line.at(at_ns)).min(stream.until)
     }
 
-    /// When a read can begin as a part of the stream that goes on just now, if it can.
+    /// When a read can begin as a part of the current stream, if it can.
     pub(super) fn streamed(&self, segments: &Segments, start: u64, from_ns: u64) -> Option<u64> {
         let Work::Stream(stream) = &self.work else { return None };
         let held = segments.get(stream.segment);
@@ -217,7 +217,7 @@ impl Arm {
         line
     }
 
-    /// What a read that has ended leaves in the cache; returns its segment.
+    /// Puts the sectors of a read that has ended into the cache; returns their segment.
     pub(super) fn keep(
         &self,
         segments: &mut Segments,
@@ -246,7 +246,7 @@ impl Arm {
         self.work = Work::Stream(Stream { segment, line, until, ends_ns, held_until_ns });
     }
 
-    /// The cache answered a read of a segment up to `end`: so much more is worth being read on.
+    /// The cache answered a read of a segment up to `end`: reads on up to `until`, if that is worthwhile.
     pub(super) fn read_on(
         &mut self,
         segments: &Segments,
@@ -282,7 +282,7 @@ impl Arm {
         }
     }
 
-    /// Something is written where the stream is or is going to be: it ends.
+    /// Ends the stream if a write overlaps its range, already read or still to be read.
     pub(super) fn interrupt(&mut self, segments: &Segments, range: (u64, u64), now_ns: u64) {
         if let Work::Stream(stream) = self.work
             && range.0 < stream.until
@@ -293,7 +293,7 @@ impl Arm {
         }
     }
 
-    /// When the arm is done with what it does, or may be given something else that is `wanted`.
+    /// When the arm finishes its work, or can accept other work if `wanted`.
     pub(super) fn next_ns(&self, now_ns: u64, wanted: bool) -> Option<u64> {
         match &self.work {
             Work::Idle => None,

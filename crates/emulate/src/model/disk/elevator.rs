@@ -1,13 +1,13 @@
 //! Elevator: commands that wait because the disk's own queue is full.
 //!
-//! On a real machine a scheduler of the kernel's stands before the disk and hands it commands in order of
-//! place; an emulated disk gets its commands without one. So the model has it: upwards from the
-//! last place, then round again. A command that has waited for long is where the next round begins. It is not
-//! more than that: if everything has waited for long, as it does behind a slow disk, commands in order of arrival
-//! would be the slowest way to serve them all.
+//! On a real machine the kernel's scheduler is in front of the disk and passes it commands in order of
+//! position; an emulated disk gets its commands without a scheduler. So the model includes one: upwards from the
+//! last position, then from the start again. A command that has waited for long only sets where the next round begins:
+//! if all commands have waited for long, as they do behind a slow disk, serving them in order of arrival
+//! would be the slowest way.
 //!
-//! Invariants:  [ELE-1] a round of [`BATCH`] commands begins with what has waited for longer than its limit, oldest
-//!              first, if there is such a thing
+//! Invariants:  [ELE-1] a round of [`BATCH`] commands begins with the oldest command that has waited for longer than
+//!              its limit, if there is one
 //! Source:      the kernel's deadline scheduler (block/mq-deadline.c): sorted, in batches of 16, with limits of 500 ms
 //!              for reads and 5 s for writes.
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::model::{Command, Op};
 
-/// Commands that leave in order of place before one is looked for that has waited for too long.
+/// Commands that leave in order of position before the elevator looks for one that has waited for too long.
 const BATCH: u32 = 16;
 
 /// How many times as long as a read a write may wait.
@@ -29,13 +29,13 @@ pub(crate) struct Waiting {
     came_ns: u64,
 }
 
-/// Commands in order of place and of arrival.
+/// Waiting commands, in order of position and of arrival.
 #[derive(Debug)]
 pub(crate) struct Elevator {
     by_place: BTreeMap<(u64, u64), Waiting>,
-    /// Places of reads and of writes, by number of arrival.
+    /// Positions of reads and of writes, by number of arrival.
     by_arrival: [BTreeMap<u64, u64>; 2],
-    /// Commands in a round, and those that are left of this one.
+    /// Commands in a round, and those left in the current round.
     batch: u32,
     batch_left: u32,
     arrivals: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Elevator {
 }
 
 impl Elevator {
-    /// An empty one. With a limit of 0 commands leave in order of arrival.
+    /// An empty elevator. With a limit of 0 commands leave in order of arrival.
     pub(crate) fn new(wait_ns_max: u64) -> Self {
         Self {
             by_place: BTreeMap::new(),
@@ -64,7 +64,7 @@ impl Elevator {
         self.by_arrival[kind(command.op)].insert(number, command.offset);
     }
 
-    /// The next one to leave.
+    /// The next command to leave.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<Waiting> {
         let round_ended = self.batch_left == 0;
         let key = match self.expired(now_ns).filter(|_| round_ended) {
@@ -81,7 +81,7 @@ impl Elevator {
         Some(waiting)
     }
 
-    /// What has waited for longer than its limit, the oldest first.
+    /// The oldest command that has waited for longer than its limit.
     fn expired(&self, now_ns: u64) -> Option<(u64, u64)> {
         let limits = [self.wait_ns_max, self.wait_ns_max.saturating_mul(WRITE_PATIENCE)];
         let oldest = self.by_arrival.iter().zip(limits).filter_map(|(arrivals, limit_ns)| {
@@ -125,7 +125,7 @@ mod tests {
     fn what_has_waited_for_long_begins_a_round_and_the_round_goes_on_in_order_of_place() {
         let mut elevator = elevator(&[5120, 1024, 9216]);
         assert_eq!(elevator.pop(1_000).unwrap().id, 0, "[ELE-1]");
-        // Both have waited for as long by now, and 9216 is on the way.
+        // Both have waited for as long by now, and 9216 is the next position.
         assert_eq!(elevator.pop(2_000).unwrap().id, 2, "[ELE-1]");
         assert_eq!(elevator.pop(2_000).unwrap().id, 1);
     }
@@ -136,7 +136,7 @@ mod tests {
         let mut elevator = elevator(&places);
         let order: Vec<u64> =
             std::iter::from_fn(|| elevator.pop(5_000)).map(|waiting| waiting.id).collect();
-        // The oldest is the furthest: from there round again, upwards; then what is oldest by then.
+        // The oldest is the furthest: a round upwards begins there; then at the oldest one of that time.
         assert_eq!(order[..3], [0, 39, 38]);
         assert_eq!(order[BATCH as usize], 1, "[ELE-1]");
         assert_eq!(order.len(), 40);

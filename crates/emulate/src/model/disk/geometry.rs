@@ -1,14 +1,14 @@
-//! Geometry: where a sector lies on the platters, and how long the way along the track is.
+//! Geometry: where a sector is on the platters, and how long the way along the track is.
 //!
-//! Cylinders have `heads` tracks each. Going from a track to the next one takes time while the platter
-//! turns on, so each track begins a little later on the circle than the one before (its skew): the head
-//! arrives just as the first sector does. Outer cylinders are longer and hold more; they are numbered
+//! Cylinders have `heads` tracks each. Moving from a track to the next one takes time while the platter
+//! turns, so each track begins at a slightly later angle than the one before (its skew): the head
+//! arrives just when the first sector does. Outer cylinders are longer and hold more; they are numbered
 //! first, as on real disks. The rate falls in steps, zone by zone.
 //!
-//! All of that is kept in one number. The *run* of a sector is the time at which a head that began with
-//! sector 0 and read on forever would arrive at it, with all revolutions and skews. Its angle is its
+//! One number describes all of that. The *run* of a sector is the time at which a head that began with
+//! sector 0 and read on forever would arrive at it, including all revolutions and skews. Its angle is its
 //! run modulo one revolution; the time from one sector to another in one stream is the
-//! difference of their runs; and where a stream has got to is found by going back from a run to a sector.
+//! difference of their runs; and the position of a stream is found by converting a run back to a sector.
 //!
 //! Invariants:  [GEO-1] runs grow with sectors; a sector's run leads back to it
 //! Source:      zones and skew as in Ruemmler and Wilkes, "An introduction to disk drive modeling"
@@ -16,7 +16,7 @@
 
 use crate::model::SECTOR_BYTES;
 
-/// What the geometry is made from.
+/// The parameters of the geometry.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) sectors: u64,
@@ -25,12 +25,12 @@ pub(crate) struct Plan {
     pub(crate) rotation_ns: u64,
     pub(crate) head_skew_ns: u64,
     pub(crate) cylinder_skew_ns: u64,
-    /// What a long sequential read gets in the outermost zone, in bytes a second, skews included.
+    /// Rate of a long sequential read in the outermost zone, in bytes a second, skews included.
     pub(crate) outer_rate: u64,
     pub(crate) inner_rate: u64,
 }
 
-/// Cylinders that hold equally much.
+/// Cylinders with equally many sectors per track.
 #[derive(Debug)]
 struct Zone {
     first_sector: u64,
@@ -44,11 +44,11 @@ pub(crate) struct Geometry {
     plan: Plan,
     zones: Vec<Zone>,
     cylinders: u64,
-    /// From a cylinder's begin to that of the next one.
+    /// Run from the start of a cylinder to the start of the next.
     cylinder_run_ns: u64,
 }
 
-/// A place on the platters.
+/// A position on the platters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) cylinder: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Place {
 }
 
 impl Geometry {
-    /// Lays out a disk. Rates are kept; the number of cylinders follows from the size.
+    /// Lays out a disk. The rates are exact; the number of cylinders follows from the size.
     pub(crate) fn new(plan: Plan) -> Self {
         let heads = plan.heads;
         let cylinder_run_ns =
@@ -96,12 +96,12 @@ impl Geometry {
         self.plan.rotation_ns
     }
 
-    /// Where a sector lies.
+    /// The position of a sector.
     pub(crate) fn place(&self, sector: u64) -> Place {
         self.find(sector).0
     }
 
-    /// The run of a sector's begin.
+    /// The run of a sector's start.
     pub(crate) fn run(&self, sector: u64) -> u64 {
         let (place, in_track, per_track) = self.find(sector);
         self.track_run(place) + (in_track * self.plan.rotation_ns).div_ceil(per_track)
@@ -113,7 +113,7 @@ impl Geometry {
         self.track_run(place) + ((in_track + 1) * self.plan.rotation_ns).div_ceil(per_track)
     }
 
-    /// How many sectors a stream from sector 0 has read completely at `run`; the next one is under way.
+    /// How many sectors a stream from sector 0 has read completely at `run`; the next one is in progress.
     pub(crate) fn sectors_by(&self, run: u64) -> u64 {
         let cylinder = run / self.cylinder_run_ns;
         let within = run % self.cylinder_run_ns;
@@ -124,7 +124,7 @@ impl Geometry {
         let zone = &self.zones[zone];
         let first = zone.first_sector
             + ((cylinder - zone.first_cylinder) * self.plan.heads + head) * zone.sectors_per_track;
-        // While the head goes on to the next track, the whole track is read.
+        // While the head moves to the next track, the whole track has been read.
         let read = track_ns * zone.sectors_per_track / self.plan.rotation_ns;
         first + read.min(zone.sectors_per_track)
     }

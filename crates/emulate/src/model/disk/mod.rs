@@ -44,7 +44,7 @@ use super::dirty::Dirty;
 use super::outbox::Outbox;
 use super::{Command, Device, Ended, Op, SECTOR_BYTES, nanos, transfer_ns};
 
-/// Largest piece of the write cache that is written in one go.
+/// Largest piece of the write cache that is written at once.
 const DESTAGE_SECTORS_MAX: u64 = 2048;
 
 /// A disk.
@@ -52,14 +52,14 @@ const DESTAGE_SECTORS_MAX: u64 = 2048;
 pub(crate) struct Disk {
     settings: Settings,
     now_ns: u64,
-    /// Before the disk's own queue.
+    /// Commands that wait in front of the disk's own queue.
     elevator: Elevator,
-    /// In the disk, waiting for the arm or for room in the write cache.
+    /// Commands in the disk that wait for the arm or for space in the write cache.
     queue: Vec<Queued>,
     arm: Arm,
     segments: Segments,
     dirty: Dirty,
-    /// What the arm is writing of the cache.
+    /// The part of the cache that the arm is writing.
     destaging: Option<u64>,
     destaged_last: bool,
     epoch: u64,
@@ -67,12 +67,12 @@ pub(crate) struct Disk {
     interface_free_ns: u64,
     /// Answers on the cable, in order of time.
     replies: VecDeque<(u64, u64)>,
-    /// Answers to flushes that had nothing to wait for; they take up no place in the queue.
+    /// Answers to flushes that did not have to wait; they occupy no place in the queue.
     flushed: VecDeque<(u64, u64)>,
     outbox: Outbox,
 }
 
-/// Parameters in the units that are calculated with.
+/// Parameters, converted to the units of the calculations.
 #[derive(Debug)]
 struct Settings {
     size_bytes: u64,
@@ -87,7 +87,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// Whether a command in the queue waits for the arm, rather than for room in the write cache.
+    /// Whether a command in the queue waits for the arm, rather than for space in the write cache.
     fn needs_arm(&self, queued: &Queued) -> bool {
         !queued.write || self.write_cache == 0
     }
@@ -107,7 +107,7 @@ struct Queued {
 /// A disk with its platter at an angle that follows from `seed`.
 ///
 /// # Errors
-/// A sentence, when the parameters make no disk.
+/// A sentence, if the parameters are invalid.
 pub(crate) fn build(parameters: &Parameters, seed: u64) -> Result<Box<dyn Device>, String> {
     Ok(Box::new(Disk::new(parameters, seed)?))
 }
@@ -146,7 +146,7 @@ impl Disk {
         })
     }
 
-    /// Commands that take up a place of the queue: waiting, at the arm, or on their way back.
+    /// Number of commands that occupy a place in the queue: waiting, at the arm, or being returned.
     fn in_disk(&self) -> usize {
         let at_the_arm = usize::from(matches!(self.arm.work, Work::Command { id: Some(_), .. }));
         self.queue.len() + at_the_arm + self.replies.len()
@@ -163,7 +163,7 @@ impl Disk {
         transfer_ns(sectors * SECTOR_BYTES, self.settings.interface_rate)
     }
 
-    /// Lets commands into the disk while there is room.
+    /// Admits commands to the disk while there is space.
     fn admit(&mut self) {
         while self.in_disk() < self.settings.queue
             && let Some(waiting) = self.elevator.pop(self.now_ns)
@@ -228,7 +228,7 @@ impl Disk {
         let cache = self.settings.write_cache;
         let (start, end) = (write.start, write.end);
         let fits = self.dirty.total() + self.dirty.missing(start, end) <= cache;
-        // What is larger than the cache passes through it when it is empty.
+        // A write that is larger than the cache passes through it when it is empty.
         if cache == 0 || !fits && !self.dirty.is_empty() {
             return false;
         }
@@ -238,7 +238,7 @@ impl Disk {
         true
     }
 
-    /// Gives the arm something to do, if it is free to take it up.
+    /// Gives the arm work, if it is free to accept it.
     fn schedule(&mut self) {
         let limit = self.settings.overtaken_max;
         let held = match &self.arm.work {
@@ -276,7 +276,7 @@ impl Disk {
         self.arm.begin_write(None, (extent.start, extent.end), self.now_ns, settle_ns);
     }
 
-    /// Takes the command that can begin soonest; while the arm is held by a stream, only one
+    /// Begins the command that can begin soonest; while a stream holds the arm, only one
     /// of that stream.
     fn begin_command(&mut self, held: bool) {
         let Some(chosen) = self.soonest(held) else { return };
@@ -328,7 +328,7 @@ impl Disk {
         best.map(|(_, index)| index)
     }
 
-    /// The arm has reached the end of what it does, or a point where it may turn to something else.
+    /// The arm has finished its work, or has reached a point where it may begin other work.
     fn arm_event(&mut self, at_ns: u64) {
         if let Work::Command { id, write, start, end, line, follows, .. } = self.arm.work {
             self.arm.work = Work::Idle;

@@ -1,10 +1,10 @@
 //! Seek: how long the arm takes from cylinder to cylinder.
 //!
-//! A short seek is all acceleration and braking, so it takes as the square root of its distance; on a long
-//! one the arm coasts. The curve goes through three figures of a data sheet: from a track to the
+//! A short seek is all acceleration and braking, so its time grows with the square root of its distance; on a long
+//! seek the arm coasts. The curve goes through three values of a data sheet: from a track to the
 //! next one, the average over random pairs of cylinders, and across the whole disk. It is a square root
 //! up to a third of the disk and a line from there; the height where the two meet follows from
-//! the average. With distance x as a share of the disk, t the first figure, f the last and k that height,
+//! the average. With distance x as a fraction of the disk, t the first value, f the last and k that height,
 //! the mean over random pairs (density 2(1 - x)) is `t/5 + 88k/135 + 4f/27`.
 //!
 //! Source: the two pieces are those of Ruemmler and Wilkes, "An introduction to disk drive modeling" (1994);
@@ -20,10 +20,10 @@ pub(crate) struct SeekCurve {
 }
 
 impl SeekCurve {
-    /// A curve through three figures.
+    /// A curve through three values.
     ///
     /// # Errors
-    /// A sentence, when no curve that only rises goes through them.
+    /// A sentence, if no monotonic curve goes through them.
     pub(crate) fn new(
         track_to_track_ns: u64,
         average_ns: u64,

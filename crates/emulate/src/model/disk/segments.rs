@@ -14,7 +14,7 @@ pub(crate) struct Segment {
     used: u64,
 }
 
-/// The cache's ranges.
+/// The segments of the cache.
 #[derive(Debug)]
 pub(crate) struct Segments {
     held: Vec<Segment>,
@@ -24,7 +24,7 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// A cache of at most so many segments of at most so many sectors.
+    /// A cache of at most `count_max` segments of at most `sectors_max` sectors.
     pub(crate) fn new(count_max: usize, sectors_max: u64) -> Self {
         let count_max = count_max.max(1);
         Self { held: Vec::with_capacity(count_max), count_max, sectors_max, uses: 0 }
@@ -34,23 +34,23 @@ impl Segments {
         self.held[index]
     }
 
-    /// A segment with all of a range.
+    /// The segment that contains all of a range.
     pub(crate) fn holding(&self, start: u64, end: u64) -> Option<usize> {
         self.held.iter().position(|held| held.start <= start && end <= held.end)
     }
 
-    /// A segment that a read at `start` goes on from: it is inside, or at most `gap` past its end.
+    /// The segment that a read at `start` continues: the start is inside, or at most `gap` past its end.
     pub(crate) fn followed_by(&self, start: u64, gap: u64) -> Option<usize> {
         self.held.iter().position(|held| held.start < start && start <= held.end + gap)
     }
 
-    /// Notes that a segment was used.
+    /// Marks a segment as most recently used.
     pub(crate) fn touch(&mut self, index: usize) {
         self.uses += 1;
         self.held[index].used = self.uses;
     }
 
-    /// Makes room for a range: a new segment, the oldest one over again, or one that is given.
+    /// Makes a segment for a range: a new one, the given one, or the least recently used one.
     pub(crate) fn open(&mut self, over: Option<usize>, start: u64, end: u64) -> usize {
         let index = over.unwrap_or_else(|| {
             if self.held.len() < self.count_max {
@@ -68,7 +68,7 @@ impl Segments {
         index
     }
 
-    /// A segment now ends at `end`, if that is further.
+    /// Extends a segment to `end`, if that is further than its end.
     pub(crate) fn grow(&mut self, index: usize, end: u64) {
         let held = &mut self.held[index];
         held.end = held.end.max(end);
@@ -76,7 +76,7 @@ impl Segments {
         assert!(held.end - held.start <= self.sectors_max, "[SEG-1] a segment is too long");
     }
 
-    /// What overlaps a range is not worth anything any more.
+    /// Invalidates the cached sectors that overlap a range.
     pub(crate) fn forget(&mut self, start: u64, end: u64) {
         for held in &mut self.held {
             if held.start < end && start < held.end {
