@@ -267,7 +267,7 @@ impl Drop for Clockwork {
     fn drop(&mut self) {
         self.stop();
         for worker in self.workers.drain(..) {
-                // A worker that panicked has reported that itself.
+            // A worker that panicked has reported that itself.
             drop(worker.join());
         }
     }
@@ -287,7 +287,7 @@ impl Inner {
 
     fn end_part(&mut self, ended: Ended) {
         let request = ended.id >> PART_BITS;
-            // Absent if timing was switched off meanwhile.
+        // Absent if timing was switched off meanwhile.
         let Some(waiting) = self.waiting.get_mut(&request) else { return };
         assert!(ended.at >= waiting.noted.arrived, "[MOD-1] a command ended before it came");
         waiting.noted.ended = waiting.noted.ended.max(ended.at);

@@ -68,7 +68,7 @@ fn every_request_of_many_threads_is_answered_once_and_not_early() {
             let (clockwork, answered) = (&clockwork, answered.clone());
             scope.spawn(move || {
                 for request in 0..200 {
-        // Short answers, and long ones, before which leadership is handed over.
+                    // Short answers, and long ones, before which leadership is handed over.
                     let len = if request % 3 == 0 { 1 << 20 } else { 512 };
                     let begun = Instant::now();
                     let ticket = arrive(clockwork, &[(0, 512), ((thread + 1) << 20, len)]);
@@ -109,7 +109,7 @@ fn an_answer_that_looks_at_the_clockwork_does_not_wait_for_itself() {
     for _ in 0..20 {
         let ticket = arrive(&clockwork, &[(0, 512)]);
         let (inside, answered) = (Arc::clone(&clockwork), answered.clone());
-            // [CLW-3] Under the lock, this would deadlock.
+        // [CLW-3] Under the lock, this would deadlock.
         let answer = Box::new(move || answered.send(inside.counters().in_flight).unwrap());
         clockwork.ready(ticket, answer);
     }

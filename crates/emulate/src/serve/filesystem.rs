@@ -258,7 +258,7 @@ impl fuser::Filesystem for Filesystem {
             let changes = Changes { mode, user, group, accessed, modified, changed };
             return attributes(self.contents.change(number, size, changes), reply);
         }
-            // A shell truncates the file that it writes to; the disk keeps its size and its owner.
+        // A shell truncates the file that it writes to; the disk keeps its size and its owner.
         let resized = node == Node::Disk && size.is_some_and(|size| size != self.limits.size_bytes);
         if resized || mode.is_some() || user.is_some() || group.is_some() {
             return reply.error(Errno::EPERM);

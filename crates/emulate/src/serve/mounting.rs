@@ -56,7 +56,7 @@ pub(super) fn check(mount_point: &Path) -> Result<PathBuf, Error> {
     if facts.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
         && facts.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
     {
-    // The kernel caches the attributes of a mount that has lost its server, but not its listings.
+        // The kernel caches the attributes of a mount that has lost its server, but not its listings.
         let listed = std::fs::read_dir(mount_point).err();
         let dead =
             listed.and_then(|error| error.raw_os_error()) == Some(Errno::NOTCONN.raw_os_error());

@@ -95,7 +95,7 @@ fn cost(profile: &str, count: usize) -> Duration {
 #[test]
 fn a_command_costs_the_model_as_much_however_many_wait() {
     for (name, _) in Profile::shipped() {
-    // A search through all waiting commands would make it sixteen times as much.
+        // A search through all waiting commands would make it sixteen times as much.
         let grows = || cost(name, 4_000).as_secs_f64() / cost(name, 250).as_secs_f64();
         let tries: Vec<f64> = (0..5).map(|_| grows()).collect();
         let best = tries.iter().copied().fold(f64::MAX, f64::min);
