@@ -1,4 +1,4 @@
-//! The pool: the handle that everything else is had from.
+//! The pool: the handle from which all others are created.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -27,8 +27,8 @@ use crate::writeback::checkpoint::{
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
 /// thread.
 ///
-/// When the last handle to it and to its files goes, what is dirty is written (not synced), with
-/// nobody to tell if that fails. [`BufferPool::close`] tells.
+/// When the last handle to it and to its files is dropped, dirty pages are written (not synced), and a failure cannot
+/// be reported. [`BufferPool::close`] reports failures.
 ///
 /// It belongs to the process that built it: see [Children](crate#children).
 #[derive(Clone)]
@@ -55,14 +55,13 @@ impl BufferPool {
         &self.pool.core
     }
 
-    /// Opens the file `name`, a path relative to its tablespace's directory. A file that is open
-    /// already is the same file, by whichever of its names (links, a name that it was given since).
+    /// Opens the file `name`, a path relative to its tablespace's directory. A file that is already open is recognised
+    /// under any of its names (links, a later rename).
     ///
     /// # Errors
     /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
-    /// [`Error::OpenOtherwise`] when it is open already with other options; [`Error::Detached`] when a file was opened by this
-    /// name that has lost it since; [`Error::Failed`] when it is not known whether
-    /// its name is durable.
+    /// [`Error::OpenOtherwise`] when it is already open with other options; [`Error::Detached`] when a file that was
+    /// opened under this name has lost it since; [`Error::Failed`] when it is not known whether its name is durable.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         core.check_owner()?;
@@ -109,19 +108,18 @@ impl BufferPool {
         Ok(AccessStrategy::new(kind, Some(bytes), core.page_bytes(), core.cache.frames.usable()))
     }
 
-    /// Writes every dirty page of every file, then syncs every file. Waits for threads that have a dirty
-    /// page latched exclusively: do not call it with a page latched so. Gives the number of pages written.
+    /// Writes every dirty page of every file, then syncs every file. Waits for threads that have a dirty page latched
+    /// exclusively: do not call it while holding such a latch. Returns the number of pages written.
     ///
     /// # Errors
-    /// The first one. What could not be written stays dirty; what could is written and synced.
+    /// The first one. Pages that could not be written stay dirty; the others are written and synced.
     pub fn flush_and_sync(&self) -> Result<u64, Error> {
         self.core().check_owner()?;
         self.core().write_all(true)
     }
 
-    /// Writes what is dirty, syncs, closes all files and lets go of the directories. Handles that
-    /// are left say [`Error::Gone`] and [`Error::Closed`] from then on. Gives the number of pages
-    /// written.
+    /// Writes what is dirty, syncs, closes all files and releases the directories. Remaining handles return
+    /// [`Error::Gone`] and [`Error::Closed`] from then on. Returns the number of pages written.
     ///
     /// # Errors
     /// The first one, as [`BufferPool::flush_and_sync`] and [`PagedFile::close`]: the pool stays
@@ -132,7 +130,7 @@ impl BufferPool {
         while !core.files.shut_if_empty() {
             for file in core.files.all() {
                 match core.close_file(&file) {
-                    // Somebody else closes or drops it: wait for what comes of that.
+                    // Another thread closes or drops it: wait for the result.
                     Err(Error::Gone { .. }) => file.wait_resized(),
                     result => result?,
                 }
@@ -149,19 +147,20 @@ impl BufferPool {
     /// Takes a checkpoint and waits for its end: writes every page that is dirty now, in the disk's order,
     /// and syncs every file changed since its last sync. Do not call it with a page latched exclusively.
     ///
-    /// One runs at a time. If one is under way this asks for the next, together with all others who ask
-    /// meanwhile: the first of them says how it is carried out, the most urgent how fast.
-    /// [`CheckpointOptions::now`] hurries the one under way as well.
+    /// One checkpoint runs at a time. During a checkpoint this requests the next one, shared with all other callers
+    /// that request it meanwhile: the first of them determines its options, the most urgent one its speed.
+    /// [`CheckpointOptions::now`] also speeds up the one in progress.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] with what went wrong in each tablespace; [`Error::Log`] when the log would
-    /// not take the new redo point; [`Error::LogWentBack`]; [`Error::CheckpointPanicked`] for a bug of the
-    /// log's; [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only. The redo point stays where it was, and no change is lost by it.
+    /// [`Error::Checkpoint`] with the errors of each tablespace; [`Error::Log`] when the log rejected the new redo
+    /// point; [`Error::LogWentBack`]; [`Error::CheckpointPanicked`] for a bug in the log; [`Error::Closed`];
+    /// [`Error::ReadOnly`] where all tablespaces are read-only. The redo point stays where it was, and no change is
+    /// lost.
     pub fn checkpoint(&self, options: CheckpointOptions) -> Result<CheckpointReport, Error> {
         self.start_checkpoint(options)?.wait()
     }
 
-    /// Asks for a checkpoint, to be waited for later, or not at all.
+    /// Requests a checkpoint. The caller may wait for it later, or not at all.
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::ReadOnly`] where all tablespaces are read-only.
@@ -174,21 +173,21 @@ impl BufferPool {
         self.core().checkpoints.ask(options, Trigger::Request)
     }
 
-    /// Returns what came of the last checkpoint, however it was begun.
+    /// Returns the result of the last checkpoint, however it was started.
     pub fn last_checkpoint(&self) -> Option<Result<CheckpointReport, Error>> {
         self.core().checkpoints.last()
     }
 
-    /// Bytes set aside to note and sort the pages of a checkpoint: 16 for each frame that there may be. Besides, each
-    /// tablespace has lists for its requests under way: about 1 MiB for each 128 KiB of the combine limit.
+    /// Bytes reserved to record and sort the pages of a checkpoint: 16 for each possible frame. In addition, each
+    /// tablespace has lists for its requests in progress: about 1 MiB for each 128 KiB of the combine limit.
     pub fn checkpoint_bytes(&self) -> usize {
         checkpoint_bytes(self.core().cache.frames.most())
     }
 
-    /// Takes in what queues have ended, and looks once for what futures wait for otherwise (a frame, room in a queue),
-    /// without sleeping: for the loop of an engine that has the pool start no threads for them
+    /// Processes the queues' completions, and checks once the other conditions that futures wait for (a frame, room in
+    /// a queue), without sleeping: for the event loop of an engine in which the pool starts no threads for futures
     /// ([`PoolBuilder::task_threads`](crate::PoolBuilder::task_threads)). May write a dirty page to free a frame; with
-    /// the `sync` backend it carries one request out.
+    /// the `sync` backend it executes one request.
     pub fn drive(&self) {
         let core = self.core();
         if core.check_owner().is_ok() {
@@ -197,24 +196,26 @@ impl BufferPool {
         }
     }
 
-    /// Makes the memory for pages `memory` large, rounded down to whole pages: as much as [`PoolBuilder::memory_max`] at
-    /// most, 8 pages at least. Others read, write and read ahead meanwhile, and no hit waits for it. Gives how many bytes
-    /// went back to the system, 0 when there is more than before; where huge pages are in use, up to 2 MiB of them go
-    /// when the system runs short.
+    /// Sets the memory for pages to `memory`, rounded down to whole pages: at most [`PoolBuilder::memory_max`], at
+    /// least 8 pages. Other threads read, write and read ahead meanwhile, and no hit waits for it. Returns the number
+    /// of bytes returned to the system, 0 when the pool grows; where huge pages are in use, up to 2 MiB of them are
+    /// returned only when the system runs short.
     ///
-    /// To make it smaller, pages that do not fit any more are written (their log first) and evicted, often used or not. What is
-    /// pinned is waited for, as long as some of it comes free within [`PoolBuilder::frame_wait`]. So keep no guards meanwhile,
-    /// and no read stream that nobody takes pages from: it holds those it has read ahead until it is dropped.
-    /// [`BufferPool::view`] shows who pins what. Rings and streams that were made before keep their sizes. One call at a
-    /// time; the next one waits, also one that makes the pool larger, for as long as pages come free one after another.
+    /// To shrink the pool, pages that no longer fit are written (their log first) and evicted, even if they are used
+    /// often. The call waits for pinned pages, provided some become free within [`PoolBuilder::frame_wait`]. So hold no
+    /// guards meanwhile, and no read stream whose pages are not consumed: it holds its prefetched pages until it is
+    /// dropped. [`BufferPool::view`] shows which pages are pinned. Existing rings and streams keep their sizes. Only
+    /// one call runs at a time; the next one waits, even if it makes the pool larger, while pages become free one after
+    /// another.
     ///
     /// [`PoolBuilder::memory_max`]: crate::PoolBuilder::memory_max
     /// [`PoolBuilder::frame_wait`]: crate::PoolBuilder::frame_wait
     ///
     /// # Errors
-    /// After each the pool has as much memory as before, and every page that it had but those evicted on the way.
-    /// [`Error::Setting`] for what is no size, too much or too little; [`Error::Io`] when the system has not that much;
-    /// [`Error::MemoryInUse`] when pages stayed pinned, or busy with I/O; else what kept a dirty page from being written.
+    /// After any error the pool has as much memory as before, and all its pages except those evicted meanwhile.
+    /// [`Error::Setting`] for an invalid size, too much or too little; [`Error::Io`] when the system does not have that
+    /// much; [`Error::MemoryInUse`] when pages stayed pinned, or busy with I/O; otherwise the reason why a dirty page
+    /// could not be written.
     pub fn set_memory(&self, memory: impl Into<Size>) -> Result<u64, Error> {
         let (core, page_bytes) = (self.core(), self.page_bytes() as u64);
         core.check_owner()?;
@@ -233,7 +234,7 @@ impl BufferPool {
         core.resize(frames as usize)
     }
 
-    /// Returns what the pool has done so far, and how it stands.
+    /// Returns the pool's counters and its current state.
     pub fn stats(&self) -> Stats {
         let core = self.core();
         let mut stats = core.counters.snapshot();
@@ -250,14 +251,14 @@ impl BufferPool {
         stats
     }
 
-    /// Every frame that holds a page or is getting one: which, who has it and how. A picture taken
-    /// frame by frame while the pool goes on. Source: PostgreSQL's pg_buffercache.
+    /// Every frame that holds or loads a page: which page, and how it is pinned. The snapshot is taken frame by frame
+    /// while the pool goes on. Source: PostgreSQL's pg_buffercache.
     pub fn view(&self) -> Vec<FrameView> {
         crate::observe::view::of(self.core())
     }
 
-    /// Records the decisions of look-ahead, the last `capacity` of them, from streams that are made
-    /// from now on and from plain reads. Costs nothing while it is off.
+    /// Records the decisions of look-ahead, the last `capacity` of them, from streams that are created from now on and
+    /// from plain reads. Costs nothing while it is off.
     ///
     /// # Errors
     /// [`Error::Setting`] for a capacity out of range.
@@ -267,12 +268,12 @@ impl BufferPool {
         Ok(trace)
     }
 
-    /// Ends what [`BufferPool::start_trace`] began; streams that are under way go on recording.
+    /// Stops what [`BufferPool::start_trace`] started; streams in progress go on recording.
     pub fn stop_trace(&self) {
         self.core().tracing.set(None);
     }
 
-    /// Returns what a request and a byte cost on each tablespace's device, as far as the pool knows by now.
+    /// Returns the cost of a request and of a byte on each tablespace's device, as far as the pool knows it now.
     pub fn device_costs(&self) -> Vec<(String, DeviceCosts)> {
         let spaces = self.core().spaces.iter();
         spaces.map(|space| (space.name.to_string(), space.device_costs())).collect()
@@ -288,8 +289,8 @@ impl BufferPool {
         self.core().cache.frames.len()
     }
 
-    /// Bytes of bookkeeping: frames, page tables, counters and what protects pages from being torn, without
-    /// the pages themselves and the write buffers.
+    /// Bytes of bookkeeping: frames, page tables, counters and the protection from torn pages, without the pages
+    /// themselves and the write buffers.
     pub fn bookkeeping_bytes(&self) -> usize {
         let core = self.core();
         let tables: usize = core.files.all().iter().map(|file| file.table.memory_bytes()).sum();
@@ -297,14 +298,13 @@ impl BufferPool {
         core.cache.frames.memory_bytes() + tables + core.counters.memory_bytes() + torn
     }
 
-    /// Returns the backend that each tablespace uses for many requests at once.
+    /// Returns the backend that each tablespace uses for work with many concurrent requests.
     pub fn backends(&self) -> Vec<(String, Kind)> {
         let spaces = self.core().spaces.iter();
         spaces.map(|space| (space.name.to_string(), space.queue.kind())).collect()
     }
 
-    /// Returns what a user should know: what was asked for and could not be had, and what was taken
-    /// instead.
+    /// Returns notes for the user: requested features that are not available, and what is used instead.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.pool.notes.clone();
         let of_checkpoints = self.core().checkpoint_queue.iter().flat_map(Io::notes);

@@ -1,19 +1,17 @@
-//! From a block to a page: the hit, the wait for somebody else's read, the miss, and the page that is read
-//! ahead.
+//! From a block to a page: the hit, the wait for another thread's read, the miss, and the page that is read ahead.
 //!
-//! A hit is a lookup and one compare-and-swap. A miss takes a frame, maps the page to it as
-//! loading, reads, checks, and makes it resident. A thread that asks for a page that is loading pins the
-//! frame and sleeps on that read instead of issuing another.
+//! A hit is a lookup and one compare-and-swap. A miss takes a frame, maps the page to it as loading, reads, checks, and
+//! makes it resident. A thread that requests a page that is loading pins the frame and sleeps on that read instead of
+//! issuing another.
 //!
-//! Invariants:  [LOD-1] of one page at most one read is under way (its entry is mapped once)
-//!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error
-//!              reaches everyone who waited, and after a panic they read for themselves
-//!              [LOD-3] while a page is mapped as loading, its loader waits for nothing but its read
-//! Concurrency: no latch is held across a read but that of the frame being filled, which nobody can
-//!              have: READING bars the way.
-//! Failure:     the error of a read is that of each caller who asked while it was under way; one that
-//!              asks later tries again. A read ahead that fails is nobody's error: a thread that waited is sent to look
-//!              again.
+//! Invariants:  [LOD-1] at most one read of a page is in progress (its entry is mapped once)
+//!              [LOD-2] a read that fails, or whose thread panics, leaves no page behind; its error reaches every
+//!              waiter, and after a panic the waiters read on their own
+//!              [LOD-3] while a page is mapped as loading, its loader waits only for its read
+//! Concurrency: no latch is held across a read except that of the frame being filled, which no thread can take: READING
+//!              blocks it.
+//! Failure:     the error of a read goes to each caller that requested the page during the read; a later caller tries
+//!              again. The failure of a read-ahead is not reported: a thread that waited looks again.
 
 use super::file::CachedFile;
 use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
@@ -27,16 +25,16 @@ use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, spin_loop, yield_now};
 use crate::tag::Block;
 
-/// What to do about a page that is not in memory.
+/// What to do with a page that is not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// Read it.
     Read,
-    /// Make it, all zero.
+    /// Create it, all zero.
     Zero,
 }
 
-/// How a page is asked for, and on whose behalf.
+/// The parameters of a page request, and its origin.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a, R> {
     pub(crate) mode: Mode,
@@ -45,15 +43,14 @@ pub(crate) struct Asked<'a, R> {
     pub(crate) reader: R,
 }
 
-/// How often a page is counted as used once it has come in.
+/// The usage count of a page that has just been loaded.
 const USAGE_LOADED: u64 = 1;
 
-/// Looks at an entry that leads to a frame without its page before letting others run.
+/// Spins on an entry that points to a frame without its page before yielding.
 const SPINS_BEFORE_YIELD: u32 = 32;
 
 impl Cache {
-    /// The page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is
-    /// in the way.
+    /// Returns the page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is in the way.
     #[inline(always)]
     pub(crate) fn hit(
         &self,
@@ -85,7 +82,7 @@ impl Cache {
         self.frames.acquire(frame, file.tag(block), mode, touch(strategy))
     }
 
-    /// The page `block` of `file`, pinned and latched as asked.
+    /// Returns the page `block` of `file`, pinned and latched as requested.
     pub(crate) fn acquire<'a, D: Disk>(
         &self,
         disk: &D,
@@ -102,7 +99,7 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::acquire`], after a first look that did not succeed.
+    /// As [`Cache::acquire`], after an unsuccessful first attempt.
     #[cold]
     #[inline(never)]
     pub(crate) fn acquire_slowly<'a, D: Disk>(
@@ -132,7 +129,7 @@ impl Cache {
             let pinned =
                 obstacle != Obstacle::NotHere && self.frames.pin(frame, tag, touch(strategy));
             if !pinned {
-                // The entry leads to a frame that has just lost the page, and is about to go.
+                // The entry points to a frame that has just lost the page, and is about to be removed.
                 looks += 1;
                 if looks % SPINS_BEFORE_YIELD == 0 {
                     yield_now();
@@ -141,8 +138,8 @@ impl Cache {
                 }
                 continue;
             }
-            // Not what the obstacle was: since then the page may have left the frame and be on its
-            // way in again. A page that is here stays, now that it is pinned.
+            // The obstacle has changed: since then the page may have left the frame and be loading again. A page that
+            // is resident stays, now that it is pinned.
             if self.frames.get(frame).word().has(VALID) {
                 disk.counters().hit(strategy.kind());
             } else {
@@ -154,7 +151,7 @@ impl Cache {
                 }
                 match loaded {
                     Loaded::Here => {}
-                    // A caller that wants no bytes does not mind that they could not be read.
+                    // A caller that needs no bytes ignores a failed read.
                     Loaded::Failed(error) if absent == Absent::Read => return Err(error),
                     Loaded::Failed(_) | Loaded::LookAgain => continue,
                 }
@@ -173,8 +170,8 @@ impl Cache {
         }
     }
 
-    /// Waits until the page of `file` that is on its way into the pinned `frame` is there, or has failed to
-    /// come, driving the queue that carries it.
+    /// Waits until the page of `file` that is being loaded into the pinned `frame` is resident, or its load has failed,
+    /// driving the queue that carries it.
     pub(crate) fn wait_read<D: Disk>(&self, disk: &D, file: &D::File, frame: FrameIndex) {
         match self.frames.get(frame).word().queue() {
             0 => self.frames.wait_loaded(frame),
@@ -182,7 +179,7 @@ impl Cache {
         }
     }
 
-    /// Latches a pinned frame; the time is booked if there was anything to wait for.
+    /// Latches a pinned frame; records the time if it had to wait.
     pub(crate) fn latch_pinned<D: Disk>(&self, disk: &D, frame: FrameIndex, mode: Mode) {
         if !self.frames.try_latch(frame, mode) {
             disk.waiting(Wait::Latch, || self.frames.latch(frame, mode));
@@ -195,7 +192,7 @@ impl Cache {
         if gone { Err(file.page_gone()) } else { Ok(()) }
     }
 
-    /// Loads a page that nobody has. `None` when another thread's load was mapped first.
+    /// Loads a page that is not mapped. `None` when another thread's load was mapped first.
     fn bring_in<'a, D: Disk>(
         &self,
         disk: &D,
@@ -206,18 +203,18 @@ impl Cache {
         let Asked { mode, strategy, absent, reader } = asked;
         let (owned, slot) = self.allocate(disk, strategy)?;
         if absent == Absent::Read {
-            // Before this thread waits for its own page, so that both are read at once; and before that
-            // page is mapped, as this may wait for the log ([LOD-3]).
+            // Before this thread waits for its own page, so that both are read at once; and before that page is mapped,
+            // as this may wait for the log ([LOD-3]).
             disk.missed(file, block, strategy, reader);
         }
         let Some(mut mapped) = self.map(file, block, owned, 0) else {
             return Ok(None);
         };
         let Some(checked) = file.check_now(block) else {
-            // Being closed: with the page out of the way, wait for what comes of that ([RSZ-2]).
+            // Being closed: with the page removed, wait for the result of the close ([RSZ-2]).
             return Ok(None);
         };
-        // A thread that waits for this load may have come after the file has grown, and looks again.
+        // A thread that waits for this load may have come after the file has grown; it looks again.
         checked?;
         let loading = mapped.loading();
         let frame = loading.frame();
@@ -244,9 +241,9 @@ impl Cache {
         }
     }
 
-    /// Makes the page of `block`, which the file is to have from then on, all zero, in the frame that was allocated
-    /// for it: pinned and latched exclusively. `None` if a thread has it mapped that asked for it before it was cut
-    /// off, and is about to find that out. By the thread that has the right to resize the file.
+    /// Creates the page of `block`, which is new in the file, all zero, in the frame that was allocated for it: pinned
+    /// and latched exclusively. Returns `None` if a thread has it mapped that requested it before it was truncated, and
+    /// has not noticed that yet. Called by the thread that has the right to resize the file.
     pub(crate) fn append<D: Disk>(
         &self,
         disk: &D,
@@ -259,7 +256,7 @@ impl Cache {
         let frame = mapped.loading().frame();
         disk.zero(mapped.loading());
         file.counts.count(disk.counters(), strategy.kind(), Event::Init);
-        // A thread that is told of the block from here on finds its page mapped ([RSZ-3]).
+        // A thread that sees the block from here on finds its page mapped ([RSZ-3]).
         file.set_blocks(u64::from(block) + 1);
         mapped.finish(Mode::Exclusive);
         if let Some(slot) = slot {
@@ -268,8 +265,8 @@ impl Cache {
         Some(frame)
     }
 
-    /// Maps the page `block` as on its way into `owned`, by queue `queue` (0: by this thread). `None`
-    /// when it is mapped already. The caller then looks whether the block is still there.
+    /// Maps the page `block` as loading into `owned`, by queue `queue` (0: by this thread). `None` when it is mapped
+    /// already. The caller then checks whether the block still exists.
     pub(crate) fn map<'a>(
         &self,
         file: &'a CachedFile,
@@ -284,7 +281,7 @@ impl Cache {
         Some(MappedLoad { entry, loading: Some(loading) })
     }
 
-    /// Goes on with the load of `block` that was on its way through a queue.
+    /// Resumes the load of `block` that was passed through a queue.
     pub(crate) fn resume<'a>(
         &'a self,
         file: &'a CachedFile,
@@ -295,8 +292,8 @@ impl Cache {
         MappedLoad { entry: file.table.entry(block), loading }
     }
 
-    /// The page `block` if it is in memory, not being changed and not cold: for a reader who holds nothing.
-    /// Whether what was seen is this page at all, [`VersionedFrame::still_valid`] tells.
+    /// Returns the page `block` if it is in memory, not being changed and not cold: for a reader that holds nothing.
+    /// [`VersionedFrame::still_valid`] says whether it was this page at all.
     #[inline(always)]
     pub(crate) fn optimistic<'a>(
         &'a self,
@@ -309,7 +306,7 @@ impl Cache {
         seen.is_usual().then_some(VersionedFrame { entry, frame, seen })
     }
 
-    /// As [`Cache::optimistic`], also of a page whose next use has to be counted: this is one.
+    /// As [`Cache::optimistic`], also for a page whose next use must be counted: this is one.
     pub(crate) fn optimistic_and_count<'a>(
         &'a self,
         file: &'a CachedFile,
@@ -318,13 +315,13 @@ impl Cache {
         let entry = file.table.find(block);
         let frame = entry.frame();
         let seen = self.frames.see(frame)?.settled()?;
-        // Another page, at worst, that is used a little more often than it was asked for.
+        // At worst, another page's usage is counted too high.
         self.frames.touch(frame);
         Some(VersionedFrame { entry, frame, seen })
     }
 }
 
-/// A frame and the version it had, for a reader that holds nothing.
+/// A frame and its version at the time, for a reader that holds nothing.
 #[derive(Clone, Copy)]
 pub(crate) struct VersionedFrame<'a> {
     entry: &'a Entry,
@@ -333,20 +330,20 @@ pub(crate) struct VersionedFrame<'a> {
 }
 
 impl VersionedFrame<'_> {
-    /// True when all reads of the page's bytes before this were of the state that was seen, and the page has
-    /// not been discarded since.
+    /// True when all reads of the page's bytes before this call saw the recorded state, and the page has not been
+    /// discarded since.
     #[inline]
     pub(crate) fn still_valid(&self) -> bool {
         fence(Ordering::Acquire);
         // The entry first. Had the frame been another page's when it was seen, the entry would be empty by now
-        // ([TAB-4]), or the page have come back to this frame; and that moves the version, as it does after
-        // the page was discarded.
+        // ([TAB-4]), or the page would have returned to this frame; that moves the version, as does discarding the
+        // page.
         self.entry.frame() == self.frame && self.seen.is_still()
     }
 }
 
-/// A page on its way in, mapped. Dropped before its load has ended, by a panic for one, it is taken out of the
-/// page table again, and a thread that waits is sent to look again ([LOD-2]).
+/// A mapped page that is being loaded. If it is dropped before its load has ended, for example by a panic, it is
+/// removed from the page table, and waiting threads look again ([LOD-2]).
 #[must_use]
 pub(crate) struct MappedLoad<'a> {
     entry: Place<'a>,
@@ -359,22 +356,22 @@ impl<'a> MappedLoad<'a> {
         self.loading.as_mut().expect("[LOD-1] a load ends once")
     }
 
-    /// Sends the load through the queue that it was mapped for; it comes back by [`Cache::resume`].
+    /// Passes the load through the queue that it was mapped for; it returns by [`Cache::resume`].
     pub(crate) fn detach(mut self) -> Detached {
         self.take().detach()
     }
 
-    /// The page is here, for the loader, who keeps it in `mode`.
+    /// The page is resident, for the loader, which keeps it in `mode`.
     fn finish(mut self, mode: Mode) {
         self.take().finish(mode, USAGE_LOADED);
     }
 
-    /// The page is here, read ahead.
+    /// The page is resident, read ahead.
     pub(crate) fn complete(mut self) {
         self.take().complete(false);
     }
 
-    /// The read of a page that somebody waits for has ended, well or not.
+    /// The read of a page that a task waits for has ended, successfully or not.
     pub(crate) fn complete_demanded(mut self, read: Result<(), Error>) {
         match read {
             Ok(()) => self.take().complete(true),
@@ -382,7 +379,7 @@ impl<'a> MappedLoad<'a> {
         }
     }
 
-    /// The page did not come in: `error` is that of everyone who waits.
+    /// The load failed: all waiters receive `error`.
     fn fail(mut self, error: Error) {
         let loading = self.take();
         self.entry.unmap(loading.frame());

@@ -39,7 +39,7 @@ pub(crate) struct Ahead<'a> {
     pub(crate) strategy: &'a AccessStrategy,
     /// The reader's private descriptors.
     pub(crate) through: Option<&'a Private>,
-    /// The queue to use; 0: this thread reads, and has read when it returns.
+    /// The queue to use; with 0, this thread reads, and has finished when it returns.
     pub(crate) queue: u8,
     pub(crate) watch: Option<&'a Arc<Watch>>,
     /// Where decisions are recorded, and the stream's number there.

@@ -1,8 +1,8 @@
-//! Every interleaving of two or three threads around a frame, as far as the bound on preemptions
-//! goes, and every value that a load may see by the memory model.
+//! Explores every interleaving of two or three threads around a frame, up to the bound on preemptions, and every value
+//! that a load may see by the memory model.
 //!
-//! `LOOM_MAX_PREEMPTIONS` overrides the bounds. Loom takes `SeqCst` accesses for `AcqRel`, so what
-//! needs a total order has a fence.
+//! `LOOM_MAX_PREEMPTIONS` overrides the bounds. Loom treats `SeqCst` accesses as `AcqRel`, so where a total order is
+//! needed there is a fence.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub(super) fn tag(block: Block) -> PageTag {
     PageTag { file: FileId(7), block }
 }
 
-/// Runs a model with at most this many switches away from a thread that could go on.
+/// Runs a model with at most this many preemptive switches.
 pub(super) fn check(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
@@ -37,7 +37,7 @@ pub(super) fn run<R: 'static>(
     thread::spawn(move || job(&pool))
 }
 
-/// A pool with block 0 in frame 0, held by nobody.
+/// A pool with block 0 in frame 0, not pinned.
 pub(super) fn with_block_0(frames: usize, blocks: u64) -> Arc<Model> {
     let pool = Model::new(frames, blocks);
     assert_eq!(pool.acquire(0, Mode::Pin).unwrap(), 0);
@@ -67,7 +67,7 @@ fn loom_one_holder_of_the_exclusive_latch_at_a_time() {
     });
 }
 
-/// Those who wait sleep; that all models end shows that they are woken ([PRK-1]).
+/// Waiting threads sleep; since all models end, they are woken ([PRK-1]).
 #[test]
 fn loom_prk_1_three_that_want_the_latch_all_get_it() {
     check(3, || {
@@ -111,7 +111,7 @@ fn loom_a_reader_kept_out_by_a_waiting_writer_comes_after_it() {
     });
 }
 
-/// Letting go wakes sleepers too, so here nobody lets go before the sleeper has come through.
+/// A release wakes sleepers too, so here no thread releases before the sleeper has finished.
 #[test]
 fn loom_prk_1_the_end_of_a_load_wakes_those_who_wait_for_it() {
     check(4, || {
@@ -185,7 +185,7 @@ fn loom_two_readers_that_both_upgrade_come_one_after_the_other() {
     });
 }
 
-/// Frame 0 is taken for block 1 while another thread comes to it for block 0.
+/// Frame 0 is taken for block 1 while another thread looks up block 0 there.
 #[test]
 fn loom_frm_1_a_pinned_frame_keeps_its_page() {
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
@@ -208,7 +208,7 @@ fn loom_frm_1_a_pinned_frame_keeps_its_page() {
     }
 }
 
-/// The frame goes to another page and comes back to the first one (ABA): no harm.
+/// The frame is given to another page and back to the first one (ABA), which is harmless.
 #[test]
 fn loom_an_old_entry_leads_to_the_page_or_nowhere() {
     check(3, || {
@@ -253,8 +253,8 @@ fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
     });
 }
 
-/// The frame of a failed load goes to another page at once. A thread that follows the entry that led to it, and
-/// compares nothing else, would take that page for its own.
+/// The frame of a failed load is given to another page at once. A thread that follows the entry that pointed to it, and
+/// compares nothing else, would mistake that page for its own.
 #[test]
 fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     for ahead in [false, true] {
@@ -278,8 +278,8 @@ fn loom_tab_4_an_entry_goes_before_the_frame_of_its_failed_load() {
     }
 }
 
-/// The page is thrown away, to be read again, while its load fails; the next load, which ends well, is mapped by then
-/// or is not: its entry is not the one to go.
+/// The page is discarded, to be read again, while its load fails; the next load, which succeeds, may or may not be
+/// mapped by then: its entry must not be removed.
 #[test]
 fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
     check(3, || {
@@ -297,8 +297,8 @@ fn loom_tab_1_an_entry_goes_only_with_its_own_failed_load() {
     });
 }
 
-/// One thread comes with an entry that was true a moment ago and waits for a load that is then
-/// called off, because a third thread's was mapped first.
+/// A thread with an entry that was valid a moment ago waits for a load that is then cancelled, because a third thread's
+/// load was mapped first.
 #[test]
 fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
     check(2, || {
@@ -315,8 +315,8 @@ fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
     });
 }
 
-/// A page that was latched when a visitor came is evicted and its next read fails: the visitor is
-/// told that, and not that the page was truncated away.
+/// A page that was latched when another thread looked it up is evicted and its next read fails: that thread receives
+/// the read error, and not an error for a truncated page.
 #[test]
 fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
     check(3, || {
@@ -336,7 +336,7 @@ fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
     });
 }
 
-/// One frame for two pages: each miss has the sweep take it from the other page.
+/// One frame for two pages: each miss makes the clock sweep take it from the other page.
 #[test]
 fn loom_vic_1_two_pages_that_share_a_frame_take_turns() {
     check(2, || {
@@ -348,7 +348,7 @@ fn loom_vic_1_two_pages_that_share_a_frame_take_turns() {
     });
 }
 
-/// As above, with a page that has to be written first.
+/// As above, with a page that must be written first.
 #[test]
 fn loom_vic_1_a_dirty_victim_is_written_before_its_frame_is_taken() {
     check(2, || {
@@ -374,7 +374,7 @@ fn loom_lnd_2_a_page_that_lands_on_another_thread_wakes_who_waits() {
     });
 }
 
-/// The first to come completes it for the other, too.
+/// The first thread completes it for the other, too.
 #[test]
 fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     check(3, || {
@@ -388,7 +388,7 @@ fn loom_lnd_2_two_that_wait_for_a_page_read_ahead_drive_its_queue() {
     });
 }
 
-/// Mapped, and not submitted yet: a thread that comes then waits for both.
+/// Mapped, and not submitted yet: a thread that looks it up then waits for both.
 #[test]
 fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     check(3, || {
@@ -402,7 +402,7 @@ fn loom_lod_1_a_page_is_read_ahead_or_by_who_wants_it_and_not_by_both() {
     });
 }
 
-/// Its error is nobody's: a thread that waited reads by itself, and is told what is wrong then.
+/// Its error is not reported: a thread that waited reads on its own, and receives the error then.
 #[test]
 fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     check(3, || {
@@ -419,7 +419,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
     });
 }
 
-/// The waker is registered while the load completes: it is woken, or finds the page here.
+/// The waker is registered while the load completes: it is woken, or finds the page resident.
 #[test]
 fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
     for readable in [true, false] {
@@ -469,8 +469,7 @@ fn loom_prk_1_a_task_gets_the_latch_that_a_thread_lets_go_of() {
     });
 }
 
-/// A task that waits exclusively keeps readers out. It is dropped, or woken and never polled again: either way
-/// they go on.
+/// A task that waits exclusively blocks readers. It is dropped, or woken and never polled again: either way they go on.
 #[test]
 fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
     for dropped in [true, false] {
@@ -531,7 +530,7 @@ fn loom_frm_4_a_failed_write_leaves_the_page_dirty() {
     });
 }
 
-/// Reads block 0 optimistically, as somebody whose entry may be old by then, and twice by one guard.
+/// Reads block 0 optimistically, with an entry that may be stale by then, and twice with one guard.
 fn read_twice(pool: &Model, allowed: &[u64]) {
     let Some(seen) = pool.optimistic(0) else { return };
     let Some(one) = pool.read_by(seen) else { return };
@@ -566,7 +565,7 @@ fn loom_opt_1_an_optimistic_reader_never_takes_another_page_for_its_own() {
             pool.evict(0);
             assert_eq!(pool.value(1).unwrap(), 11);
             pool.evict(0);
-            // As if somebody had written it meanwhile.
+            // As if another thread had written it meanwhile.
             assert_eq!(pool.value(0).unwrap(), 10);
         });
         read_twice(&pool, &[10]);
@@ -590,8 +589,8 @@ fn loom_opt_1_an_optimistic_reader_never_gets_a_page_that_failed_its_check() {
     });
 }
 
-/// A page that was truncated away and made again: its old bytes are not valid any more, even while
-/// somebody keeps them pinned.
+/// A page that was truncated and created again: its old bytes are not valid any more, even while another thread keeps
+/// them pinned.
 #[test]
 fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
     check(3, || {
@@ -614,13 +613,13 @@ fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
     });
 }
 
-/// Of an optimistic read that clears COLD and a hand that sets it, the later one to change the word has the last say.
+/// When an optimistic read clears COLD and the clock hand sets it, the later one to change the word decides.
 #[test]
 fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
     check(4, || {
         let pool = with_block_0(1, 1);
         pool.frames().age(0);
-        // Used once, and cold still.
+        // Used once, and still cold.
         pool.value(0).unwrap();
         let hand = run(&pool, |pool| pool.frames().age(0));
         assert_eq!(pool.read_by(pool.optimistic(0).unwrap()), Some(10));
@@ -629,7 +628,7 @@ fn loom_frm_5_a_page_that_ages_while_it_is_looked_at_is_used_or_cold() {
     });
 }
 
-/// The tag is written with plain stores; what makes it right is the word, changed after it.
+/// The tag is written with plain stores; the later change of the word publishes it.
 #[test]
 fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
     check(4, || {
@@ -650,8 +649,8 @@ fn loom_frm_1_the_tag_is_as_new_as_the_pin() {
     });
 }
 
-/// The frame of a failed load, and with it the error, stays with those who have pinned it, though the page is read
-/// again meanwhile, and well, into another one.
+/// The frame of a failed load keeps the error for the threads that have it pinned, though the page is read again
+/// meanwhile, successfully, into another frame.
 #[test]
 fn loom_lod_2_an_error_stays_until_all_who_waited_have_seen_it() {
     check(3, || {

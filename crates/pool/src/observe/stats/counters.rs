@@ -1,11 +1,10 @@
 //! Counters: the live side of the statistics, one set in each pool.
 //!
-//! A hit in memory costs some 20 ns in all, so counting it may cost about one. Each thread has a
-//! number of its own ([`thread_number`]) and the pool one slot, a cache line, per number: the
-//! owner adds to it by a relaxed load and a relaxed store. No lock, no locked instruction, and no
-//! line that another core writes. Threads beyond the slots share one more, with `fetch_add`.
-//! Everything else happens next to a system call, where an ordinary `fetch_add` is lost in the
-//! noise.
+//! A hit in memory costs some 20 ns in all, so counting it may cost about one. Each thread has a unique number
+//! ([`thread_number`]) and the pool has one slot, a cache line, per number: the owner adds to it with a relaxed load
+//! and a relaxed store. There is no lock, no locked instruction, and no line that another core writes. Threads beyond
+//! the slots share one more slot, with `fetch_add`. All other events happen next to a system call, where an ordinary
+//! `fetch_add` is lost in the noise.
 //!
 //! Size: 17 KiB for slots and counts and 5 KiB for each kind of wait, 52 KiB a pool.
 //!
@@ -31,17 +30,17 @@ const SLOTS: usize = 256;
 /// What is counted for each strategy, besides hits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// The page was being read by someone else, and this thread waited for that read.
+    /// The page was being read by another thread, and this thread waited for that read.
     HitInFlight,
     /// A read from disk was started for the page.
     Miss,
-    /// A page was made without reading it.
+    /// A page was initialised without reading it.
     Init,
-    /// A page was thrown out of its frame.
+    /// A page was evicted from its frame.
     Eviction,
-    /// A ring took one of its own frames again.
+    /// A ring reused one of its frames.
     RingReuse,
-    /// A ring could not take its own frame again: pinned, hot, or its log not flushed.
+    /// A ring could not reuse its frame: pinned, hot, or its log not flushed.
     RingRefused,
     /// A thread that needed a frame had to write the dirty victim itself.
     VictimWrite,
@@ -57,15 +56,15 @@ pub(crate) enum Event {
     ReadErrors,
     /// Write requests that failed.
     WriteErrors,
-    /// Pages whose checksum did not match, or that their codec refused.
+    /// Pages whose checksum did not match, or that their codec rejected.
     CorruptPages,
-    /// A page was asked for from disk before anybody wanted it.
+    /// A page was requested from disk before any thread needed it.
     Prefetch,
-    /// A page read ahead was wanted before it was there.
+    /// A page read ahead was needed before its read had ended.
     PrefetchLate,
-    /// A page to be prefetched was being read by another thread already.
+    /// Another thread was already reading a page to be prefetched.
     PrefetchJoined,
-    /// A page nobody had asked for was read, between two others.
+    /// An unrequested page was read, between two others.
     GapPage,
     /// Look-ahead backed off: there was no clean frame for it.
     BackedOff,
@@ -84,7 +83,7 @@ pub(crate) enum PoolEvent {
     CleanerRounds,
     /// Times the cleaner was woken because clean frames ran short.
     CleanerWakes,
-    /// Checkpoints that ended well.
+    /// Checkpoints that succeeded.
     Checkpoints,
     /// Pages that checkpoints wrote.
     CheckpointPages,
@@ -96,9 +95,9 @@ pub(crate) enum PoolEvent {
     LogErrors,
     /// Changes without an LSN, in a pool that has a log.
     UnloggedChanges,
-    /// Optimistic reads that met a change and were done again.
+    /// Optimistic reads that detected a change and were repeated.
     OptimisticRetries,
-    /// Pages dropped or truncated away while pinned.
+    /// Pages dropped or truncated while pinned.
     Doomed,
 }
 
@@ -121,25 +120,25 @@ impl CounterSlot {
         self.0[index].store(count.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Adds 1, beside other threads.
+    /// Adds 1, concurrently with other threads.
     fn add_shared(&self, index: usize) {
         self.0[index].fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Counts of one strategy, on cache lines of their own.
+/// Counts of one strategy, on separate cache lines.
 #[derive(Default)]
 #[repr(align(64))]
 struct Events([AtomicU64; Event::COUNT]);
 
-/// Counts of the pool, on cache lines of their own.
+/// Counts of the pool, on separate cache lines.
 #[derive(Default)]
 #[repr(align(64))]
 struct PoolEvents([AtomicU64; PoolEvent::COUNT]);
 
-/// All that a pool counts and times.
+/// All counts and times of a pool.
 pub(crate) struct Counters {
-    /// Nothing but these two pointers is on its cache line, because every hit reads it.
+    /// Only these two pointers are on its cache line, because every hit reads it.
     slots: Box<[CounterSlot]>,
     waits: Box<LiveWaits>,
     /// For threads whose number has no slot.
@@ -170,7 +169,7 @@ impl Counters {
         self.add_one(strategy.index());
     }
 
-    /// Counts an optimistic read that came to its end.
+    /// Counts an optimistic read that succeeded.
     #[inline]
     pub(crate) fn optimistic(&self) {
         self.add_one(OPTIMISTIC);
@@ -213,31 +212,31 @@ impl Counters {
         self.pool.0[event as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Records that a thread stood still for `time`. Takes a lock, so it is only for threads that
-    /// really did.
+    /// Records that a thread was blocked for `time`. Takes a lock, so call it only for threads that were really
+    /// blocked.
     pub(crate) fn waited(&self, wait: Wait, time: Duration) {
         self.waits.record(wait, time);
     }
 
-    /// How often threads have stood still for `wait` so far, and for how long in all.
+    /// How often threads have been blocked for `wait` so far, and for how long in all.
     pub(crate) fn waited_so_far(&self, wait: Wait) -> (u64, Duration) {
         self.waits.so_far(wait)
     }
 
-    /// Pages so far that were on their way in before they were wanted, or were wanted while they were: all
-    /// for which [`Wait::InFlightRead`] may be waited.
+    /// Pages so far that were being read before they were needed, or were needed during the read: all for which
+    /// [`Wait::InFlightRead`] may be waited.
     pub(crate) fn pages_ahead(&self) -> u64 {
         let ahead = [Event::Prefetch, Event::PrefetchJoined, Event::HitInFlight];
         let of = |event: Event| move |it: &Events| it.0[event as usize].load(Ordering::Relaxed);
         ahead.into_iter().map(|event| self.events.iter().map(of(event)).sum::<u64>()).sum()
     }
 
-    /// Copies the times of `wait` to `to`, which has had such a copy before: nothing is allocated then.
+    /// Copies the times of `wait` to `to`, which has held such a copy before: this allocates nothing.
     pub(crate) fn copy_waits(&self, wait: Wait, to: &mut WaitTimes) {
         self.waits.copy(wait, to);
     }
 
-    /// Everything counted so far. What only the pool knows (frames, page size) is left 0.
+    /// Everything counted so far. Values that only the pool knows (frames, page size) stay 0.
     pub(crate) fn snapshot(&self) -> Stats {
         let strategies = StrategyKind::ALL.map(|kind| {
             let event =
@@ -279,7 +278,7 @@ impl Counters {
             log_errors: event(PoolEvent::LogErrors),
             unlogged_changes: event(PoolEvent::UnloggedChanges),
             doomed_pages: event(PoolEvent::Doomed),
-            // Only the frames know.
+            // Only the frames have this count.
             prefetches_useful: 0,
             prefetches_wasted: 0,
         };
@@ -297,7 +296,7 @@ impl Counters {
     }
 }
 
-/// What is counted for one file, on cache lines of its own, as hits read what is beside it.
+/// The counts of one file, on separate cache lines, because hits read the adjacent data.
 #[derive(Default)]
 #[repr(align(64))]
 pub(crate) struct FileCounts {
@@ -317,12 +316,12 @@ impl FileCounts {
         self.events[event as usize].fetch_add(n, Ordering::Relaxed);
     }
 
-    /// Counts a page that was read ahead and made way before it was asked for.
+    /// Counts a page that was read ahead and evicted before it was requested.
     pub(crate) fn wasted(&self) {
         self.wasted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Everything counted so far; which pages are in memory, the frames know.
+    /// Everything counted so far; only the frames know which pages are in memory.
     pub(crate) fn snapshot(&self) -> FileStats {
         let event = |event: Event| self.events[event as usize].load(Ordering::Relaxed);
         FileStats {

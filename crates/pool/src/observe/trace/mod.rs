@@ -1,19 +1,18 @@
 //! Trace: what look-ahead decided, one event for each decision, the newest ones kept.
 //!
-//! "Why was this read slow" often means "what was asked for, and as what". A pool that is handed a
-//! [`Trace`] records there each request, each hint and each block handed over; one that is not
-//! (the usual case) looks at an empty option and does nothing else. The memory is set aside when
-//! the trace is made, 40 bytes an event, so recording never allocates. Worked example: a capacity
-//! of 16 and 20 events leave the last 16, and a count of 4 that were overwritten.
+//! "Why was this read slow" often means "what was requested, and why". A pool that has a [`Trace`] records there each
+//! request, each hint and each returned block; one that has none (the usual case) checks an empty option and does
+//! nothing else. The memory is allocated when the trace is created, 40 bytes per event, so recording never allocates.
+//! Worked example: a capacity of 16 and 20 events leave the last 16, and a count of 4 that were overwritten.
 //!
-//! Recording through `tracing` was rejected: a subscriber that keeps up with a scan is harder to write than this
-//! ring, and the events are wanted afterwards, as data.
+//! Recording through `tracing` was rejected: a subscriber that keeps up with a scan is harder to write than this ring,
+//! and the events are needed afterwards, as data.
 //!
 //! Invariants:  [TRC-1] never more events than the capacity; what is overwritten is counted
-//!              [TRC-2] events come out in the order in which they were recorded
+//!              [TRC-2] events are returned in the order in which they were recorded
 //!              [TRC-3] recording does not allocate
-//! Concurrency: any thread records and reads. Recording takes a lock for one copy of an event. Threads that
-//!              record at once may take the lock in another order than they looked at the clock.
+//! Concurrency: any thread records and reads. Recording takes a lock to copy one event. Threads that record at once may
+//!              take the lock in another order than they read the clock.
 
 mod switch;
 
@@ -49,23 +48,23 @@ pub struct TraceEvent {
     pub blocks: u32,
     /// What was done.
     pub action: Action,
-    /// What it was done for, or how it went.
+    /// The reason, or the result.
     pub why: Why,
 }
 
-/// What was done about some blocks.
+/// An action on some blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// They were asked for, to be read into frames.
+    /// A request was made to read them into frames.
     Request,
-    /// The kernel was told that they will be wanted.
+    /// A hint told the kernel that they will be needed.
     Hint,
-    /// A block was handed to the consumer.
+    /// A block was returned to the consumer.
     Deliver,
 }
 
-/// Why it was done so, or how it went.
+/// The reason for an action, or its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Why {
@@ -73,23 +72,23 @@ pub enum Why {
     Sequential,
     /// The blocks precede those before.
     Backward,
-    /// The blocks lie in equal steps.
+    /// The blocks have a constant stride.
     Strided,
-    /// The blocks beside these are in memory, which looks like a reader coming along.
+    /// The adjacent blocks are in memory, which suggests an approaching reader.
     Context,
     /// Nothing is known about them.
     Random,
-    /// Several wanted blocks made one request.
+    /// Several needed blocks made one request.
     Merged,
-    /// As merged, with blocks between them that nobody asked for.
+    /// As merged, with unrequested blocks between them.
     Gap,
-    /// Somebody else's read of them was under way.
+    /// Another thread's read of them was in progress.
     Joined,
     /// They were in memory.
     Hit,
-    /// A wanted block with nothing beside it.
+    /// A needed block without needed neighbours.
     Single,
-    /// The consumer came before the block did, and waited.
+    /// The consumer reached the block before its read had ended, and waited.
     Late,
 }
 
@@ -107,7 +106,7 @@ impl From<forebay_lookahead::Why> for Why {
 
 /// A record of the newest decisions of look-ahead. Clones share it.
 ///
-/// Two handles on one trace: one for the pool to record in, one to look at it with.
+/// Use one handle for the pool to record in, and one to read the trace.
 #[derive(Clone)]
 pub struct Trace {
     ring: Arc<Mutex<TraceBuffer>>,
@@ -115,7 +114,7 @@ pub struct Trace {
 }
 
 struct TraceBuffer {
-    /// Never more than the trace's capacity.
+    /// Never longer than the trace's capacity.
     events: VecDeque<TraceEvent>,
     dropped: u64,
 }
@@ -131,9 +130,9 @@ names!(Why:
 );
 
 impl Action {
-    /// Returns a letter for this, done for `why`: S for a request in sequence, R for a random one, M for several merged, G for one
-    /// with a gap, J for a read joined, `.` for a hit, `!` for a page that came late; small for a hint. `goes_on`: it begins
-    /// where the request before it ended. `None` for blocks handed over otherwise.
+    /// Returns a letter for this action with the reason `why`: S for a request in sequence, R for a random one, M for
+    /// several merged, G for one with a gap, J for a joined read, `.` for a hit, `!` for a late page; lower case for a
+    /// hint. `goes_on`: it begins where the request before it ended. `None` for other returned blocks.
     pub const fn letter(self, why: Why, goes_on: bool) -> Option<char> {
         let letter = match why {
             Why::Hit => '.',
@@ -155,8 +154,7 @@ impl Trace {
     /// Returns an empty trace of at most `capacity` events, 16 to 16,777,216, of 40 bytes each.
     ///
     /// # Errors
-    /// [`Error::Setting`] when the capacity is outside these bounds, or there is no memory for it:
-    /// ask for another one.
+    /// [`Error::Setting`] when the capacity is outside these bounds, or there is no memory for it: choose another one.
     pub fn new(capacity: usize) -> Result<Trace, Error> {
         let refused = |expected: String| Error::Setting {
             setting: "trace capacity",
@@ -174,7 +172,7 @@ impl Trace {
         Ok(Trace { ring: Arc::new(Mutex::new(TraceBuffer { events, dropped: 0 })), capacity })
     }
 
-    /// Returns how many events are kept at most.
+    /// Returns the maximum number of events.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -189,14 +187,14 @@ impl Trace {
         self.locked().dropped
     }
 
-    /// Forgets all events, and how many were overwritten.
+    /// Removes all events, and resets the count of overwritten ones.
     pub fn clear(&self) {
         let mut ring = self.locked();
         ring.events.clear();
         ring.dropped = 0;
     }
 
-    /// Adds an event; the oldest one goes if there is no room.
+    /// Adds an event; the oldest one is overwritten if there is no room.
     pub(crate) fn record(&self, event: TraceEvent) {
         let mut ring = self.locked();
         if ring.events.len() == self.capacity {
@@ -208,7 +206,7 @@ impl Trace {
     }
 
     fn locked(&self) -> MutexGuard<'_, TraceBuffer> {
-        // Nothing under the lock panics half-way, so a poisoned ring is still whole.
+        // No operation under the lock panics half-way, so a poisoned ring is still consistent.
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

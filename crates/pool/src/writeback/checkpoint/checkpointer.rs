@@ -1,19 +1,19 @@
-//! The checkpointer: the thread that carries checkpoints out, from the redo point to the last sync.
+//! The checkpointer: the thread that performs checkpoints, from the redo point to the last sync.
 //!
-//! 1. The redo point: where the log is now. Every change logged before it has to be in the files when the
+//! 1. The redo point: the current position of the log. Every change logged before it must be in the files when the
 //!    checkpoint ends; recovery then begins there.
-//! 2. A look at every frame. What is dirty, being written, or latched exclusively is noted: a holder of
-//!    the latch may have logged a change before the redo point that it has not marked yet.
-//! 3. What was noted is written, in the elevator's order and at the pacer's pace ([`super::writer`]).
+//! 2. A scan of all frames. Pages that are dirty, being written, or latched exclusively are recorded: a holder of the
+//!    latch may have logged a change before the redo point that it has not marked yet.
+//! 3. The recorded pages are written, in the elevator's order and at the pacer's pace ([`super::writer`]).
 //! 4. Every file changed since its last sync is synced ([`super::syncs`]).
-//! 5. The log is told ([`Wal::checkpointed`](crate::Wal::checkpointed)).
+//! 5. The log is notified ([`Wal::checkpointed`](crate::Wal::checkpointed)).
 //!
-//! Pages that become dirty after 2 are the next checkpoint's business.
+//! Pages that become dirty after step 2 are left to the next checkpoint.
 //!
-//! Invariants:  [CKP-1] a change logged up to the redo point is on disk and synced before the log is told
+//! Invariants:  [CKP-1] a change logged up to the redo point is on disk and synced before the log is notified
 //!              [CKP-2] from the redo point to the end of the last write nothing is allocated
-//! Failure:     if anything could not be written or synced the redo point stays where it was; what could
-//!              is written and synced anyway.
+//! Failure:     if anything could not be written or synced the redo point stays where it was; the rest is written and
+//!              synced anyway.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -37,21 +37,21 @@ use crate::store::file::FileCore;
 use crate::tag::Lsn;
 use crate::wal::Wal;
 
-/// Write requests under way in each tablespace, unless a checkpoint says otherwise. As many as a fast disk
-/// has a use for; a slow one has them in its queue, so that it can sort them.
+/// Write requests in progress in each tablespace, unless a checkpoint specifies a number. As many as a fast disk can
+/// use; a slow one has them in its queue, so that it can sort them.
 const DEPTH: usize = 32;
 
-/// The most of them.
+/// The maximum for a checkpoint's own setting.
 const DEPTH_MAX: usize = 256;
 
-/// What a checkpoint begun by the growth of the log is spread over at most, where no interval is given.
+/// The longest spread of a checkpoint begun by the growth of the log, where no interval is configured.
 /// Source: PostgreSQL's checkpoint_timeout.
 const INTERVAL: Duration = Duration::from_secs(300);
 
-/// When checkpoints begin by themselves, and at what pace they go.
+/// When checkpoints start automatically, and their pace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Triggers {
-    /// Time from the beginning of one to that of the next.
+    /// Time from the start of one to that of the next.
     pub(crate) every: Option<Duration>,
     /// Bytes of log from the redo point of one to that of the next.
     pub(crate) log_bytes: Option<u64>,
@@ -93,12 +93,12 @@ impl Drop for Checkpointer {
 
 impl Drop for Checkpoints<'_> {
     fn drop(&mut self) {
-        // Also by a panic of a log or a clock: callers are told from now on ([DSK-1]).
+        // Also after a panic of a log or a clock: callers get an error from now on ([DSK-1]).
         self.checkpoints.end_all();
     }
 }
 
-/// The checkpoints of a pool, one after the other.
+/// The checkpoints of a pool, executed one after the other.
 struct Checkpoints<'c> {
     core: &'c Core,
     checkpoints: Arc<RequestQueue>,
@@ -106,17 +106,17 @@ struct Checkpoints<'c> {
     buffer: SortBuffer,
     writer: Writer<'c>,
     order: Order,
-    /// When the last one began, by the pool's clock; `None` while those that begin by themselves wait for
-    /// the first that is asked for: until then the engine recovers.
+    /// Start time of the last one, by the pool's clock; `None` while automatic checkpoints wait for the first requested
+    /// one: until then the engine recovers.
     began: Option<Duration>,
-    /// One has ended well.
+    /// True once a checkpoint has succeeded.
     redo_is_known: bool,
-    /// The newest position of the log that any began from.
+    /// The newest log position from which a checkpoint started.
     newest: Lsn,
-    /// What the foreground had waited for by the end of the last one.
+    /// The foreground's waits at the end of the last one.
     reads: Reads,
     read_times: WaitTimes,
-    /// The same, for looking up a difference.
+    /// The same, to compute a difference.
     scratch: [WaitTimes; 2],
 }
 
@@ -140,7 +140,7 @@ impl<'c> Checkpoints<'c> {
 
     fn run(mut self) {
         if self.core.wal.is_none() {
-            // Nothing has to be recovered, so the first interval begins now.
+            // Nothing has to be recovered, so the first interval starts now.
             self.began = Some(self.core.clock.now());
         }
         loop {
@@ -161,8 +161,8 @@ impl<'c> Checkpoints<'c> {
         }
     }
 
-    /// Where the log is; where it was when the last checkpoint began, if it panics: the next one finds that out,
-    /// and tells.
+    /// The current position of the log. If it panics, the position at the start of the last checkpoint: the next
+    /// checkpoint detects and reports the panic.
     fn position(&self) -> Lsn {
         let position = |wal: &Arc<dyn Wal>| {
             let asked = std::panic::catch_unwind(AssertUnwindSafe(|| wal.position()));
@@ -171,26 +171,26 @@ impl<'c> Checkpoints<'c> {
         self.core.wal.as_ref().map_or(Lsn::NONE, position)
     }
 
-    /// When the log has grown by so much from `position`, where it is as this one begins, the next is due:
-    /// also if this one fails, for the next may fail again.
+    /// Sets the log position at which the next checkpoint is due, based on `position`, where this one begins: also if
+    /// this one fails, as the next may fail again.
     fn expect_log(&self, position: Lsn) {
         if let (Some(bytes), true) = (self.triggers.log_bytes, self.core.wal.is_some()) {
-            // A log that only says how far it is durable may be behind what it was marked with.
+            // A log that reports only its durable position may be behind the LSNs that pages were marked with.
             let from = position.max(self.checkpoints.log_seen());
             self.checkpoints.set_log_due(Lsn(from.0.saturating_add(bytes)));
         }
     }
 
-    /// If nothing has happened since the last one there is no use in another.
+    /// A checkpoint is useless if nothing has happened since the last one.
     fn is_worth_it(&self, position: Lsn) -> bool {
         let unsynced = |file: &FileCore| !file.is_read_only() && file.unsynced().is_some();
-        // Also if it went back: that is to be told.
+        // Also if it went back: that must be reported.
         position != self.checkpoints.redo()
             || self.core.cache.frames.iter().any(|(_, frame)| frame.word().is_unsaved())
             || self.core.files.next_after(None, unsynced).is_some()
     }
 
-    /// Carries one out, and answers those who asked.
+    /// Performs one checkpoint, and answers its requesters.
     fn one(&mut self, ask: Option<Ask>, trigger: Option<Trigger>) {
         let options = match &ask {
             Some(ask) => ask.options,
@@ -198,7 +198,7 @@ impl<'c> Checkpoints<'c> {
         };
         let asked_for = ask.as_ref().map(|ask| ask.trigger);
         let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
-        // A log of the user's may panic. That must not end all checkpoints.
+        // A user's log may panic. That must not end all checkpoints.
         let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
         let carried_out = std::panic::catch_unwind(carry_out);
         let answer = carried_out.unwrap_or_else(|_| {
@@ -269,7 +269,7 @@ impl<'c> Checkpoints<'c> {
         report.total = ended.saturating_sub(started);
         report.sync = report.total.saturating_sub(report.write);
         report.redo = redo;
-        // Before the first it is not known where recovery began.
+        // Before the first checkpoint the start of recovery is unknown.
         let known = self.redo_is_known;
         report.log_bytes = if known { redo.0.saturating_sub(log_before.0) } else { 0 };
         report.elevator = options.elevator.name();
@@ -298,7 +298,7 @@ impl<'c> Checkpoints<'c> {
         settled
     }
 
-    /// Notes every page that is to be written.
+    /// Records every page that must be written.
     fn scan(&mut self) {
         self.buffer.clear();
         for (frame, _) in self.core.cache.frames.iter() {
@@ -308,12 +308,12 @@ impl<'c> Checkpoints<'c> {
         }
     }
 
-    /// The part of an interval by which pages are to be written.
+    /// The part of an interval in which pages must be written.
     fn share_of(&self, over: Duration) -> Duration {
         Duration::try_from_secs_f64(over.as_secs_f64() * self.triggers.target).unwrap_or(over)
     }
 
-    /// The log that may be written until all pages have to be.
+    /// The amount of log until all pages must be written.
     fn log_budget(&self) -> Option<u64> {
         self.triggers.log_bytes.map(|bytes| (bytes as f64 * self.triggers.target) as u64)
     }
@@ -349,7 +349,7 @@ impl<'c> Checkpoints<'c> {
         Ok(report)
     }
 
-    /// 99 of a hundred reads since this was asked last took no longer.
+    /// The 99th percentile of read times since the last call.
     fn reads_p99(&mut self) -> Option<Duration> {
         let [now, between] = &mut self.scratch;
         self.core.counters.copy_waits(Wait::Read, now);

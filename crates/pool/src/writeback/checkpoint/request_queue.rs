@@ -1,13 +1,12 @@
-//! The queue of requests for checkpoints: where they are asked for, watched and waited for.
+//! The queue of checkpoint requests: where checkpoints are requested, monitored and waited for.
 //!
-//! One checkpoint runs at a time. A request while one is under way asks for the next: its redo point
-//! has to lie after the asking. All who ask before that begins share it, and the most urgent of them
-//! says how fast it goes; one who wants it now hurries the one under way as well, for it stands before.
+//! One checkpoint runs at a time. A request during a checkpoint is for the next one: its redo point must be later than
+//! the request. All requests made before that one begins share it, and the most urgent of them determines its speed; a
+//! request for an immediate checkpoint also speeds up the one in progress, because that runs first.
 //!
-//! Invariants:  [DSK-1] everyone who asks is answered: with a checkpoint that began after the asking, or
-//!              with an error
+//! Invariants:  [DSK-1] every request is answered: with a checkpoint that began after the request, or with an error
 //! Concurrency: any thread; the lock is never held across I/O.
-//! Source:      PostgreSQL's RequestCheckpoint for who shares what.
+//! Source:      PostgreSQL's RequestCheckpoint for which requests share a checkpoint.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use crate::tag::Lsn;
 
 type Answer = Result<CheckpointReport, Error>;
 
-/// A checkpoint that was asked for.
+/// A requested checkpoint.
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) options: CheckpointOptions,
@@ -32,7 +31,7 @@ pub(super) struct Ask {
     outcome: Arc<Outcome>,
 }
 
-/// What will have come of it.
+/// Its eventual result.
 #[derive(Debug, Default)]
 struct Outcome {
     answer: Mutex<Option<Answer>>,
@@ -44,18 +43,18 @@ struct State {
     asked: Option<Ask>,
     running: Option<Arc<Outcome>>,
     last: Option<Answer>,
-    /// The log has grown by as much as there may be between two checkpoints.
+    /// The log has grown by the configured amount since the last checkpoint.
     log_is_due: bool,
     stopped: bool,
 }
 
-/// Everything about a pool's checkpoints that several threads see.
+/// The shared state of a pool's checkpoints.
 #[derive(Debug)]
 pub(crate) struct RequestQueue {
     state: Mutex<State>,
     changed: Condvar,
     hurried: AtomicBool,
-    /// From this position of the log on a checkpoint is due.
+    /// A checkpoint is due once the log reaches this position.
     log_due: AtomicU64,
     log_seen: AtomicU64,
     /// Where recovery begins, as far as this pool knows.
@@ -70,10 +69,10 @@ pub(crate) struct RequestQueue {
     owner: Owner,
 }
 
-/// Why the checkpoint thread was woken.
+/// The reason why the checkpoint thread was woken.
 pub(super) enum Call {
     Asked(Ask),
-    /// One of its own triggers.
+    /// An automatic trigger.
     Due(Trigger),
     Stop,
 }
@@ -98,11 +97,11 @@ impl RequestQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Each change leaves the state whole.
+        // Each change leaves the state consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a checkpoint; gives what to wait for.
+    /// Requests a checkpoint; returns a handle to wait for it.
     pub(crate) fn ask(
         self: &Arc<Self>,
         options: CheckpointOptions,
@@ -156,14 +155,13 @@ impl RequestQueue {
         Lsn(self.log_seen.load(Ordering::Relaxed))
     }
 
-    /// From this position of the log on a checkpoint is due, and not before.
+    /// A checkpoint is due once the log reaches this position, and not before.
     pub(super) fn set_log_due(&self, lsn: Lsn) {
         self.state().log_is_due = false;
         self.log_due.store(lsn.0, Ordering::Relaxed);
     }
 
-    /// Sleeps until there is something to do; at most until `due`, by the pool's clock, when an interval
-    /// ends.
+    /// Sleeps until there is work; at most until `due`, by the pool's clock, when an interval ends.
     pub(super) fn wait(&self, due: Option<Duration>) -> Call {
         let mut state = self.state();
         loop {
@@ -206,7 +204,7 @@ impl RequestQueue {
         }
     }
 
-    /// A checkpoint begins, of which nothing is known yet.
+    /// A checkpoint begins; nothing is known about it yet.
     pub(super) fn begin(&self, started: Duration) {
         let nanos = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
         self.started.store(nanos, Ordering::Relaxed);
@@ -224,7 +222,7 @@ impl RequestQueue {
         self.pages.store(pages, Ordering::Relaxed);
     }
 
-    /// So many pages are dealt with.
+    /// Records the number of pages that have been processed.
     pub(super) fn settled(&self, pages: u64) {
         self.pages_done.fetch_add(pages, Ordering::Relaxed);
     }
@@ -257,7 +255,7 @@ impl RequestQueue {
         self.redo.store(redo.0, Ordering::SeqCst);
     }
 
-    /// The checkpoint under way, begun by `ask` or by a trigger, has ended.
+    /// The checkpoint in progress, started by `ask` or by a trigger, has ended.
     pub(super) fn end(&self, ask: Option<Ask>, answer: Answer) {
         self.set_phase(Phase::Waiting);
         let mut state = self.state();
@@ -269,12 +267,12 @@ impl RequestQueue {
         }
     }
 
-    /// What was due by a trigger is not worth a checkpoint.
+    /// The triggered checkpoint is not worthwhile.
     pub(super) fn skip(&self) {
         self.state().running = None;
     }
 
-    /// No more checkpoints: a thread that waits for one is told so.
+    /// No more checkpoints: a thread that waits for one gets an error.
     pub(crate) fn stop(&self) {
         let mut state = self.state();
         state.stopped = true;
@@ -286,8 +284,8 @@ impl RequestQueue {
         }
     }
 
-    /// No more checkpoints, as the thread that carries them out has ended: also who waits for the one
-    /// under way is told so.
+    /// No more checkpoints, because the thread that performs them has ended: also threads that wait for the one in
+    /// progress get an error.
     pub(super) fn end_all(&self) {
         self.stop();
         if let Some(running) = self.state().running.take() {
@@ -298,12 +296,12 @@ impl RequestQueue {
         }
     }
 
-    /// What came of the last one.
+    /// The result of the last one.
     pub(crate) fn last(&self) -> Option<Answer> {
         self.state().last.clone()
     }
 
-    /// How far the one under way is.
+    /// The progress of the one that runs.
     fn progress(&self) -> Option<Progress> {
         let phase = [Phase::Waiting, Phase::Scanning, Phase::Writing, Phase::Syncing]
             .into_iter()
@@ -327,7 +325,7 @@ impl RequestQueue {
         let is_it = |it: &Arc<Outcome>| Arc::ptr_eq(it, outcome);
         let asked = state.asked.as_mut().filter(|ask| is_it(&ask.outcome));
         let waits = asked.map(|ask| ask.options.over = None).is_some();
-        // If it waits, the one under way stands before it.
+        // If it waits, the one in progress runs before it.
         if state.running.as_ref().is_some_and(|running| waits || is_it(running)) {
             self.hurried.store(true, Ordering::SeqCst);
         }
@@ -355,7 +353,7 @@ const AT_FIRST: Progress = Progress {
     elapsed: Duration::ZERO,
 };
 
-/// A checkpoint that was asked for. Dropping it does not call it off.
+/// A requested checkpoint. Dropping this handle does not cancel it.
 pub struct Checkpoint {
     checkpoints: Arc<RequestQueue>,
     outcome: Arc<Outcome>,
@@ -376,17 +374,17 @@ impl Checkpoint {
         answer.clone().unwrap_or(Err(Error::Closed))
     }
 
-    /// Returns what came of it, if it has ended.
+    /// Returns its result, if it has ended.
     pub fn result(&self) -> Option<Result<CheckpointReport, Error>> {
         self.outcome.answer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on as fast as the disks take it, whatever it was to be spread over.
+    /// Makes it as fast as the disks allow from now on, whatever its interval.
     pub fn hurry(&self) {
         self.checkpoints.hurry(&self.outcome);
     }
 
-    /// Returns how far it is; `None` when it has ended.
+    /// Returns its progress; `None` when it has ended.
     pub fn progress(&self) -> Option<Progress> {
         let state = self.checkpoints.state();
         if state.running.as_ref().is_some_and(|running| Arc::ptr_eq(running, &self.outcome)) {
