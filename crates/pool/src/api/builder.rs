@@ -1,6 +1,6 @@
-//! The builder: what a pool is made of, checked before anything is made.
+//! The builder: a pool's settings, checked before anything is created.
 //!
-//! What is set in code goes before what the profile says, and that before the defaults.
+//! Settings in code override the profile, which overrides the defaults.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -37,16 +37,16 @@ const PAGE_BYTES: std::ops::RangeInclusive<u64> = 4 << 10..=64 << 10;
 const FRAME_WAIT_DEFAULT: Duration = Duration::from_secs(1);
 /// Most bytes in one request. Source: PostgreSQL's io_combine_limit.
 const COMBINE_BYTES: u64 = 128 << 10;
-/// Larger ones gain nothing, and hold a frame each longer.
+/// Larger ones bring no gain, and hold their frames longer.
 const COMBINE_BYTES_MAX: u64 = 1 << 20;
 /// Most requests in the queue of checkpoints.
 const QUEUE_DEPTH_MAX: usize = 4096;
 /// Source: PostgreSQL's checkpoint_completion_target.
 const TARGET_DEFAULT: f64 = 0.9;
-/// Memory for pages on their way out, unless the pool is tiny.
+/// Memory for pages that are being written, unless the pool is tiny.
 const WRITE_BUFFER_BYTES: usize = 4 << 20;
 
-/// What a pool is to be. Made by [`BufferPool::builder`].
+/// The settings of a pool. Created by [`BufferPool::builder`].
 #[derive(Default)]
 pub struct PoolBuilder {
     pub(super) memory: Option<Size>,
@@ -76,7 +76,7 @@ pub struct PoolBuilder {
 }
 
 impl BufferPool {
-    /// Returns a builder with every default. Checksums and protection from torn pages have none: choose both.
+    /// Returns a builder with every default. Checksums and protection from torn pages have no default: choose both.
     pub fn builder() -> PoolBuilder {
         PoolBuilder::default()
     }
@@ -90,9 +90,9 @@ impl PoolBuilder {
         self
     }
 
-    /// The most that [`BufferPool::set_memory`] may ever make of the memory for pages. Addresses are set aside for it and 56
-    /// bytes of bookkeeping for each page, which take memory as they are used. Default: what the pool is built with, so
-    /// that it can only get smaller and back.
+    /// The upper limit for [`BufferPool::set_memory`]. Address space is reserved for it and 56 bytes of bookkeeping for
+    /// each page, which use memory only once they are used. Default: the initial size, so that the pool can only shrink
+    /// and grow back.
     #[must_use]
     pub fn memory_max(mut self, memory: impl Into<Size>) -> Self {
         self.memory_max = Some(memory.into());
@@ -113,52 +113,51 @@ impl PoolBuilder {
         self
     }
 
-    /// The I/O backend for work of many requests: reading ahead, cleaning, flushing, syncing. A thread that misses
-    /// a page reads it by itself. Default: the best that works here.
+    /// The I/O backend for work with many requests: read-ahead, cleaning, flushing, syncing. A thread that misses a
+    /// page reads it directly. Default: the best that works here.
     #[must_use]
     pub fn backend(mut self, prefer: Prefer) -> Self {
         self.backend = Some(prefer);
         self
     }
 
-    /// Most requests in flight in each tablespace that does not say itself. Default: 256.
+    /// Most requests in flight in each tablespace without its own setting. Default: 256.
     #[must_use]
     pub fn queue_depth(mut self, requests: usize) -> Self {
         self.queue_depth = Some(requests);
         self
     }
 
-    /// One more tablespace. The first one is where files go that name none.
+    /// Adds a tablespace. Files that name no tablespace go to the first one.
     #[must_use]
     pub fn tablespace(mut self, tablespace: Tablespace) -> Self {
         self.tablespaces.push(tablespace);
         self
     }
 
-    /// A tablespace named `main` in `directory`, as good as [`PoolBuilder::tablespace`].
+    /// A tablespace named `main` in `directory`, equivalent to [`PoolBuilder::tablespace`].
     #[must_use]
     pub fn directory(self, directory: impl Into<PathBuf>) -> Self {
         self.tablespace(Tablespace::new("main", directory))
     }
 
-    /// The log that has to be flushed before pages are written. Default: none.
+    /// The log that is flushed before pages are written. Default: none.
     #[must_use]
     pub fn wal(mut self, wal: Arc<dyn Wal>) -> Self {
         self.wal = Some(wal);
         self
     }
 
-    /// How long a thread waits for a frame when all are pinned, before it is told so. Default: one
-    /// second.
+    /// How long a thread waits for a frame when all are pinned, before it gets an error. Default: one second.
     #[must_use]
     pub fn frame_wait(mut self, wait: Duration) -> Self {
         self.frame_wait = Some(wait);
         self
     }
 
-    /// Ask for huge pages behind the frames: a page is found faster, and memory is taken from the
-    /// system 2 MiB at a time. Default: yes; where they cannot be had, small ones do. Source: the
-    /// default of PostgreSQL's `huge_pages`, `try`.
+    /// Request huge pages behind the frames: a page is found faster, and memory is taken from the system 2 MiB at a
+    /// time. Default: yes; where they are not available, small pages are used. Source: the default of PostgreSQL's
+    /// `huge_pages`, `try`.
     #[must_use]
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge_pages = Some(huge);
@@ -173,7 +172,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Most bytes in one request of reading ahead or writing, one page to 1 MiB. Default: 128 KiB.
+    /// Most bytes in one request for read-ahead or writing, one page to 1 MiB. Default: 128 KiB.
     /// Source: PostgreSQL's io_combine_limit.
     #[must_use]
     pub fn combine_limit(mut self, limit: impl Into<Size>) -> Self {
@@ -181,26 +180,26 @@ impl PoolBuilder {
         self
     }
 
-    /// How streams look ahead that do not say otherwise. Default: adaptively. Plain reads have sequences
-    /// detected and read ahead by `Async` and `Adaptive`, and by the others not.
+    /// The look-ahead of streams without their own setting. Default: adaptive. Sequences in plain reads are detected
+    /// and read ahead with `Async` and `Adaptive`, but not with the other strategies.
     #[must_use]
     pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
         self.readahead = Some(strategy);
         self
     }
 
-    /// Take a checkpoint by itself whenever so much time has passed since the last one began, spread over
-    /// as much. In a pool with a log the first one has to be asked for: only the engine knows when it has
-    /// recovered, and a checkpoint before that would have recovery begin too late. Default: never.
+    /// Take a checkpoint automatically when this much time has passed since the last one began, spread over the same
+    /// time. In a pool with a log the first one must be requested: only the engine knows when it has recovered, and a
+    /// checkpoint before that would make recovery start too late. Default: never.
     #[must_use]
     pub fn checkpoint_every(mut self, interval: Duration) -> Self {
         self.checkpoint_every = Some(interval);
         self
     }
 
-    /// Take a checkpoint by itself whenever the log has grown by so many bytes since the last redo point
-    /// (see [`Wal::position`]), and have those under way keep up with the log. The first one has to be asked
-    /// for, as for [`PoolBuilder::checkpoint_every`]. Default: never.
+    /// Take a checkpoint automatically when the log has grown by this many bytes since the last redo point (see
+    /// [`Wal::position`]), and make checkpoints in progress keep up with the log. The first one must be requested, as
+    /// for [`PoolBuilder::checkpoint_every`]. Default: never.
     #[must_use]
     pub fn checkpoint_log(mut self, bytes: impl Into<Size>) -> Self {
         self.checkpoint_log = Some(bytes.into());
@@ -216,36 +215,37 @@ impl PoolBuilder {
         self
     }
 
-    /// Whether a thread cleans victims ahead of need, and gives idle memory of page tables back. Default: yes.
+    /// Whether a thread cleans victims ahead of need, and returns idle memory of page tables to the system. Default:
+    /// yes.
     #[must_use]
     pub fn cleaner(mut self, cleaner: bool) -> Self {
         self.no_cleaner = !cleaner;
         self
     }
 
-    /// Whether futures that wait are looked after by threads of the pool's own, which the first of them start. Default:
-    /// yes. Without, call [`BufferPool::drive`] from the loop that polls them, or they never end.
+    /// Whether threads of the pool drive waiting futures; the first such future starts them. Default: yes. Without
+    /// them, call [`BufferPool::drive`] from the loop that polls the futures, or they never complete.
     #[must_use]
     pub fn task_threads(mut self, threads: bool) -> Self {
         self.no_task_threads = !threads;
         self
     }
 
-    /// The checksum of files that name none. No default: a pool is not built without it.
+    /// The checksum of files without their own setting. No default: a pool is not built without it.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
         self.checksum = Some(checksum);
         self
     }
 
-    /// What pages are on disk, if not what they are in memory, in files that do not say. Default: the same.
+    /// The on-disk form of pages, if it differs from memory, in files without their own setting. Default: the same.
     #[must_use]
     pub fn codec(mut self, codec: Arc<dyn PageCodec>) -> Self {
         self.codec = Some(codec);
         self
     }
 
-    /// What keeps pages from being left half written by a crash. No default: a pool is not built without it.
+    /// The protection against pages left half written by a crash. No default: a pool is not built without it.
     #[must_use]
     pub fn torn_pages(mut self, mode: TornPages) -> Self {
         self.torn_pages = Some(mode);
@@ -259,13 +259,12 @@ impl PoolBuilder {
         self
     }
 
-    /// Makes the pool: takes its directories, maps its memory, opens its I/O queues.
+    /// Builds the pool: locks its directories, maps its memory, opens its I/O queues.
     ///
     /// # Errors
     /// [`Error::Unchosen`] without [`checksum`](PoolBuilder::checksum) or [`torn_pages`](PoolBuilder::torn_pages);
-    /// [`Error::Setting`] for what makes no sense, with the reason; [`Error::Profile`];
-    /// [`Error::InUse`] when another pool has one of the directories; [`Error::Io`] for memory or
-    /// a backend that cannot be had.
+    /// [`Error::Setting`] for an invalid setting, with the reason; [`Error::Profile`]; [`Error::InUse`] when another
+    /// pool has one of the directories; [`Error::Io`] for memory or a backend that is not available.
     pub fn build(mut self) -> Result<BufferPool, Error> {
         #[cfg(feature = "config")]
         self.fill_in()?;
@@ -391,7 +390,7 @@ impl PoolBuilder {
             prefer: defaults.prefer,
             cache: if direct { CacheMode::Direct } else { CacheMode::Buffered },
             register: defaults.register.clone(),
-            // Room for all of them; what each tablespace may have under way is kept to by the checkpoint.
+            // Room for all of them; the checkpoint enforces each tablespace's own limit.
             queue_depth: spaces
                 .iter()
                 .map(|space| space.depth())
@@ -446,7 +445,7 @@ impl PoolBuilder {
         }
     }
 
-    /// How many `frames` may become.
+    /// The largest number of frames that `frames` can grow to.
     fn frames_most(&self, frames: u64, page_bytes: u64) -> Result<u64, Error> {
         let Some(memory) = &self.memory_max else { return Ok(frames) };
         let most = frames_of("the most memory", memory.bytes("the most memory")?, page_bytes)?;

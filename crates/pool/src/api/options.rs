@@ -1,5 +1,4 @@
-//! How to open a file; what a read stream is told (whose frames, how far, in which order, by which backend), and what a
-//! checkpoint.
+//! Options for opening a file, for a read stream (strategy, distance, order, backend), and for a checkpoint.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -33,42 +32,42 @@ impl FileOptions {
         FileOptions::default()
     }
 
-    /// In the tablespace of this name.
+    /// In the tablespace with this name.
     #[must_use]
     pub fn tablespace(mut self, name: impl Into<String>) -> Self {
         self.tablespace = Some(name.into());
         self
     }
 
-    /// Make the file if it is not there.
+    /// Create the file if it does not exist.
     #[must_use]
     pub fn create(mut self, create: bool) -> Self {
         self.create = create;
         self
     }
 
-    /// Make the file, and fail if it is there already.
+    /// Create the file, and fail if it already exists.
     #[must_use]
     pub fn create_new(mut self, create_new: bool) -> Self {
         self.create_new = create_new;
         self
     }
 
-    /// For reading only.
+    /// Read-only.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
         self
     }
 
-    /// Checksums stamped on write and checked on read. Default: the pool's.
+    /// Checksums, stored on write and verified on read. Default: the pool's.
     #[must_use]
     pub fn checksum(mut self, checksum: Checksum) -> Self {
         self.checksum = Some(checksum);
         self
     }
 
-    /// What its pages are on disk, if not what they are in memory. The same each time the file is opened.
+    /// The on-disk form of its pages, if it differs from memory. It must be the same each time the file is opened.
     /// Default: the pool's.
     #[must_use]
     pub fn codec(mut self, codec: Arc<dyn PageCodec>) -> Self {
@@ -76,15 +75,14 @@ impl FileOptions {
         self
     }
 
-    /// Whether a page of zeroes, which carries no checksum, is accepted as one that was never
-    /// written. Default: it is.
+    /// Whether a page of zeroes, which carries no checksum, is accepted as one that was never written. Default: yes.
     #[must_use]
     pub fn zero_pages(mut self, zero_pages: ZeroPages) -> Self {
         self.zero_pages = zero_pages;
         self
     }
 
-    /// Leave a part of a page at the end of the file unread, rather than refuse the file.
+    /// Ignore a partial page at the end of the file, instead of rejecting the file.
     #[must_use]
     pub fn ignore_partial_page(mut self, ignore: bool) -> Self {
         self.ignore_partial_page = ignore;
@@ -92,33 +90,32 @@ impl FileOptions {
     }
 }
 
-/// What files have whose options do not name it.
+/// The defaults for files whose options do not set them.
 #[derive(Debug)]
 pub(crate) struct FileDefaults {
     pub(crate) checksum: Checksum,
     pub(crate) codec: Option<Arc<dyn PageCodec>>,
 }
 
-/// How blocks are asked for before they are needed.
+/// How blocks are requested before they are needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ReadaheadStrategy {
-    /// Say nothing and read a block when it is needed: the kernel's own readahead, through a descriptor
-    /// of the stream's own.
+    /// Give no hints and read a block when it is needed: the kernel's own readahead, through a descriptor of the
+    /// stream.
     Os,
-    /// Tell the kernel by access strategy: no readahead (RANDOM) for pages that compete for the whole
-    /// pool, its own (NORMAL) for scans. Document 000 of the sources.
+    /// Hint by access strategy: no kernel readahead (RANDOM) for pages that compete for the whole pool, the default
+    /// readahead (NORMAL) for scans. Document 000 of the sources.
     Hint,
-    /// Tell the kernel to read ahead twice as far (SEQUENTIAL), whatever is read.
+    /// Make the kernel read ahead twice as far (SEQUENTIAL), for every access.
     Max,
-    /// Have the kernel fetch what is known to come into its page cache (WILLNEED), sorted and merged.
+    /// Make the kernel fetch upcoming blocks into its page cache (WILLNEED), sorted and merged.
     Prefetch,
-    /// Read what is known to come straight into frames, sorted and merged, many requests at once.
+    /// Read upcoming blocks directly into frames, sorted and merged, many requests at once.
     Async,
-    /// Choose, and change the choice on evidence. Direct files are read as by `Async`. In the page cache, plain
-    /// reads while the kernel has everything in memory; else a trial of two modes, the cheaper of which is
-    /// kept: for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans
-    /// over eight times that readahead, so that little is read behind their end), for others `Prefetch`
-    /// against `Async`.
+    /// Choose, and change the choice by measurement. Direct files are read as with `Async`. In the page cache, plain
+    /// reads while the kernel has everything in memory; otherwise a trial of two modes, of which the cheaper is kept:
+    /// for scans the kernel's own readahead, with large reads, against `Prefetch` (only for scans over eight times that
+    /// readahead, so that little is read past their end), for others `Prefetch` against `Async`.
     #[default]
     Adaptive,
 }
@@ -128,7 +125,7 @@ names!(ReadaheadStrategy:
 );
 
 impl ReadaheadStrategy {
-    /// Whether plain reads that go on a sequence have what follows read.
+    /// True if the blocks after a sequence of plain reads are read ahead.
     pub(crate) fn detects(self) -> bool {
         matches!(self, ReadaheadStrategy::Async | ReadaheadStrategy::Adaptive)
     }
@@ -149,18 +146,17 @@ impl FromStr for ReadaheadStrategy {
     }
 }
 
-/// In which order a stream gives its pages.
+/// The order in which a stream returns its pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Order {
-    /// As the blocks were named.
+    /// In the order in which the blocks were named.
     #[default]
     InOrder,
-    /// As they come in: each once for each time it was named.
+    /// In the order of arrival: each once for each time it was named.
     Any,
 }
 
-/// How a stream is to read. The default reads in order, adaptively, for pages that compete for the
-/// whole pool.
+/// Options of a read stream. The default reads in order, adaptively, for pages that compete for the whole pool.
 #[derive(Debug, Clone, Default)]
 pub struct StreamOptions {
     pub(crate) access: Option<StrategyKind>,
@@ -177,46 +173,46 @@ impl StreamOptions {
         StreamOptions::default()
     }
 
-    /// What the stream does with the pages, and with it whose frames they take. A kind other than
-    /// `Normal` gets a ring that covers the look-ahead, up to an eighth of the pool. Default: `Normal`;
-    /// for a scan of more than a quarter of the pool, `BulkRead`.
+    /// The use of the pages, which determines whose frames they take. A kind other than `Normal` gets a ring that
+    /// covers the look-ahead, up to an eighth of the pool. Default: `Normal`; for a scan of more than a quarter of the
+    /// pool, `BulkRead`.
     #[must_use]
     pub fn access(mut self, kind: StrategyKind) -> Self {
         self.access = Some(kind);
         self
     }
 
-    /// How blocks are prefetched. Default: as the file's handle says, then as the pool does.
+    /// How blocks are prefetched. Default: the setting of the file's handle, then that of the pool.
     #[must_use]
     pub fn readahead(mut self, strategy: ReadaheadStrategy) -> Self {
         self.readahead = Some(strategy);
         self
     }
 
-    /// In which order pages are given. Default: in that of the blocks.
+    /// The order in which pages are returned. Default: that of the blocks.
     #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
-    /// How many blocks are likely to be taken before the stream is dropped, as for a query with a
-    /// LIMIT: little more than that is asked for (for 10, at most 16), until it proves wrong.
+    /// How many blocks are likely to be taken before the stream is dropped, as for a query with a LIMIT: little more
+    /// than that is requested (for 10, at most 16), until it proves wrong.
     #[must_use]
     pub fn expected_rows(mut self, rows: u64) -> Self {
         self.expected_rows = Some(rows);
         self
     }
 
-    /// Most blocks ahead; 1 for none. Default: as far as the pool, the ring and the disk make sense of.
+    /// Most blocks ahead; 1 for none. Default: as far as is useful for the pool, the ring and the disk.
     #[must_use]
     pub fn distance(mut self, blocks: u32) -> Self {
         self.distance = Some(blocks.max(1));
         self
     }
 
-    /// The I/O backend to read ahead by. Default: the tablespace's. With it, an adaptive stream leaves nothing
-    /// to the kernel.
+    /// The I/O backend for read-ahead. Default: the tablespace's. If it is set, an adaptive stream leaves nothing to
+    /// the kernel.
     #[must_use]
     pub fn backend(mut self, prefer: Prefer) -> Self {
         self.backend = Some(prefer);
@@ -224,7 +220,7 @@ impl StreamOptions {
     }
 }
 
-/// How a checkpoint is to be carried out.
+/// The parameters of a checkpoint.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct CheckpointOptions {
@@ -235,47 +231,45 @@ pub struct CheckpointOptions {
 }
 
 impl CheckpointOptions {
-    /// As fast as the disks take it.
+    /// As fast as the disks allow.
     pub fn now() -> CheckpointOptions {
         CheckpointOptions { over: None, elevator: Elevator::Balanced, combine: true, depth: None }
     }
 
-    /// Spread over so much time, at a steady pace: written by the [target share] of it, synced by its
-    /// end.
+    /// Spread over this time, at a steady pace: written by the [target share] of it, synced by its end.
     ///
     /// [target share]: crate::PoolBuilder::checkpoint_target
     pub fn spread(over: Duration) -> CheckpointOptions {
         CheckpointOptions { over: Some(over), ..CheckpointOptions::now() }
     }
 
-    /// In this order. Default: [`Elevator::Balanced`].
+    /// Write in this order. Default: [`Elevator::Balanced`].
     pub fn elevator(mut self, elevator: Elevator) -> Self {
         self.elevator = elevator;
         self
     }
 
-    /// Whether neighbours leave in one request. Default: yes. What it is worth is seen without.
+    /// Whether neighbours are written in one request. Default: yes. Disable it to measure its benefit.
     pub fn combine(mut self, combine: bool) -> Self {
         self.combine = combine;
         self
     }
 
-    /// Most write requests in flight in each tablespace, from 1. Default: 32, and as many pages as there
-    /// are write buffers for.
+    /// Most write requests in flight in each tablespace, from 1. Default: 32, limited by the number of write buffers.
     pub fn depth(mut self, requests: usize) -> Self {
         self.depth = Some(requests.max(1));
         self
     }
 }
 
-/// In which order a checkpoint writes pages. Neighbours that follow one another leave in one request.
+/// The order in which a checkpoint writes pages. Consecutive neighbours are written in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Elevator {
-    /// In the order of frames, as a clock hand comes by: what the others are compared with.
+    /// In the order of frames, as a clock hand would reach them: the baseline for comparison.
     Arrival,
-    /// By tablespace, file and block, one after the other. For one disk.
+    /// By tablespace, file and block, one tablespace after the other. For one disk.
     Sorted,
-    /// Each tablespace by file and block, and all of them in proportion. For several disks.
+    /// Each tablespace by file and block, all of them in proportion. For several disks.
     #[default]
     Balanced,
 }

@@ -1,24 +1,24 @@
-//! A file as the cache knows it: its page table, its length and its fate, while it is made shorter, closed or
-//! dropped and others read it.
+//! The cache's view of a file: its page table, its length and its fate, while it is truncated, closed or dropped and
+//! others read it.
 //!
-//! A thread that shortens a file first says so (the new length, or the fate), then goes through the page
-//! table and discards what lies beyond; a thread that loads a page first maps it, then checks the length.
-//! So one of the two sees the other, and no page beyond the end stays behind.
+//! A thread that shortens a file first publishes that (the new length, or the fate), then goes through the page table
+//! and discards the pages beyond; a thread that loads a page first maps it, then checks the length. So one of the two
+//! sees the other, and no page beyond the end stays behind.
 //!
-//! Those who have a discarded page pinned keep what they have, until they let go; it is never written.
+//! Threads that have a discarded page pinned keep it until they release it; it is never written.
 //!
-//! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it cannot fail
-//! any more the file is *closing*: a thread that asks whether it is open waits for the right to resize it
-//! and asks again. The closing thread in turn waits for the pages of the file. Therefore
-//! - a thread that has mapped a page as loading, has copies in hand, or has the right to open files asks
-//!   without waiting; a loader that is told "closing" takes its page out again, then waits empty-handed;
-//! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close
-//!   waits for pages for a limited time, so it fails (`Busy`) and the caller goes on.
+//! A close may fail when it is nearly done: a page is in use, or the last sync fails. Until it can no longer fail the
+//! file is *closing*: a thread that checks whether it is open waits for the right to resize it and checks again. The
+//! closing thread in turn waits for the pages of the file. Therefore
+//! - a thread that has mapped a page as loading, holds copies, or has the right to open files checks without waiting; a
+//!   loader that finds the file closing removes its page again, then waits while it holds nothing;
+//! - a caller may hold pages of this file, or of another one that is closing, while it waits here. The close waits for
+//!   pages for a limited time, so it fails (`Busy`) and the caller goes on.
 //!
 //! Invariants:  [RSZ-1] after a truncation no page beyond the end is in the table, and none is written
-//!              [RSZ-2] nobody is told that a file is closed by a close that may fail, and no load is waited
-//!              for by a close that its loader waits for
-//!              [RSZ-3] a block that is appended is found by nobody before who appended it has its page
+//!              [RSZ-2] no caller gets an error for a closed file from a close that may still fail, and a close waits
+//!              for no load whose loader waits for the close
+//!              [RSZ-3] an appended block is visible to no other thread before the appending thread has its page
 //! Concurrency: one thread at a time resizes or closes a file; it waits for the I/O of the pages it
 //!              discards, and for no latch.
 
@@ -37,10 +37,10 @@ use crate::tag::{Block, FileId, PageTag};
 const OPEN: u32 = 0;
 const DROPPED: u32 = 1;
 const CLOSED: u32 = 2;
-/// It will be closed, or open again: the thread that has the right to resize it is about to find out.
+/// It will be closed, or open again: the thread that has the right to resize it is about to decide.
 const CLOSING: u32 = 3;
 
-/// What the cache knows of an open file.
+/// The cache's state of an open file.
 pub(crate) struct CachedFile {
     pub(crate) id: FileId,
     pub(crate) path: Arc<Path>,
@@ -48,7 +48,7 @@ pub(crate) struct CachedFile {
     pub(crate) counts: FileCounts,
     blocks: AtomicU64,
     fate: AtomicU32,
-    /// Its pages are thrown away for that, and for nothing else: it is read-only.
+    /// Its pages are discarded only by refreshes: it is read-only.
     refreshed: AtomicBool,
     /// The right to change the file's size or its fate.
     resize: Mutex<()>,
@@ -56,7 +56,7 @@ pub(crate) struct CachedFile {
 }
 
 impl CachedFile {
-    /// An open file of so many blocks, none of them in memory.
+    /// An open file of `blocks` blocks, none of them in memory.
     pub(crate) fn new(id: FileId, path: Arc<Path>, table: PageTable, blocks: u64) -> CachedFile {
         let (blocks, fate) = (AtomicU64::new(blocks), AtomicU32::new(OPEN));
         let (counts, refreshed) = (FileCounts::default(), AtomicBool::new(false));
@@ -69,30 +69,30 @@ impl CachedFile {
         PageTag { file: self.id, block }
     }
 
-    /// Blocks in the file; block numbers are 32 bits, and so is their count.
+    /// Blocks in the file; block numbers have 32 bits, and so has their count.
     pub(crate) fn blocks(&self) -> Block {
         // SeqCst: see `Place::map`.
         self.blocks.load(Ordering::SeqCst) as Block
     }
 
-    /// The file is so long now. By the thread that has the right to resize it.
+    /// Sets the file's length. Called by the thread that has the right to resize it.
     pub(crate) fn set_blocks(&self, blocks: u64) {
         self.blocks.store(blocks, Ordering::SeqCst);
     }
 
-    /// The file was looked at again, and is so long. By the thread that has the right to resize it, which then throws
-    /// away its pages.
+    /// The file was refreshed, and has this length. Called by the thread that has the right to resize it, which then
+    /// discards its pages.
     pub(super) fn set_refreshed(&self, blocks: u64) {
         self.refreshed.store(true, Ordering::SeqCst);
         self.set_blocks(blocks);
     }
 
-    /// The file is dropped. By the thread that has the right to resize it.
+    /// The file is dropped. Called by the thread that has the right to resize it.
     pub(super) fn set_dropped(&self) {
         self.fate.store(DROPPED, Ordering::SeqCst);
     }
 
-    /// Refuses blocks that are not there. As [`CachedFile::check_open`], for callers with nothing half done.
+    /// Rejects blocks that do not exist. As [`CachedFile::check_open`], for callers with nothing half done.
     pub(crate) fn check(&self, block: Block) -> Result<(), Error> {
         self.check_open()?;
         self.check_length(block)
@@ -111,12 +111,13 @@ impl CachedFile {
         Err(Error::PastEnd { file: Arc::clone(&self.path), block, blocks })
     }
 
-    /// Refuses in a child that was forked from the process that has the file open.
+    /// Fails in a child that was forked from the process that has the file open.
     pub(crate) fn check_owner(&self) -> Result<(), Error> {
         if self.owner.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Refuses a file that is gone, and one of another process. Waits for what comes of a close that is under way.
+    /// Rejects a file that was dropped or closed, and one of another process. Waits for the result of a close in
+    /// progress.
     pub(crate) fn check_open(&self) -> Result<(), Error> {
         loop {
             match self.check_open_now() {
@@ -139,7 +140,7 @@ impl CachedFile {
         }
     }
 
-    /// For a page that the table no longer leads to.
+    /// The error for a page that the table no longer points to.
     pub(crate) fn page_gone(&self) -> Error {
         let gone = self.check_open_now().and_then(Result::err);
         let refreshed = self.refreshed.load(Ordering::SeqCst);
@@ -166,7 +167,7 @@ impl CachedFile {
 pub(crate) struct Closing<'f>(&'f CachedFile);
 
 impl<'f> Closing<'f> {
-    /// From here on nothing is loaded. By the thread that has the right to resize the file, which is open.
+    /// From here on nothing is loaded. Called by the thread that has the right to resize the file, which is open.
     pub(crate) fn begin(file: &'f CachedFile) -> Closing<'f> {
         let before = file.fate.swap(CLOSING, Ordering::SeqCst);
         assert_eq!(before, OPEN, "[RSZ-2] a close of a file that is not open");

@@ -1,13 +1,13 @@
-//! Prefetching: pages asked for that no stream has in hand, by name or because misses go on a sequence.
+//! Prefetching: requests for pages outside any stream, by name or because misses continue a sequence.
 //!
-//! Nobody waits for such a page or pins it, and nobody need drive the queue that carries it. It is taken in by
-//! the thread that drives that queue next: a thread that wants one of its pages, a stream, another prefetch. Where
-//! nobody does, its frame is only lent: before a page has to go for want of a free frame, what has come in is taken
-//! in, and is a page like any other.
+//! No thread waits for such a page or pins it, and the caller need not drive the queue that carries it. The next thread
+//! that drives that queue processes its completion: a thread that needs one of its pages, a stream, another prefetch.
+//! Until then, its frame is only lent: before a page has to be evicted for want of a free frame, completed prefetches
+//! are processed, and their pages become ordinary pages.
 //!
 //! Invariants:  [PRE-1] a page being prefetched counts in the budget from when it is mapped to its end
-//!              [PRE-2] frames of reads that have ended are found by a thread that searches for one
-//! Failure:     a page that fails to come is not there; the next reader is told why.
+//!              [PRE-2] frames of reads that have ended are available to a thread that searches for a frame
+//! Failure:     a page whose read fails is not resident; the next reader receives the error.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 impl Core {
-    /// Asks for those of `blocks` that are not in memory, as far as budget, frames and queue have room, and waits
-    /// for nothing. Returns for how many pages.
+    /// Requests those of `blocks` that are not in memory, as far as budget, frames and queue allow, without ever
+    /// waiting. Returns the number of requested pages.
     pub(crate) fn prefetch(self: &Arc<Self>, file: &Arc<FileCore>, blocks: &[Block]) -> u32 {
         if !matches!(file.check_open_now(), Some(Ok(()))) {
             return 0;
@@ -43,7 +43,7 @@ impl Core {
         self.prefetch_sorted(file, wanted, &AccessStrategy::NORMAL, None, requests_most).pages
     }
 
-    /// Asks for those of `wanted` (ascending, each once) that are not in memory, in so many requests at most.
+    /// Requests those of `wanted` (ascending, each once) that are not in memory, in at most `most` requests.
     pub(super) fn prefetch_sorted(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
@@ -73,7 +73,7 @@ impl Core {
         ahead.submit(&runs, &wanted, |_| {})
     }
 
-    /// Takes in what has been prefetched by now, which holds frames and budget until then.
+    /// Processes completed prefetches, which hold frames and budget until then.
     pub(crate) fn take_in_prefetched(&self) {
         if self.budget.prefetching() > 0 {
             self.poll();

@@ -1,20 +1,21 @@
-//! Page codecs: what a page is on disk, where that is not what it is in memory.
+//! Page codecs: the on-disk form of pages, where it differs from the form in memory.
 //!
-//! Encryption, a checksum of the engine's own, a tag that says whose page it is. There is one way in and one way
-//! out, and the built-in checksum stands on it beside the codec:
+//! Examples are encryption, the engine's own checksum, or a tag that identifies the page's owner. There is one path in
+//! and one path out, and the built-in checksum is applied there next to the codec:
 //!
 //! | direction | steps | where |
 //! |---|---|---|
 //! | out | [`PageCodec::encode`], then the checksum is stamped | in the copy that is written; no latch is held |
-//! | in | the checksum is verified, then [`PageCodec::decode`] | in the frame, before anybody has the page |
+//! | in | the checksum is verified, then [`PageCodec::decode`] | in the frame, before any caller gets the page |
 //!
-//! So everything below the pool (double write, images in the log, the file itself) has encoded bytes, and the
-//! checksum is of those: a torn page is found and repaired before any key is known.
+//! So everything below the pool (double write, images in the log, the file itself) has encoded bytes, and the checksum
+//! covers those: a torn page is detected and repaired before any key is known.
 //!
-//! Invariants:  [COD-1] what is written was encoded for its block, and nothing that was not is written
-//!              [COD-2] nobody is given a page that was not decoded; a page that is refused is not resident
-//! Concurrency: any thread, several at once, also those that carry out a queue's requests.
-//! Failure:     [`Error::Codec`]. A panic while a page is encoded leaves it dirty, while it is decoded not there.
+//! Invariants:  [COD-1] every written page was encoded for its block
+//!              [COD-2] no caller gets a page that was not decoded; a rejected page is not resident
+//! Concurrency: any thread, several at once, including those that execute a queue's requests.
+//! Failure:     [`Error::Codec`]. A panic during encoding leaves the page dirty, a panic during decoding leaves it not
+//! resident.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -22,33 +23,33 @@ use std::sync::Arc;
 
 use crate::tag::Block;
 
-/// What pages of a file are on disk, if not what they are in memory: encrypted, say, or with a checksum that
-/// the pool does not know.
+/// The on-disk form of a file's pages, if it differs from the form in memory: encrypted, for example, or with a
+/// checksum that the pool does not know.
 ///
-/// Called by whichever thread reads or writes a page, several at once. It should neither wait for anything nor use
-/// the pool: others may wait for this page, and for the thread.
+/// Called by any thread that reads or writes a page, several at once. It must not wait for anything or use the pool:
+/// others may wait for this page, and for the thread.
 ///
-/// Where the file has a [`Checksum`](crate::Checksum) its four bytes are the pool's, on disk as in memory: the pool stamps them
-/// after `encode`, and `decode` finds the stamp there. So a codec passes them by, or has nothing there that it
-/// needs again. Where it keeps a tag or a nonce is agreed with the engine, as some bytes of each page that the
-/// engine leaves alone; a page has as many bytes on disk as in memory.
+/// Where the file has a [`Checksum`](crate::Checksum) its four bytes belong to the pool, on disk as in memory: the pool
+/// stores the checksum after `encode`, and `decode` finds it there. So a codec skips these bytes, or keeps nothing
+/// there that it needs again. The codec and the engine agree on where it keeps a tag or a nonce: some bytes of each
+/// page that the engine does not use; a page has as many bytes on disk as in memory.
 ///
-/// A page of zeroes on disk is a block that was never written, and is not decoded: it is accepted or refused as
-/// [`ZeroPages`](crate::ZeroPages) says. (Anybody who can write to the disk can make such a page. A codec that has to notice
-/// this needs `Refuse`, and an engine that writes each block before it reads it.)
+/// A page of zeroes on disk is a block that was never written, and is not decoded: it is accepted or rejected according
+/// to [`ZeroPages`](crate::ZeroPages). (Anyone who can write to the disk can create such a page. A codec that must
+/// detect this needs `Refuse`, and an engine that writes each block before it reads it.)
 ///
-/// The name it is given is the one by which the file was opened first: a file that has several names (links) is to
-/// be opened by one of them, if the name counts.
+/// The name passed to it is the one under which the file was opened first: if the name matters, open a file with
+/// several names (links) always under the same one.
 pub trait PageCodec: fmt::Debug + Send + Sync {
-    /// Makes of a page, in place, what is to be written to `block` of the file (its name in its tablespace). The
-    /// bytes are a copy: others may read and change the page meanwhile. Called again for each write.
+    /// Encodes a page in place for `block` of the file (its name in its tablespace). The bytes are a copy: others may
+    /// read and change the page meanwhile. Called again for each write.
     fn encode(&self, file: &str, block: Block, page: &mut [u8]);
 
-    /// Makes of what was read from `block` of the file the page that was written there, in place.
+    /// Decodes in place the bytes read from `block` of the file, to the page that was written there.
     ///
     /// # Errors
-    /// That it is not such a page: nobody gets to see the bytes, and the caller is told
-    /// ([`Error::Codec`](crate::Error::Codec)).
+    /// If the bytes are not such a page: no caller gets to see them, and the reader receives
+    /// [`Error::Codec`](crate::Error::Codec).
     fn decode(
         &self,
         file: &str,
@@ -57,7 +58,7 @@ pub trait PageCodec: fmt::Debug + Send + Sync {
     ) -> Result<(), Box<dyn StdError + Send + Sync>>;
 }
 
-/// Whether two openings of a file mean the same codec.
+/// True if two openings of a file specify the same codec.
 pub(super) fn is_same(
     one: Option<&Arc<dyn PageCodec>>,
     other: Option<&Arc<dyn PageCodec>>,

@@ -1,15 +1,15 @@
-//! The registry: which files are open, by number and by place.
+//! The registry: which files are open, by number and by location.
 //!
-//! A file is known by its device and inode, so that no two names of it (`a/b`, `a//b`, links of both kinds, a name that
-//! it was given since, or one through a tablespace inside another) give two caches of one file. The names by which it was
-//! opened are known as well: one that leads to another file now, or to none, is not opened beside it.
+//! A file is identified by its device and inode, so that several names of it (`a/b`, `a//b`, links of both kinds, a
+//! later rename, or a path through a nested tablespace) do not create two caches of one file. The names under which it
+//! was opened are recorded as well: if one refers to another file now, or to none, that is not opened while the first
+//! is open.
 //!
-//! Invariants:  [REG-2] files' numbers have 31 bits, and none is given twice
+//! Invariants:  [REG-2] file numbers have 31 bits, and none is used twice
 //!              [REG-1] a file on disk is open once in a pool
-//!              [REG-3] of one name one file is open
-//! Concurrency: looked up by threads that evict or write a page, under a lock of that file's own; changed by
-//!              opening, closing, dropping. `places` is also the right to open: a file is opened by one thread
-//!              at a time.
+//!              [REG-3] only one file of one name is open
+//! Concurrency: lookups by threads that evict or write a page take a lock of that file; changes are made by opening,
+//!              closing and dropping. `places` is also the right to open: only one thread at a time opens files.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -34,9 +34,9 @@ use crate::tag::FileId;
 
 #[derive(Debug, Default)]
 pub(crate) struct Files {
-    /// Those that are open, in the order of their numbers.
+    /// The open files, in the order of their numbers.
     by_id: RwLock<BTreeMap<FileId, Arc<FileCore>>>,
-    /// By number, of every file that was ever open; each part is twice as long as the one before, and made when
+    /// By number, for every file that was ever opened; each part is twice as long as the one before, and created when
     /// its first file is opened.
     slots: [OnceLock<Box<[FileSlot]>>; PARTS],
     places: Mutex<Places>,
@@ -46,32 +46,33 @@ pub(crate) struct Files {
 /// Numbers have 31 bits ([REG-2]).
 const PARTS: usize = 31;
 
-/// What is known of the file of one number.
+/// The state of one file number.
 #[derive(Debug, Default)]
 struct FileSlot {
-    /// The file while it is open. Not `by_id`, so that threads which evict pages of different files do not meet.
+    /// The file while it is open. Separate from `by_id`, so that threads which evict pages of different files do not
+    /// contend.
     file: RwLock<Option<Arc<FileCore>>>,
-    /// The number of its tablespace. A checkpoint that sorts by tablespaces has to be told the same of a file
-    /// each time, also when the file has gone since.
+    /// The number of its tablespace. A checkpoint that sorts by tablespaces must get the same answer for a file each
+    /// time, even if the file has been closed meanwhile.
     tablespace: AtomicU16,
 }
 
 /// Device and inode.
 type Inode = (u64, u64);
 
-/// Which file is where, and whether any more may be opened.
+/// The location of each file, and whether more files may be opened.
 #[derive(Debug, Default)]
 struct Places {
     by_inode: HashMap<Inode, FileId>,
     /// By name, with the real path of the directory.
     by_path: HashMap<PathBuf, FileId>,
-    /// What of the two maps is a file's.
+    /// The file's entries in the two maps.
     of: HashMap<FileId, (Inode, Vec<PathBuf>)>,
     closed: bool,
 }
 
 impl Places {
-    /// The file, which is that of `inode`, was opened as `path`.
+    /// Records that the file, which has `inode`, was opened as `path`.
     fn note(&mut self, id: FileId, inode: Inode, path: PathBuf) {
         let (_, paths) = self.of.entry(id).or_insert((inode, Vec::new()));
         self.by_inode.insert(inode, id);
@@ -89,8 +90,8 @@ impl Places {
 }
 
 impl Files {
-    /// Lets no file be opened any more, if none is open. Decided under the right to open, so that
-    /// no file slips in between.
+    /// Prevents any further opening, if no file is open. Decided under the right to open, so that no file is opened in
+    /// between.
     pub(crate) fn shut_if_empty(&self) -> bool {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let by_id = self.by_id.read().unwrap_or_else(PoisonError::into_inner);
@@ -106,7 +107,7 @@ impl Files {
         self.by_id.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// The first file after that of number `id`, or of all, for which `which` holds.
+    /// The first file after that of number `id`, or of all, for which `which` is true.
     pub(crate) fn next_after(
         &self,
         id: Option<FileId>,
@@ -122,13 +123,13 @@ impl Files {
         self.slot(id).map_or(0, |slot| slot.tablespace.load(Ordering::Relaxed)).into()
     }
 
-    /// What is known of the file of that number, if that was ever given.
+    /// The state of that file number, if it was ever assigned.
     fn slot(&self, id: FileId) -> Option<&FileSlot> {
         let (part, place) = place_of(id);
         self.slots.get(part)?.get()?.get(place)
     }
 
-    /// The file of that number is `file` from now on, in the tablespace of that number.
+    /// Assigns the file number to `file`, in the tablespace of that number.
     fn set(&self, file: &Arc<FileCore>, tablespace: usize) {
         let (part, place) = place_of(file.id);
         let make = || (0..1 << part).map(|_| FileSlot::default()).collect();
@@ -141,7 +142,7 @@ impl Files {
             .insert(file.id, Arc::clone(file));
     }
 
-    /// Opens the file `name` in `space`, the tablespace of that number, or gives the one that is open already.
+    /// Opens the file `name` in `space`, the tablespace of that number, or returns the one that is already open.
     pub(crate) fn open(
         &self,
         (number, space): (usize, &Arc<Space>),
@@ -167,7 +168,7 @@ impl Files {
                 break places;
             };
             if !matches!(file.check_open_now(), Some(Ok(()))) {
-                // Somebody is closing or dropping it: wait for the end of that.
+                // Another thread is closing or dropping it: wait until that has ended.
                 drop(places);
                 file.wait_resized();
                 continue;
@@ -185,7 +186,7 @@ impl Files {
         let (file, place) = self.open_new(space, name, page_bytes, checksum, options)?;
         let inode = file.segments.inode();
         if places.by_inode.contains_key(&inode) {
-            // Its name was given to a file that is open, just now: look again ([REG-1]).
+            // Its name was just given to a file that is open: look again ([REG-1]).
             drop(places);
             return self.open((number, space), name, page_bytes, checksum, options);
         }
@@ -217,8 +218,8 @@ impl Files {
         if !options.read_only {
             space.torn.check_segments(&segments.all(), page_bytes)?;
         }
-        // Also of a file that was there already: the thread that made it may not have come to this, or may have
-        // been told that it failed.
+        // Also for a file that already existed: the thread that created it may not have reached this point, or the sync
+        // may have failed.
         let sync_directory = !options.read_only;
         #[cfg(forebay_bug)]
         let sync_directory = sync_directory && !forebay_io::bug::is_planted("skip_directory_sync");
@@ -252,14 +253,14 @@ impl Files {
             read_only: options.read_only,
             segments,
             detector: Mutex::new(Detector::default()),
-            // A file that was just made, or extended by somebody who then died, is not durable.
+            // A file that was just created, or extended by a process that then crashed, is not durable.
             changes: AtomicU64::new(1),
             changes_synced: AtomicU64::new(0),
         };
         Ok((file, place))
     }
 
-    /// A file that is only read was opened again by its name, and may be another inode now.
+    /// A read-only file was opened again by its name, and may be another inode now.
     pub(super) fn opened_again(&self, file: &FileCore) {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, paths)) = places.of.get(&file.id).cloned() {
@@ -269,8 +270,8 @@ impl Files {
         }
     }
 
-    /// Forgets a file that is closed or dropped, after `finish`: until then nobody opens again what
-    /// is still there under its name.
+    /// Removes a file that is closed or dropped, after `finish`: until then no thread opens again what still exists
+    /// under its name.
     pub(super) fn forget(
         &self,
         file: &FileCore,
@@ -288,14 +289,14 @@ impl Files {
     }
 }
 
-/// The part, and the place there, of the file of that number.
+/// The part, and the index in it, of the file of that number.
 fn place_of(id: FileId) -> (usize, usize) {
     let number = u64::from(id.get()) + 1;
     let part = number.ilog2();
     (part as usize, (number - (1 << part)) as usize)
 }
 
-/// The name, with the real path of its directory; `None` if that is not there.
+/// The name, with the real path of its directory; `None` if the directory does not exist.
 fn place_of_name(space: &Space, path: &Path) -> Option<PathBuf> {
     Some(space.volume.canonicalize(directory(path)).ok()?.join(path.file_name()?))
 }
@@ -324,7 +325,7 @@ fn same(
     }
 }
 
-/// A name stays inside its tablespace, and is no other file's. Gives it without needless parts.
+/// Checks that a name stays inside its tablespace, and is not reserved. Returns it without redundant parts.
 fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
     let refused = |expected: &str| Error::Setting {
         setting: "the name of a file",

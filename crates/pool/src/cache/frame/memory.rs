@@ -1,15 +1,15 @@
-//! The memory behind the frames: one mapping, a page to each.
+//! The memory behind the frames: one mapping, with one page for each frame.
 //!
-//! The only place that turns a frame number into bytes. Who may touch them, and when, is said by the
-//! state word; the types that prove it are the guards and [`Loading`].
+//! The only module that turns a frame number into bytes. The state word determines who may access them, and when; the
+//! types that prove it are the guards and [`Loading`].
 //!
-//! Invariants:  [MEM-3] nobody has `&mut` to a page that anybody else can reach, except for optimistic
-//!              readers   [MEM-4] an optimistic reader copies, and forms no reference to the page
-//!              [MEM-5] a page begins at a multiple of 4096, the least size of a page
+//! Invariants:  [MEM-3] no one has `&mut` to a page that another thread can reach, except for optimistic readers
+//!              [MEM-4] an optimistic reader copies, and forms no reference to the page
+//!              [MEM-5] a page begins at a multiple of 4096, the smallest page size
 //! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
 //!              memory model the writer's plain stores race with that copy, as in every sequence lock
 //!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
-//!              copy's loads are atomic and what was read is thrown away when the version has moved.
+//!              copy's loads are atomic and the copied bytes are discarded when the version has moved.
 #![expect(unsafe_code, reason = "the memory of the frames, shared under their latches")]
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ use super::{Frame, FrameIndex, Frames};
 use crate::error::Error;
 use crate::sync;
 
-/// Where pages begin, in bytes.
+/// Alignment of pages, in bytes.
 const PAGE_ALIGNMENT: usize = 4096;
 
 /// Pages in memory, by frame.
@@ -32,7 +32,7 @@ pub(crate) struct FrameMemory {
     /// The first byte of `mapping`.
     start: NonNull<u8>,
     page_bytes: usize,
-    /// As many as there can be.
+    /// The largest number of frames.
     frames: usize,
     mapping: Arc<Mapping>,
 }
@@ -44,7 +44,7 @@ unsafe impl Send for FrameMemory {}
 unsafe impl Sync for FrameMemory {}
 
 impl FrameMemory {
-    /// Memory for `count` pages of `page_bytes` bytes, all zero, which may become that of `most`.
+    /// Memory for `count` pages of `page_bytes` bytes, all zero, which can grow to `most` pages.
     pub(crate) fn new(
         count: usize,
         most: usize,
@@ -60,17 +60,17 @@ impl FrameMemory {
         Ok(Arc::new(FrameMemory { start, page_bytes, frames: most, mapping }))
     }
 
-    /// There is memory for `count` pages from now on, if there was for fewer.
+    /// Makes memory available for `count` pages, if there was less.
     pub(crate) fn grow(&self, count: usize) -> Result<(), Error> {
         Ok(self.mapping.commit(count * self.page_bytes)?)
     }
 
-    /// Gives the memory of `frames` back, which are retired. Gives how many bytes that was; 0 where the system would not
-    /// have it.
+    /// Returns the memory of `frames`, which are retired, to the system. Returns the number of bytes; 0 where the
+    /// system refused.
     pub(crate) fn give_back(&self, frames: std::ops::Range<usize>) -> u64 {
         let bytes = frames.start * self.page_bytes..frames.end * self.page_bytes;
-        // SAFETY: nobody has a retired frame ([EXT-2]), and it is handed out again by the thread that is here. An
-        // optimistic reader may copy from it, and throws that away ([MEM-4]): no entry leads there.
+        // SAFETY: no thread uses a retired frame ([EXT-2]), and only this thread hands it out again. An optimistic
+        // reader may copy from it, and discards the copy ([MEM-4]): no entry points there.
         match unsafe { self.mapping.give_back(bytes) } {
             Ok(bytes) => bytes as u64,
             Err(error) => {
@@ -93,7 +93,7 @@ impl FrameMemory {
     #[inline]
     pub(crate) fn page(&self, frame: FrameIndex) -> NonNull<u8> {
         debug_assert!((frame as usize) < self.frames);
-        // SAFETY: frame numbers come from `Frames`, which has as many as this, so the offset lies
+        // SAFETY: frame numbers come from `Frames`, which has the same number of frames, so the offset lies
         // inside the mapping.
         unsafe { self.start.add(frame as usize * self.page_bytes) }
     }
@@ -104,7 +104,7 @@ impl FrameMemory {
         NonNull::slice_from_raw_parts(self.page(frame), self.page_bytes)
     }
 
-    /// Has the processor fetch what a hit on `frame`, if there is one, will look at first.
+    /// Prefetches into the processor's cache what a hit on `frame`, if it exists, accesses first.
     #[inline]
     pub(crate) fn cache_soon(&self, frames: &Frames, frame: FrameIndex) {
         if let Some(it) = frames.find(frame) {
@@ -118,15 +118,14 @@ impl FrameMemory {
         assert!(!loading.leased, "[MEM-3] a page was lent twice");
         loading.leased = true;
         let lender = Arc::clone(self) as Arc<dyn Lender>;
-        // SAFETY: the mapping is initialised and lives as long as the lender. A `Loading` is the
-        // only one of its frame, and while `leased` is set nobody else refers to the bytes: guards are
-        // refused by the word, and `bytes_mut` by the flag ([MEM-3]). Optimistic readers may copy them, as
-        // a lease allows: through `copy_racing`, and the version, which moved when the frame was
-        // emptied, has them throw it away ([MEM-4]).
+        // SAFETY: the mapping is initialised and lives as long as the lender. A `Loading` is the only one of its frame,
+        // and while `leased` is set no one else refers to the bytes: guards are refused by the word, and `bytes_mut` by
+        // the flag ([MEM-3]). Optimistic readers may copy them, as a lease allows, through `copy_racing`; they discard
+        // the copy because the version moved when the frame was emptied ([MEM-4]).
         unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, lender) }
     }
 
-    /// Takes the page of a load back from a transfer that has ended.
+    /// Returns the page of a load from a transfer that has ended.
     pub(crate) fn take_back(&self, loading: &mut Loading<'_>, lease: Lease) {
         assert!(lease.as_ptr() == self.page(loading.frame()).as_ptr(), "[MEM-3] another's lease");
         drop(lease);
@@ -136,18 +135,18 @@ impl FrameMemory {
     /// The bytes of a load that are not lent.
     pub(crate) fn bytes_mut<'l>(&'l self, loading: &'l mut Loading<'_>) -> &'l mut [u8] {
         assert!(!loading.leased, "[MEM-3] the page is lent to a transfer");
-        // SAFETY: a `Loading` is the only one of its frame and is borrowed mutably for as long;
+        // SAFETY: a `Loading` is the only one of its frame and is borrowed mutably for the same time;
         // the word refuses guards meanwhile, and optimistic readers form no reference ([MEM-3], [MEM-4]).
         unsafe {
             std::slice::from_raw_parts_mut(self.page(loading.frame()).as_ptr(), self.page_bytes)
         }
     }
 
-    /// Copies bytes out of a page that may be changing. What is copied means something only if
-    /// the frame's version proves afterwards that it was not.
+    /// Copies bytes out of a page that may be changing. The copy is only meaningful if the frame's version proves
+    /// afterwards that the page was not changing.
     ///
     /// # Panics
-    /// The range passes the end of the page.
+    /// The range extends past the end of the page.
     #[inline(always)]
     pub(crate) fn copy_out(&self, frame: FrameIndex, offset: usize, into: &mut [u8]) {
         let end = offset.checked_add(into.len());
@@ -158,8 +157,8 @@ impl FrameMemory {
         copy_racing(from, into);
     }
 
-    /// Has the processor fetch the cache lines of `bytes` of a page while the caller goes on; what is past the end of
-    /// the page is left out.
+    /// Prefetches the cache lines of `bytes` of a page while the caller goes on; the part past the end of the page is
+    /// ignored.
     #[inline(always)]
     pub(crate) fn fetch_lines(&self, frame: FrameIndex, bytes: Range<usize>) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -167,7 +166,7 @@ impl FrameMemory {
             .step_by(CACHE_LINE_BYTES)
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: in the page, which is mapped for as long as `self`; nothing is read.
+            // SAFETY: within the page, which is mapped for as long as `self`; nothing is read.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.page(frame).add(offset).as_ptr().cast()) };
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
@@ -175,25 +174,24 @@ impl FrameMemory {
     }
 }
 
-/// What is known of all frames: half a cache line for each with its word, tag, LSN and place in the free list; then the versions, eight in a
-/// line.
+/// The state of all frames: half a cache line for each with its word, tag, LSN and place in the free list; then the
+/// versions, eight per line.
 ///
-/// An optimistic reader touches the version and nothing else, and writes nothing: so the closer they lie, the more of
-/// them stay in the processor's caches. A hit writes the word: eight of those in a line would be in another core's
-/// cache more often than not, as soon as two threads hit pages at random. Figures are in
-/// docs/adr/0019-a-hit-in-fifty-instructions.md.
+/// An optimistic reader loads only the version and writes nothing: so the closer together versions are, the more of
+/// them stay in the processor's caches. A hit writes the word: eight words in a line would usually be in another core's
+/// cache as soon as two threads hit pages at random. Figures are in docs/adr/0019-a-hit-in-fifty-instructions.md.
 pub(super) struct Descriptors {
     count: usize,
     /// [`EACH`] for each frame.
     all: Words,
 }
 
-/// Atomics of a frame beside its version.
+/// Atomics of a frame without its version.
 const BESIDE: usize = 4;
 const CACHE_LINE_BYTES: usize = 64;
 /// Atomics of a frame.
 const EACH: usize = 1 + BESIDE;
-/// Memory of one frame beside its page, in bytes.
+/// Memory of one frame without its page, in bytes.
 pub(super) const DESCRIPTOR_BYTES: usize = EACH * size_of::<u64>();
 
 impl Descriptors {
@@ -228,14 +226,14 @@ impl Descriptors {
         (frame < self.count).then(|| self.at(BESIDE * self.count + frame))
     }
 
-    /// The frame below that one in the free list, if there is that one.
+    /// The next frame in the free list below that one, if that one exists.
     #[inline]
     pub(super) fn below(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
         let frame = frame as usize;
         (frame < self.count).then(|| self.at(BESIDE * frame + 3))
     }
 
-    /// All that is known of that frame, if there is one.
+    /// The complete state of that frame, if it exists.
     #[inline]
     pub(super) fn get(&self, frame: FrameIndex) -> Option<Frame<'_>> {
         let (frame, count) = (frame as usize, self.count);
@@ -250,8 +248,8 @@ impl Descriptors {
 
 /// Atomics on huge pages, where the system has them.
 ///
-/// A hit on a cold page misses the address translation cache once for the page. Descriptors on small
-/// pages would make it twice: see docs/adr/0006-page-table.md for what that costs.
+/// A hit on a cold page misses the address translation cache once for the page. With descriptors on small pages it
+/// would miss twice: see docs/adr/0006-page-table.md for the cost.
 #[cfg(not(any(loom, shuttle)))]
 struct Words {
     /// The first of them, in `_mapping`.
@@ -271,7 +269,7 @@ unsafe impl Sync for Words {}
 impl Words {
     fn new(count: usize) -> Result<Words, Error> {
         let mapping = Mapping::new(count * size_of::<AtomicU64>())?;
-        // Refused or not: only speed depends on it.
+        // The result does not matter: only speed depends on it.
         if let Err(error) = mapping.use_huge_pages() {
             tracing::debug!(%error, "no huge pages for frame descriptors");
         }
@@ -286,13 +284,13 @@ impl std::ops::Deref for Words {
 
     #[inline]
     fn deref(&self) -> &[sync::AtomicU64] {
-        // SAFETY: that many are there, as the mapping is zeroes at first, which are atomics, and aligned to the system's
+        // SAFETY: the mapping holds that many, as it is zeroes at first, which are atomics, and aligned to the system's
         // page size; they are only ever shared, and need no drop. The mapping lives as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
-/// As the other one, in memory that loom or shuttle watches.
+/// As the other one, in memory that loom or shuttle tracks.
 #[cfg(any(loom, shuttle))]
 struct Words(Box<[sync::AtomicU64]>);
 
@@ -315,7 +313,7 @@ impl std::ops::Deref for Words {
 
 impl Lender for FrameMemory {
     unsafe fn release(&self, _start: NonNull<u8>) {
-        // The frame stays in the hands of its `Loading`, which learns of the end by the answer.
+        // The frame stays with its `Loading`, which receives the end in the answer.
     }
 }
 
@@ -328,15 +326,15 @@ impl std::fmt::Debug for FrameMemory {
     }
 }
 
-/// Longer copies than this are left to the processor's own copy instruction, where it has one.
+/// Longer copies than this use the processor's own copy instruction, where it has one.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const BY_WORDS_MAX: usize = 128;
 
-/// Has the processor fetch the cache line at `address`, where it can be told.
+/// Prefetches the cache line at `address`, where the target supports it.
 #[inline]
 fn cache_line_soon(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which reads nothing as far as the program is concerned, and faults at no address.
+    // SAFETY: a hint, which reads nothing from the program's point of view, and faults at no address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());
@@ -347,9 +345,9 @@ fn cache_line_soon(address: *const u8) {
 
 /// Copies from memory that another thread may be changing.
 ///
-/// Short runs by atomic loads of whole words. Long ones, on x86-64, by the instruction `rep movsb`,
-/// which no compiler takes apart or reasons about: it copies some bytes or other, as the atomic loads
-/// do, and 1.5 times as fast for a page of 8 KiB.
+/// Short runs use atomic loads of whole words. Long ones, on x86-64, use the instruction `rep movsb`, which no compiler
+/// splits or reasons about: it copies unspecified bytes during a race, as the atomic loads do, and is 1.5 times as fast
+/// for a page of 8 KiB.
 #[inline(always)]
 fn copy_racing(from: NonNull<u8>, into: &mut [u8]) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -399,7 +397,7 @@ mod tests {
         fn any_range_is_copied_whole(offset in 0_usize..64, len in 0_usize..400) {
             let memory = FrameMemory::new(2, 2, 4096).unwrap();
             let source: Vec<u8> = (0..4096_usize).map(|at| (at * 7) as u8).collect();
-            // SAFETY: nobody else knows of this memory.
+            // SAFETY: no other thread has access to this memory.
             unsafe { memory.page(1).copy_from(NonNull::from(&source[..]).cast(), 4096) };
             let mut copy = vec![0; len];
             memory.copy_out(1, offset, &mut copy);

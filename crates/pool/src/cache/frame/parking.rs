@@ -1,17 +1,17 @@
-//! The parking lot: where threads sleep, and tasks are left waiting, until something about a frame changes.
+//! The parking lot: where threads sleep, and tasks wait, until the state of a frame changes.
 //!
-//! Frames are many and sleepers few, so a frame has no queue of its own, only the bit SLEEPERS in
-//! its word. The queues are kept here, in a few stripes chosen by frame number. A stripe is searched from
-//! end to end: with 64 others in it a sleep and its wake cost 0.2 us of that, with 256 others 0.5 us, beside
-//! the microseconds of the system calls.
+//! There are many frames and few sleepers, so a frame has no separate queue, only the bit SLEEPERS in its word. The
+//! queues are kept here, in a few stripes chosen by frame number. A stripe is searched linearly: with 64 other waiters
+//! in it, that costs a sleep and its wakeup 0.2 us, with 256 others 0.5 us, compared with the microseconds of the
+//! system calls.
 //!
-//! A task stays on the list until it is woken or says that it waits no more. Nobody knows whether a task that was
-//! woken is ever polled again, so what it announced in the word is taken back as it is woken.
+//! A task stays on the list until it is woken or unregisters. A task that was woken may never be polled again, so the
+//! bits that it announced in the word are cleared when it is woken.
 //!
-//! Invariants:  [PRK-1] no wake is lost: SLEEPERS is set only in a word that still bars the way, and the thread or
-//!              task is on the list before the stripe is let go; a thread that changes such a word
-//!              sees the bit, takes the stripe, and wakes everyone on the list
-//!              [PRK-2] what a task announced is in the word only as long as it is on the list
+//! Invariants:  [PRK-1] no wakeup is lost: SLEEPERS is set only in a word that still blocks, and the thread or task is
+//!              on the list before the stripe is unlocked; a thread that changes such a word sees the bit, locks the
+//!              stripe, and wakes all waiters on the list
+//!              [PRK-2] the word contains a task's announcement only while the task is on the list
 //! Concurrency: a stripe's lock is held for a few instructions, never across a sleep, and no waker is
 //!              called, cloned or dropped under it.
 //! Source:      the idea of the lot is WebKit's (Pizlo, "Locking in WebKit", 2016).
@@ -21,7 +21,7 @@ use std::task::{Poll, Waker};
 use super::word::{FrameIndex, SLEEPERS, Word};
 use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park, wake_task};
 
-/// Sleepers are few; this keeps unrelated frames out of each other's way.
+/// Sleepers are few; this keeps unrelated frames from contending.
 const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 
 pub(crate) struct ParkingLot {
@@ -31,7 +31,7 @@ pub(crate) struct ParkingLot {
 #[derive(Default)]
 struct Stripe {
     sleepers: Vec<Sleeper>,
-    /// Numbers given to tasks so far.
+    /// Numbers assigned to tasks so far.
     numbered: u64,
 }
 
@@ -50,12 +50,12 @@ enum Who {
     },
 }
 
-/// A task's place on the list of those who wait for one frame, if it is there.
+/// A task's place on the list of waiters for one frame, if it is on the list.
 #[derive(Debug, Default)]
 pub(crate) struct TaskPlace(Option<u64>);
 
 impl TaskPlace {
-    /// Whether the task was left waiting, and has not been seen since.
+    /// True if the task was registered to wait, and has not been polled since.
     pub(crate) fn is_taken(&self) -> bool {
         self.0.is_some()
     }
@@ -90,8 +90,8 @@ impl ParkingLot {
         &self.stripes[frame as usize % STRIPES]
     }
 
-    /// Sleeps until somebody wakes the sleepers of `frame`, unless `barred` says that `word` no
-    /// longer bars the way. May return early: the caller looks again.
+    /// Sleeps until another thread wakes the sleepers of `frame`, unless `barred` says that `word` no longer blocks.
+    /// May return early: the caller checks again.
     ///
     /// `announce` is set in the word together with SLEEPERS.
     pub(crate) fn sleep(
@@ -104,8 +104,7 @@ impl ParkingLot {
         self.rest(frame, word, announce, barred, park);
     }
 
-    /// As [`ParkingLot::sleep`], with `rest` instead of sleep: it returns when this thread is
-    /// unparked, or for reasons of its own.
+    /// As [`ParkingLot::sleep`], with `rest` instead of sleep: it returns when this thread is unparked, or spuriously.
     pub(crate) fn rest(
         &self,
         frame: FrameIndex,
@@ -128,7 +127,7 @@ impl ParkingLot {
         lock(self.stripe(frame)).sleepers.retain(|it| !(it.frame == frame && this(it)));
     }
 
-    /// As [`ParkingLot::sleep`], for a task: ready when `word` does not bar its way. Else `waker` is woken when that
+    /// As [`ParkingLot::sleep`], for a task: ready when `word` does not block it. Otherwise `waker` is woken when that
     /// may have changed, unless the task gives up its `place` before ([`ParkingLot::forget`]).
     pub(crate) fn poll(
         &self,
@@ -170,7 +169,7 @@ impl ParkingLot {
         Poll::Pending
     }
 
-    /// A task waits no more. What it announced may have kept others waiting: they look again ([PRK-2]).
+    /// Unregisters a task. Its announcement may have kept others waiting: they check again ([PRK-2]).
     pub(crate) fn forget(&self, frame: FrameIndex, word: &AtomicU64, place: &mut TaskPlace) {
         let Some(number) = place.0.take() else { return };
         let gone = {
@@ -184,7 +183,7 @@ impl ParkingLot {
         }
     }
 
-    /// Wakes everyone who waits for `frame`.
+    /// Wakes all waiters for `frame`.
     pub(crate) fn wake(&self, frame: FrameIndex, word: &AtomicU64) {
         self.wake_and_clear(frame, word, 0);
     }
@@ -212,7 +211,7 @@ impl ParkingLot {
     }
 }
 
-/// Sets SLEEPERS and `announce` in a `word` that bars the way. False if it does not.
+/// Sets SLEEPERS and `announce` in a `word` that blocks. False if it does not.
 fn mark(word: &AtomicU64, announce: u64, barred: impl Fn(Word) -> bool) -> bool {
     let bits = SLEEPERS | announce;
     let mut now = word.load(Ordering::Acquire);

@@ -24,7 +24,7 @@ use super::thread_number;
 use super::waits::{LiveWaits, Wait, WaitTimes};
 use crate::strategy_kind::StrategyKind;
 
-/// Threads that count without a locked instruction; more than that share.
+/// Threads that count without a locked instruction; the others share one slot.
 const SLOTS: usize = 256;
 
 /// What is counted for each strategy, besides hits.

@@ -1,9 +1,9 @@
-//! Waits: how long threads stood still, and for what.
+//! Waits: how long threads were blocked, and why.
 //!
-//! One histogram per kind of wait, in nanoseconds, to one significant digit: a time read from
-//! it is at most 1/16 too long. Two digits would take seven times the memory and tell nobody
-//! more. What is written to is the histogram's cells alone, as atomics, so that threads which wait side by
-//! side do not wait for each other here; a histogram is made of them when somebody looks.
+//! One histogram per kind of wait, in nanoseconds, to one significant digit: a time read from it is at most 1/16 too
+//! long. Two digits would take seven times the memory without practical use. Threads write only the histogram's cells,
+//! as atomics, so that threads which wait at the same time do not contend here; a snapshot builds a histogram from
+//! them.
 //!
 //! Invariants:  [STAT-4] buckets are cumulative: each holds those before it, the last everything
 //! Concurrency: any thread; without locks. Count and sum of a copy may be from slightly different moments.
@@ -16,11 +16,11 @@ use hdrhistogram::Histogram;
 
 use crate::names::names;
 
-/// What a thread can wait for.
+/// The reason for a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Wait {
-    /// A read of its own.
+    /// The thread's own read.
     Read,
     /// A read that another thread started.
     InFlightRead,
@@ -28,9 +28,9 @@ pub enum Wait {
     Write,
     /// A latch that another thread held.
     Latch,
-    /// A frame to come free.
+    /// A free frame.
     Frame,
-    /// The log to be flushed as far as a page needs.
+    /// A flush of the log as far as a page needs.
     Log,
     /// A sync.
     Sync,
@@ -51,20 +51,20 @@ impl Wait {
     }
 }
 
-/// The longest time that is told from a longer one.
+/// Times longer than this are not distinguished.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// Digits that are kept of a time.
+/// Significant digits of a time.
 const DIGITS: u8 = 1;
 
-/// Where buckets end, as powers of two in nanoseconds: from about 1 us to about 17 s.
+/// Ends of buckets, as powers of two in nanoseconds: from about 1 us to about 17 s.
 const BUCKET_POWERS: std::ops::RangeInclusive<u32> = 10..=34;
 
-/// The times that threads waited for one kind of thing.
+/// The times that threads waited for one reason.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WaitTimes {
     times_ns: Histogram<u64>,
-    /// Kept beside the histogram, which knows times only roughly.
+    /// Kept separately from the histogram, which stores times only approximately.
     sum_ns: u64,
 }
 
@@ -99,8 +99,8 @@ impl WaitTimes {
         Duration::from_nanos(self.times_ns.value_at_quantile(share))
     }
 
-    /// Pairs of a time and how many waits were no longer, in rising order. Waits longer than the
-    /// last are in [`count`](WaitTimes::count) only.
+    /// Pairs of a time and the number of waits that were no longer, in ascending order. Waits longer than the last are
+    /// in [`count`](WaitTimes::count) only.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> {
         BUCKET_POWERS.map(|power| {
             // The histogram's own cells end below powers of two, so this count is exact.
@@ -109,7 +109,7 @@ impl WaitTimes {
         })
     }
 
-    /// Becomes what is in `later` and not in `earlier`, an earlier copy of the same times.
+    /// Sets `self` to the difference of `later` and `earlier`, an earlier copy of the same times.
     pub(crate) fn set_difference(&mut self, later: &WaitTimes, earlier: &WaitTimes) {
         let of_same_kind = "times of waits are all kept alike";
         self.times_ns.set_to(&later.times_ns).expect(of_same_kind);
@@ -117,8 +117,8 @@ impl WaitTimes {
         self.sum_ns = later.sum_ns.saturating_sub(earlier.sum_ns);
     }
 
-    /// What came after `earlier`, an earlier copy of the same times. A later copy, or one of
-    /// another pool, leaves nothing.
+    /// The waits after `earlier`, an earlier copy of the same times. For a later copy, or one of another pool, nothing
+    /// is left.
     pub(super) fn since(&self, earlier: &WaitTimes) -> WaitTimes {
         let mut times_ns = self.times_ns.clone();
         match times_ns.subtract(&earlier.times_ns) {
@@ -137,14 +137,14 @@ impl Default for WaitTimes {
     }
 }
 
-/// The times of all kinds of wait, as they are taken.
+/// The times of all kinds of wait, while they are recorded.
 #[derive(Debug, Default)]
 pub(super) struct LiveWaits([LiveTimes; Wait::COUNT]);
 
-/// The times of one kind, as they are taken.
+/// The times of one kind, while they are recorded.
 #[derive(Debug)]
 struct LiveTimes {
-    /// How many there were of the times of each cell, in the order of the times.
+    /// The count of each cell, in the order of the times.
     cells: Box<[AtomicU64]>,
     sum_ns: AtomicU64,
 }
@@ -152,8 +152,8 @@ struct LiveTimes {
 /// Cells from one power of two to the next.
 const CELLS: usize = 16;
 
-/// The cell that `time_ns` is counted in: below `2 * CELLS` one for each, then `CELLS` for each power of two, as
-/// a [`Histogram`] of one digit has them.
+/// The cell that counts `time_ns`: below `2 * CELLS` one for each value, then `CELLS` for each power of two, as in a
+/// [`Histogram`] of one digit.
 fn cell(time_ns: u64) -> usize {
     let power = (time_ns | CELLS as u64).ilog2() - CELLS.ilog2();
     power as usize * CELLS + (time_ns >> power) as usize

@@ -1,4 +1,4 @@
-//! Handing out: from a block of the window to a page in the caller's hand.
+//! Delivery: from a block of the window to a page that the caller holds.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::tag::Block;
 
 pub(super) type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
 
-/// A pin outside of the window: let go of though a log or a clock of others panics.
+/// A pin outside the window: released even if a foreign log or clock panics.
 pub(super) struct Held<'f> {
     handle: &'f PagedFile,
     frame: FrameIndex,
@@ -33,7 +33,7 @@ impl<'f> Held<'f> {
         Held { handle, frame }
     }
 
-    /// The pin is somebody else's now.
+    /// Another owner has the pin now.
     fn keep(self) {
         std::mem::forget(self);
     }
@@ -49,8 +49,8 @@ impl<'f, I> ReadStream<'f, I>
 where
     I: Iterator<Item: Wanted>,
 {
-    /// The first block that is not in memory, or any while decisions are traced: begins a window with
-    /// it. `hit`: the frame, if it was in memory after all, pinned and latched.
+    /// The first block that is not in memory, or any block while decisions are traced: begins a window with it. `hit`:
+    /// the frame, if it was in memory after all, pinned and latched.
     #[cold]
     pub(super) fn first_of_window(
         &mut self,
@@ -77,7 +77,7 @@ where
         self.deliver(item)
     }
 
-    /// Where the block is that is next.
+    /// The position of the next block.
     fn place(&mut self) -> usize {
         match self.order {
             Order::InOrder => 0,
@@ -85,11 +85,11 @@ where
         }
     }
 
-    /// The next of the blocks known.
+    /// The next known block.
     pub(super) fn next_known(&mut self) -> Option<Given<'f, <I::Item as Wanted>::Data>> {
         self.refill();
         if self.window.has_named() {
-            // The iterator panicked while it was asked for more.
+            // The iterator panicked while the stream took more blocks from it.
             self.ask();
         }
         let place = self.place();
@@ -97,8 +97,8 @@ where
         Some(self.deliver(item))
     }
 
-    /// Where a page is that has come in, if there is one, or that has to be seen to by itself: the oldest, if it is
-    /// not on its way.
+    /// The position of a page that is resident, if there is one, or that must be read separately: the oldest, if it is
+    /// not being read.
     pub(super) fn place_ready(&self) -> Option<usize> {
         let ready = self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
@@ -110,7 +110,7 @@ where
         ready.or_else(|| (!oldest_comes()).then_some(0))
     }
 
-    /// Where a page is that this stream's own queue carries.
+    /// The position of a page that this stream's own queue carries.
     pub(super) fn place_own(&self) -> Option<usize> {
         self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
@@ -120,7 +120,7 @@ where
         })
     }
 
-    /// Where a page is that has come in; waits for one if need be.
+    /// The position of a page that is resident; waits for one if needed.
     fn any_place(&mut self) -> usize {
         let core = self.handle.core();
         let ready = || self.place_ready();
@@ -130,9 +130,9 @@ where
         if self.handle.file().check_owner().is_err() {
             return 0;
         }
-        // What this stream's own queue carries ends as it is driven, and wakes this thread, by whichever thread it is driven.
-        // A read of another stream's queue is waited for only where there is none of those: that queue
-        // has to be driven then, and nobody else may be doing it.
+        // Reads in this stream's own queue end as it is driven, by whichever thread, and wake this thread. A read of
+        // another stream's queue is waited for only if there are no own reads: that queue has to be driven then, and
+        // possibly no other thread does it.
         let own = self.place_own();
         let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
             return 0;
@@ -197,7 +197,7 @@ where
             self.wait_for(frame);
         }
         if !matches!(core.cache.frames.loaded(frame), Loaded::Here) {
-            // A combined read that failed, or another's: this page is read by itself.
+            // A combined read that failed, or another stream's: this page is read separately.
             drop(held);
             return self.read_alone(block);
         }
@@ -220,7 +220,7 @@ where
             core.cache.latch_pinned(&**core, frame, Mode::Shared);
             held.keep();
             if core.cache.check_here(file, frame).is_err() {
-                // Cut off meanwhile; there may be a new page of that number.
+                // Truncated meanwhile; there may be a new page of that number.
                 core.cache.frames.release(frame, Mode::Shared);
                 return self.read_alone(block);
             }
@@ -232,7 +232,7 @@ where
     fn wait_for(&mut self, frame: FrameIndex) {
         let core = self.handle.core();
         if core.check_owner().is_err() {
-            // What was on its way comes to the parent only.
+            // Reads in progress complete in the parent only.
             return;
         }
         let start = core.clock.now();
@@ -242,9 +242,9 @@ where
         self.book_wait(waited);
     }
 
-    /// Waits a while for the page on its way into `frame`, and asks for more when the device is about to have nothing to
-    /// do: pages come in the disk's order, and this may be the last of its batch. False once it is here, or is
-    /// another queue's.
+    /// Waits a while for the page that is being read into `frame`, and requests more when the device is about to run
+    /// out of work: pages complete in the disk's order, and this may be the last of its batch. False once the page is
+    /// resident, or is another queue's.
     fn waits_beside(&mut self, frame: FrameIndex) -> bool {
         let core = self.handle.core();
         let under_way = || {
@@ -273,8 +273,8 @@ where
         self.pace.waited_for_reads += waited;
     }
 
-    /// Gives a block that was not read ahead into a frame: it may be in memory by now, or in the page
-    /// cache together with its neighbours, and else is read by itself.
+    /// Gets a block that was not read ahead into a frame: it may be in memory by now, or in the page cache together
+    /// with its neighbours; otherwise it is read separately.
     fn come_to(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let (core, file) = (handle.core(), handle.file());
@@ -282,7 +282,7 @@ where
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
         if let Some(held) = core.cache.frames.acquire(frame, tag, Mode::Shared, use_once) {
-            // What was read together with a neighbour was read from disk anyway.
+            // A page read together with a neighbour was read from disk anyway.
             match ahead {
                 true => {
                     self.pace.read += 1;
@@ -303,7 +303,7 @@ where
         }
     }
 
-    /// Reads a block by itself, as a plain read does, through the stream's descriptor.
+    /// Reads a single block, as a plain read does, through the stream's descriptor.
     fn read_alone(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let took = Cell::new(Duration::ZERO);
@@ -320,7 +320,7 @@ where
             match &mut self.policy {
                 Policy::Adaptive(adaptive) => adaptive.read_plain(took.get()),
                 Policy::Fixed(ReadMode::Plain) => {}
-                // What had been fetched in time came from the page cache.
+                // Data that was prefetched in time came from the page cache.
                 Policy::Fixed(ReadMode::Hint)
                     if took.get() <= cached_read_max(handle.core().page_bytes()) =>
                 {

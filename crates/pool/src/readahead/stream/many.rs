@@ -1,15 +1,15 @@
-//! Reading many: a stream of blocks that are known from the start, and all wanted.
+//! Reading many: a stream of blocks that are all known and needed from the start.
 //!
-//! A stream over an iterator finds out how far ahead it is worth asking; here that is known, and so the first
-//! miss already keeps the device busy. More is asked for as soon as the queue runs dry, in batches that are sorted and
-//! merged, however far behind the caller is, up to look-ahead's part of the pool. Pages in memory cost what a plain
-//! read does, up to the first miss.
+//! A stream over an iterator learns how far look-ahead is worthwhile; here that is known, so the first miss already
+//! keeps the device busy. More blocks are requested as soon as the queue runs dry, in batches that are sorted and
+//! merged, however far behind the caller is, up to look-ahead's part of the pool. Until the first miss, pages in memory
+//! cost as much as with a plain read.
 //!
-//! Invariants:  [RM-1] nothing that a reader of many waits for depends on another one's next step: a read under way
-//!              is driven by the thread that waits for it, and the frames that others have pinned ahead are at most a
-//!              quarter of the pool, so that the search for one ends
-//!              [RM-2] as long as blocks are left and the window has room, the queue does not run dry: neither hits
-//!              nor a caller's order that is not the disk's make look-ahead shorter
+//! Invariants:  [RM-1] a reader of many never waits for another reader's next step: a read in progress is driven by the
+//!              thread that waits for it, and the frames that other streams have pinned ahead are at most a quarter of
+//!              the pool, so that the search for one ends
+//!              [RM-2] while blocks are left and the window has room, the queue does not run dry: neither hits nor a
+//!              caller's order that differs from the disk's shorten look-ahead
 
 use std::slice;
 
@@ -18,14 +18,14 @@ use crate::api::options::{ReadaheadStrategy, StreamOptions};
 use crate::api::paged_file::PagedFile;
 use crate::error::Error;
 
-/// Pages between the one that is given out and the one that the processor is told of: a few hundred nanoseconds,
-/// even if little is done with each.
+/// Pages between the one that is returned and the one that is prefetched into the processor's cache: a few hundred
+/// nanoseconds, even if little is done with each.
 const CACHED_AHEAD: usize = 8;
 
 impl PagedFile {
-    /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which
-    /// are sorted, merged and all under way together. Each may be named with something that is to come back
-    /// with its page, and as often as one likes; a block that cannot be had is an error of its own.
+    /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which are
+    /// sorted, merged and all in progress together. Each block may be named with a value that is returned with its
+    /// page, and any number of times; a block that cannot be read is an error of its own.
     ///
     /// ```
     /// # use forebay::{BufferPool, Checksum::Off, FileOptions, Order, StreamOptions, TornPages::Unprotected};
@@ -51,12 +51,12 @@ impl PagedFile {
     /// # }
     /// ```
     ///
-    /// The list may be longer than the pool: pages ahead of the caller are pinned, within what all streams
-    /// together may pin, and are asked for in windows, the next when half of one has been taken. A page that was
-    /// given is the caller's to let go of: a caller that collects pages needs a frame for each, and gets
-    /// [`Error::NoFreeFrame`] for those that have none.
+    /// The list may be longer than the pool: pages ahead of the caller are pinned, up to the limit for all streams
+    /// together, and are requested in windows, the next when half of one has been taken. The caller releases the
+    /// returned pages: a caller that collects pages needs a frame for each, and gets [`Error::NoFreeFrame`] for those
+    /// that have none.
     ///
-    /// What the handle or the pool say of readahead does not matter here: blocks that are known are asked for.
+    /// The readahead settings of the handle and the pool do not apply here: known blocks are always requested.
     pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, impl Iterator<Item = W>>
     where
         W: Wanted + Copy,
@@ -65,7 +65,7 @@ impl PagedFile {
         ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
     }
 
-    /// As [`PagedFile::read_many`], as `options` say.
+    /// As [`PagedFile::read_many`], with `options`.
     ///
     /// # Errors
     /// As [`PagedFile::stream_with`].
@@ -82,8 +82,8 @@ impl PagedFile {
     }
 }
 
-/// Blocks of a list. The processor has those that are in memory on their way into its caches some time before
-/// they are come to.
+/// Blocks of a list. Those in memory are prefetched into the processor's caches some time before the stream reaches
+/// them.
 struct Known<'f, W> {
     handle: &'f PagedFile,
     blocks: slice::Iter<'f, W>,
@@ -118,7 +118,7 @@ impl Plan {
         let all_wanted = options.expected_rows.is_none()
             && matches!(plan.policy, Policy::Fixed(ReadMode::Queue));
         let depth = handle.file().space.device_costs().useful_depth.max(1) as usize;
-        // A descriptor of its own would cost a short list more than it gains.
+        // A separate descriptor would cost a short list more than it gains.
         Plan { hint: None, known: all_wanted.then_some(depth), ..plan }
     }
 }

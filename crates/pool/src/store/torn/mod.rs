@@ -1,19 +1,19 @@
-//! Torn pages: what keeps a page from staying half old and half new.
+//! Torn pages: protection against pages that are half old and half new.
 //!
-//! A page is larger than what a disk writes in one piece, so a power cut in the middle of a write may
-//! leave some sectors of it new and the others old. Its checksum shows that; this module is about having
-//! something to repair it from.
+//! A page is larger than the disk's atomic write unit, so a power cut in the middle of a write may leave some sectors
+//! of it new and the others old. Its checksum detects that; this module keeps something to repair it from.
 //!
-//! | mode | what it costs | who repairs |
+//! | mode | cost | repaired by |
 //! |---|---|---|
-//! | [`TornPages::Images`] | each page once more, in the log, for each checkpoint | the engine's recovery |
-//! | [`TornPages::DoubleWrite`] | each page once more, and a sync for each batch | the opening of the tablespace |
-//! | [`TornPages::Atomic`] | one request for each page | nobody has to |
-//! | [`TornPages::Unprotected`] | nothing | nobody can |
+//! | [`TornPages::Images`] | each page is written again, to the log, once per checkpoint | the engine's recovery |
+//! | [`TornPages::DoubleWrite`] | each page is written twice, and a sync for each batch | the opening of the tablespace
+//! |
+//! | [`TornPages::Atomic`] | one request for each page | no repair needed |
+//! | [`TornPages::Unprotected`] | nothing | no repair possible |
 //!
-//! All of it hangs on one call, [`Torn::protect`], between the flush of the log and the write of a batch. It
-//! takes the copies that are about to be written, already stamped with their checksums. A checkpoint, which
-//! has several batches in hand, makes the same call in three steps, so that they share a sync.
+//! The interface is one call, [`Torn::protect`], between the flush of the log and the write of a batch. It takes the
+//! copies that are about to be written, including their checksums. A checkpoint, which prepares several batches, makes
+//! the same call in three steps, so that they share a sync.
 //!
 //! Source:      PostgreSQL's full_page_writes, InnoDB's doublewrite buffer, Linux's RWF_ATOMIC. See
 //!              docs/adr/0011-torn-pages.md.
@@ -38,22 +38,22 @@ use crate::store::checksum::Checksum;
 use crate::tag::{Block, FileId};
 use double_write::DoubleWrite;
 
-/// What keeps pages from being left half written by a crash.
+/// The protection against pages left half written by a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TornPages {
-    /// Nothing: after a crash a page may be half old and half new. A checksum shows it, and only a
-    /// backup repairs it. [`BufferPool::notes`](crate::BufferPool::notes) says so.
+    /// None: after a crash a page may be half old and half new. A checksum detects it, and only a backup repairs it.
+    /// [`BufferPool::notes`](crate::BufferPool::notes) says so.
     Unprotected,
     /// A copy of each page in the log, before its first write after a redo point
     /// ([`Wal::append_image`](crate::Wal::append_image)); the engine's recovery repairs torn pages from
     /// there. Needs a log, checksums and checkpoints.
     Images,
-    /// A copy of each page in a file of its own, before the page itself is written; the pool repairs torn
-    /// pages by itself when it is opened. Needs checksums.
+    /// A copy of each page in a separate file, before the page itself is written; the pool repairs torn pages on its
+    /// own when it is opened. Needs checksums.
     DoubleWrite,
-    /// The disk writes each page whole or not at all. For direct files on filesystems and devices that prove
-    /// it; elsewhere the pool is not built.
+    /// The disk writes each page completely or not at all. For direct files on filesystems and devices that guarantee
+    /// it; elsewhere building the pool fails.
     Atomic,
 }
 
@@ -64,7 +64,7 @@ names!(TornPages:
 pub(crate) const TORN_PAGES_NAMES: &str = "unprotected, images, double-write or atomic";
 
 impl TornPages {
-    /// Refuses pages without a checksum where a torn one has to be told from a whole one.
+    /// Rejects pages without a checksum where torn pages must be detected.
     pub(crate) fn check_checksum(self, checksum: Checksum) -> Result<(), Error> {
         if checksum != Checksum::Off || matches!(self, TornPages::Unprotected | TornPages::Atomic) {
             return Ok(());
@@ -93,7 +93,7 @@ impl FromStr for TornPages {
     }
 }
 
-/// What protects the pages of one tablespace.
+/// The protection of the pages of one tablespace.
 #[derive(Debug)]
 pub(crate) enum Torn {
     Unprotected,
@@ -103,11 +103,11 @@ pub(crate) enum Torn {
 }
 
 impl Torn {
-    /// Repairs what an earlier run left torn, whatever protects pages from now on, and sets that up.
-    /// Gives what a user should know of it.
+    /// Repairs pages torn in an earlier run, whatever protects pages from now on, and sets up the protection. Returns
+    /// notes for the user.
     ///
     /// # Errors
-    /// [`Error::DoubleWrite`]; [`Error::Io`] with what the filesystem said.
+    /// [`Error::DoubleWrite`]; [`Error::Io`] with the filesystem's error.
     pub(crate) fn open(
         mode: TornPages,
         opening: &Opening<'_>,
@@ -153,7 +153,7 @@ impl Torn {
         Ok((torn, notes))
     }
 
-    /// Refuses a file whose pages could not be protected.
+    /// Rejects a file whose pages could not be protected.
     pub(crate) fn check_file(&self, name: &str, checksum: Checksum) -> Result<(), Error> {
         self.mode().check_checksum(checksum)?;
         if matches!(self, Torn::DoubleWrite(_)) && name.len() > double_write::NAME_BYTES_MAX {
@@ -178,7 +178,7 @@ impl Torn {
         }
     }
 
-    /// Refuses a file, made of `segments`, that cannot be written as it has to be.
+    /// Rejects a file, made of `segments`, that does not support the required writes.
     pub(crate) fn check_segments(&self, segments: &[File], page_bytes: usize) -> Result<(), Error> {
         match self {
             Torn::Atomic => segments.iter().try_for_each(|it| atomic::check_file(it, page_bytes)),
@@ -191,49 +191,49 @@ impl Torn {
         if let Torn::Atomic = self { 1 } else { usize::MAX }
     }
 
-    /// The request that writes pages in place, as it has to be sent.
+    /// The request that writes pages in place, with the required flags.
     pub(crate) fn in_place(&self, request: Request) -> Request {
         if let Torn::Atomic = self { atomic::whole(request) } else { request }
     }
 
-    /// Whether several batches are better made durable together than one after the other.
+    /// True if several batches are better made durable together than one after the other.
     pub(crate) fn prefers_coalescing(&self) -> bool {
         matches!(self, Torn::Images | Torn::DoubleWrite(_))
     }
 
-    /// Whether page tables have to remember which pages have had an image.
+    /// True if page tables must remember which pages have had an image.
     pub(crate) fn has_images(&self) -> bool {
         matches!(self, Torn::Images)
     }
 
-    /// The write in place of the page that is kept in `slot` has ended, well if `written`: when its file had so
-    /// many changes, that one included.
+    /// The write in place of the page that is kept in `slot` has ended, successfully if `written`; its file then had
+    /// `changes` changes, including that one.
     pub(crate) fn slot_ended(&self, slot: Slot, changes: u64, written: bool) {
         if let Torn::DoubleWrite(it) = self {
             it.slot_ended(slot, changes, written);
         }
     }
 
-    /// Every segment of `file` was synced, by syncs submitted after so many changes of the file.
+    /// Every segment of `file` was synced, by syncs submitted after `changes` changes of the file.
     pub(crate) fn synced(&self, file: FileId, changes: u64) {
         if let Torn::DoubleWrite(it) = self {
             it.synced(file, changes);
         }
     }
 
-    /// True when a page of `file` was written since it was synced, as far as that matters here.
+    /// True when a page of `file` was written since its last sync, as far as this protection needs it.
     pub(crate) fn awaits_sync(&self, file: FileId) -> bool {
         matches!(self, Torn::DoubleWrite(it) if it.awaits_sync(file))
     }
 
-    /// The file was cut down to `blocks` blocks, which is one of so many changes of it.
+    /// The file was truncated to `blocks` blocks, as one of its `changes` changes.
     pub(crate) fn truncated(&self, file: FileId, blocks: Block, changes: u64) {
         if let Torn::DoubleWrite(it) = self {
             it.truncated(file, blocks, changes);
         }
     }
 
-    /// The file is closed, durably, or gone.
+    /// The file is closed, durably, or removed.
     pub(crate) fn forget(&self, file: FileId) {
         if let Torn::DoubleWrite(it) = self {
             it.forget(file);
@@ -245,12 +245,12 @@ impl Torn {
         if let Torn::DoubleWrite(it) = self
             && let Err(error) = it.rest()
         {
-            // The next opening looks at pages in vain: they are good.
+            // The next opening checks pages in vain: they are intact.
             tracing::warn!(%error, "the double-write file was not laid to rest");
         }
     }
 
-    /// Bytes set aside.
+    /// Bytes reserved.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Torn::DoubleWrite(it) => it.memory_bytes(),
