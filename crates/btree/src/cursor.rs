@@ -11,9 +11,10 @@
 //! before it is used: if it is not the one that covers the next key, the tree has changed since its parent was read,
 //! and the cursor descends from the root and begins another stream.
 //!
-//! Invariants:  [CUR-1] keys are returned in strict order, each once   [CUR-2] an entry that exists for the cursor's
-//!              whole life is returned; one that is inserted or removed meanwhile may be returned or not [CUR-3]
-//!              nothing beyond the range is requested, except for entries that share a leaf with its end
+//! Invariants:  [CUR-1] keys are returned in strict order, each once
+//!              [CUR-2] an entry that exists for the cursor's whole life is returned; one that is inserted or removed
+//!              meanwhile may be returned or not
+//!              [CUR-3] nothing beyond the range is requested, except for entries that share a leaf with its end
 //! Concurrency: one owner. It holds pins of the pages that its stream has read, and no latch.
 
 use std::collections::VecDeque;
@@ -145,7 +146,7 @@ pub struct Cursor<'t> {
     key: Vec<u8>,
     next: Option<Edge>,
     leaves_seen: u64,
-    /// Leaves that came from a stream.
+    /// Leaves that a stream returned.
     streamed: u64,
     ahead: Option<ReadStream<'t, Leaves<'t>>>,
 }

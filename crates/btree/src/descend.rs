@@ -9,10 +9,11 @@
 //! merged or freed in between. The writer need not read the parents again, because the node's own fences say which keys
 //! belong to it ([DSC-2]).
 //!
-//! Invariants:  [DSC-1] nothing that was read optimistically is used before it is validated [DSC-2] the nodes of one
-//!              level partition all keys: the node of a level that covers a key is the right one for it [DSC-3] latches
-//!              are taken from the root down, and two nodes are latched at once only if they are parent and child, or
-//!              children of one latched parent, from left to right
+//! Invariants:  [DSC-1] nothing that was read optimistically is used before it is validated
+//!              [DSC-2] the nodes of one level partition all keys: the node of a level that covers a key is the right
+//!              one for it
+//!              [DSC-3] latches are taken from the root down, and two nodes are latched at once only if they are parent
+//!              and child, or children of one latched parent, from left to right
 //! Failure:     a pool too small to keep a path in memory, or an endless series of writers, cannot starve a descent: it
 //!              couples latches after `TRIES` disturbances.
 //! Source:      optimistic lock coupling: Leis et al., The ART of Practical Synchronization (2016).

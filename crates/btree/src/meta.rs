@@ -9,9 +9,9 @@
 //! checkpoint reaches the disk, `whole` is cleared and synced; a checkpoint writes and syncs everything else before it
 //! sets `whole` again. So after a power cut the file either is the last checkpoint, or is marked as changed.
 //!
-//! Invariants:  [MET-1] if `whole` is set on disk, no page there differs from the last checkpoint's [MET-2] a block
-//!              below `used` is this one, a node that is reachable from the root, or in the list of free blocks; blocks
-//!              from `used` on have never been used
+//! Invariants:  [MET-1] if `whole` is set on disk, no page there differs from the last checkpoint's
+//!              [MET-2] a block below `used` is this one, a node that is reachable from the root, or in the list of
+//!              free blocks; blocks from `used` on have never been used
 //! Concurrency: the page's latch is taken last, by a thread that holds latches of nodes, and held briefly.
 
 use forebay::{Block, Lsn, PageMut, PagedFile};

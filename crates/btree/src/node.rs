@@ -1,9 +1,9 @@
 //! Latched pages: checked once as a whole, then read and changed in place.
 //!
 //! Invariants:  [NOD-1] the cells lie between `heap` and the end of the page, and their bytes and `wasted` add up to
-//!              exactly that space, so that laying a page out again never overflows it [NOD-2] `lower <= key < upper`
-//!              for every key; the fences are bytes of their own cells [NOD-3] an entry that fits is inserted
-//!              completely; one that does not leaves the page as it was
+//!              exactly that space, so that laying a page out again never overflows it
+//!              [NOD-2] `lower <= key < upper` for every key; the fences are bytes of their own cells
+//!              [NOD-3] an entry that fits is inserted completely; one that does not leaves the page as it was
 
 use forebay::Block;
 

@@ -1,8 +1,8 @@
 //! The tree: insertion, look-up and removal, and when changes are durable.
 //!
-//! Invariants:  [TRE-1] nothing is changed while the meta page on disk says that the tree is clean [TRE-2] an insertion
-//!              changes one leaf under its latch; the splits or merges it needs happen before or afterwards, by steps
-//!              that change no entry
+//! Invariants:  [TRE-1] nothing is changed while the meta page on disk says that the tree is clean
+//!              [TRE-2] an insertion changes one leaf under its latch; the splits or merges it needs happen before or
+//!              afterwards, by steps that change no entry
 //! Concurrency: any number of threads. Readers take no lock; writers take `changed` shared, checkpoints and bulk loads
 //!              take it exclusively.
 //! Failure:     an operation that fails has changed no entry. A split or a merge that fails half way, because of a disk

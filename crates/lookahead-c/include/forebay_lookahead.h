@@ -62,7 +62,8 @@ struct fbl_sampler {
 extern "C" {
 #endif // __cplusplus
 
-// Whether a read that took this long, in nanoseconds, came from a device: a reader without hints then creates them.
+// Whether a read that took this long, in nanoseconds, was a read from a device: a reader without hints then creates
+// them.
 bool fbl_read_waited(int64_t read_ns);
 
 // Size of one consumer's hints, in bytes.

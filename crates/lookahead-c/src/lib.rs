@@ -38,7 +38,8 @@ struct Handle<T> {
     broken: bool,
 }
 
-/// Whether a read that took this long, in nanoseconds, came from a device: a reader without hints then creates them.
+/// Whether a read that took this long, in nanoseconds, was a read from a device: a reader without hints then creates
+/// them.
 #[unsafe(no_mangle)]
 pub extern "C" fn fbl_read_waited(read_ns: i64) -> bool {
     u64::try_from(read_ns).is_ok_and(|ns| read_waited(Duration::from_nanos(ns)))

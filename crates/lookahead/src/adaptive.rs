@@ -16,8 +16,8 @@
 //! the queue; after that, the duration of reads shows it. Which mode suits the disk, the kernel and the machine is
 //! found by trial.
 //!
-//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue [ADP-2] only scans
-//!              are left to the kernel's guesses
+//! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue
+//!              [ADP-2] only scans are left to the kernel's guesses
 //! Rejected:    timing the reads of `Ahead`: a batch whose reads all end within its submission has latencies like those
 //!              of a disk, because they end one after the other.
 

@@ -12,8 +12,8 @@
 //! height of the line at one share only, and then both costs move by the same factor.
 //!
 //! Invariants:  [CST-1] both costs are within 1/32 to 32 times the given ones: beyond, no decision changes any more, as
-//!              no gap is worth reading through or every gap up to 32 blocks is [CST-2] an observation counts as at
-//!              most twice, and at least half, what was expected
+//!              no gap is worth reading through or every gap up to 32 blocks is
+//!              [CST-2] an observation counts as at most twice, and at least half, what was expected
 //!              [CST-3] observations that are all alike leave the ratio of the costs as it was given
 //! Concurrency: one owner.
 //! Failure:     none; an impossible observation (no requests, no bytes, no time) is ignored.

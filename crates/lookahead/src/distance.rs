@@ -10,10 +10,13 @@
 //! how far the distance of a stream that never waits may shrink. Jumping to the aim at once was rejected: a latency
 //! measured at a short distance says nothing about a long one.
 //!
-//! Invariants:  [DST-1] 1 <= distance <= most  [DST-2] it doubles at most once in as many blocks as the new distance:
-//!              only then has the last growth shown its effect [DST-3] it grows only on waits of 2 us and more  [DST-4]
-//!              blocks that are ready in time shrink it to the aim at most, by 1 each, and only after a whole distance
-//!              of them without a wait [DST-5] fewer than 65 hits in a row change nothing
+//! Invariants:  [DST-1] 1 <= distance <= most
+//!              [DST-2] it doubles at most once in as many blocks as the new distance: only then has the last growth
+//!              shown its effect
+//!              [DST-3] it grows only on waits of 2 us and more
+//!              [DST-4] blocks that are ready in time shrink it to the aim at most, by 1 each, and only after a whole
+//!              distance of them without a wait
+//!              [DST-5] fewer than 65 hits in a row change nothing
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read, all times are arguments.
 //! Source:      PostgreSQL 19's read stream for growth on real waits only; Seastar for the quarter that may be wasted;

@@ -2,23 +2,16 @@
 //! owner of a [`Hints`] may prefetch blocks that the consumer will need.
 //!
 //! Examples are an index scan inside a database, and SQLite reading its file. The caller passes the predicted blocks
-//! one
-//! by one, in the order of use, and receives the requests that are worth making. It then reports how long the
-//! consumer's
-//! read of each block took. Nothing else is known: no completion, no cache state.
+//! one by one, in the order of use, and receives the requests that are worth making. It then reports how long the
+//! consumer's read of each block took. Nothing else is known: no completion, no cache state.
 //!
 //! A hint for a block that the kernel has cached costs as much as a third of the read that it should help, so hints
-//! must
-//! stop where no read waits. While asleep (idle), hints make no requests. One read that waits makes them active; once
-//! hints were found useless, it takes two such reads close to each other, as on a busy machine any read may wait now
-//! and
+//! must stop where no read waits. While idle, hints make no requests. One read that waits makes them active; once hints
+//! were found useless, it takes two such reads close to each other, as on a busy machine any read may wait now and
 //! then. While active, a few blocks are left out, more and more rarely: their reads show whether hints are still
-//! useful.
-//! Worked example: if all reads wait, nine of the first 8,000 blocks are left out; if all blocks are resident, hints
-//! become
-//! idle after three blocks left out, about 32 blocks in all. Asking the kernel what is resident (mincore, cachestat)
-//! was
-//! rejected: it costs as much as the hint.
+//! useful. Worked example: if all reads wait, nine of the first 8,000 blocks are left out; if all blocks are resident,
+//! hints become idle after three blocks left out, about 32 blocks in all. Asking the kernel what is resident (mincore,
+//! cachestat) was rejected: it costs as much as the hint.
 //!
 //! A long sequence is left to the kernel. The kernel reads ahead of a sequence on its own, unless it finds blocks there
 //! that hints have brought in: hints one block ahead increased the time for a block from 6 to 18 us to 31 us
@@ -26,13 +19,12 @@
 //! Source:      PostgreSQL's read streams give no advice for sequences either.
 //!
 //! A consumer that may stop at any row (LIMIT, a cursor) gets a look-ahead of a tenth of the blocks it has taken, so
-//! that
-//! at most a tenth too much is read. After 2,560 blocks the distance reaches 256, at the cost of 10 ln(256) = 55 waits;
-//! for a consumer that takes everything, the distance doubles with each wait.
+//! that at most a tenth too much is read. After 2,560 blocks the distance reaches 256, at the cost of 10 ln(256) = 55
+//! waits; for a consumer that takes everything, the distance doubles with each wait.
 //!
 //! Invariants:  [HNT-1] no block is requested twice within the last `REMEMBERED` predicted blocks, unless more than
 //!              `WAYS` of them share a set  [HNT-2] never more than `most` blocks ahead, nor, if the consumer may stop,
-//!              than a tenth of the blocks it took  [HNT-3] while asleep, no request is made
+//!              than a tenth of the blocks it took  [HNT-3] while idle, no request is made
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read, all times are arguments. No memory is allocated.
 
@@ -84,7 +76,7 @@ pub enum Takes {
     MayStop,
 }
 
-/// Whether a read that took this long came from a device.
+/// Whether a read that took this long was a read from a device.
 pub fn read_waited(read: Duration) -> bool {
     read >= DEVICE_READ_MIN
 }
@@ -146,7 +138,7 @@ pub struct Hints {
     asleep: bool,
     /// Hints were found useless earlier.
     doubted: bool,
-    /// Reads since the last one that waited, while asleep.
+    /// Reads since the last one that waited, while idle.
     since_wait: u32,
     /// The number of the next block to predict, and the number after the last predicted block that the consumer
     /// reached.

@@ -1,10 +1,8 @@
 //! How far to read ahead, of what, and in which requests.
 //!
 //! Everything that reads blocks on behalf of something else (a page cache, a database's index scan, a file under
-//! SQLite)
-//! has the same questions. This crate answers them by arithmetic alone: no I/O, no threads, no clock. The inputs are
-//! times
-//! and events, the outputs are decisions, so each decision can be tested by property and by trace.
+//! SQLite) has the same questions. This crate answers them by arithmetic alone: no I/O, no threads, no clock. The
+//! inputs are times and events, the outputs are decisions, so each decision can be tested by property and by trace.
 //!
 //! | module | question |
 //! |---|---|

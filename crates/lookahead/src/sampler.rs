@@ -1,16 +1,12 @@
 //! Which steps of a consumer should be timed.
 //!
 //! The time that a read takes shows whether it waited. Measuring it takes two clock reads of 25 ns each: as much as a
-//! tenth
-//! of an index scan's row that is in memory. So where reads do not wait, fewer and fewer steps are timed, in the end
-//! one in
-//! `PART_MOST`; after one read that waits, all steps are timed again. Where no step reads anything, no step is timed
-//! until
-//! one does; the consumer notices that without a clock.
+//! tenth of an index scan's row that is in memory. So where reads do not wait, fewer and fewer steps are timed, in the
+//! end one in `PART_MOST`; after one read that waits, all steps are timed again. Where no step reads anything, no step
+//! is timed until one does; the consumer notices that without a clock.
 //!
 //! Worked example: everything is in the kernel's page cache. Of the first 504 reads 48 are timed, then one in 64. When
-//! the
-//! pages are evicted, at the latest the 64th read is seen to wait.
+//! the pages are evicted, at the latest the 64th read is seen to wait.
 //!
 //! Invariants:  [SMP-1] of `PART_MOST` steps in a row at least one is timed, unless the sampler rests  [SMP-2] after a
 //!              read that waited the next step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a

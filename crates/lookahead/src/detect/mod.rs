@@ -26,10 +26,11 @@
 //! times as often.
 //!
 //! Invariants:  [DET-1] the first block is the missed one, there are 1 to `most`, none past the end of the file or
-//!              before its start [DET-2] at most 8 residency queries, and none for a block of a sequence [DET-3] blocks
-//!              requested on weak evidence that proved wrong are at most 48, and one in 128 misses [DET-4] at most 16
-//!              sequences, in at most 480 bytes; the least recently used one is replaced [DET-5] a batch is at most
-//!              twice as long as the one before it, or 4 blocks
+//!              before its start
+//!              [DET-2] at most 8 residency queries, and none for a block of a sequence
+//!              [DET-3] blocks requested on weak evidence that proved wrong are at most 48, and one in 128 misses
+//!              [DET-4] at most 16 sequences, in at most 480 bytes; the least recently used one is replaced
+//!              [DET-5] a batch is at most twice as long as the one before it, or 4 blocks
 //! Concurrency: none; the owner protects it with a lock, which it takes only on a miss.
 //! Failure:     none. A sequence that is lost, or whose blocks were evicted, is detected again.
 //! Source:      the kernel's on-demand readahead (mm/readahead.c): doubling, and the look at what is in memory

@@ -13,7 +13,7 @@ use forebay_io::{File, Result};
 use super::disk::Disk;
 use super::op::Reader;
 
-/// Far enough apart for any sector.
+/// A distance greater than any sector size.
 const PLACE_BYTES: u64 = 4096;
 const MAGIC: u64 = 0x7a6e_6f63_7961_6265;
 

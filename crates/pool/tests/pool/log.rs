@@ -53,7 +53,7 @@ impl Wal for Log {
     }
 }
 
-/// A pool with a log, over a disk that checks each page written: the page consists of its own LSN.
+/// A pool with a log, over a disk that checks each page written: the page repeats its LSN.
 fn logged(site: &Site, frames: u64, cleaner: bool) -> (BufferPool, Arc<Disk>, Arc<Log>) {
     let log = Arc::new(Log::default());
     let durable = Arc::clone(&log);

@@ -2,7 +2,7 @@
 //!
 //! Every page contains its own tag, a version and the test's own checksum. *Kept* files are never truncated: under the
 //! latch a page has exactly the version that was last written to it, and it has the same version at the end in a new
-//! pool. *Changing* files are truncated, extended, dropped and created again: a page of theirs is its own or all zero,
+//! pool. *Changing* files are truncated, extended, dropped and created again: such a page is its own or all zero,
 //! and never from before the last time it was cut away.
 //!
 //! `FOREBAY_SOAK_SECONDS` sets the duration (default: 2), `FOREBAY_SEED` seeds the choices.

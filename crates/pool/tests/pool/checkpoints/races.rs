@@ -16,7 +16,7 @@ use super::log::Log;
 use super::rig::{NAMES, Rig, change};
 use crate::site::{Ends, PAGE, Site, create, fill, on_disk, read, wait_until};
 
-/// So long that none of these tests reaches its end.
+/// Long enough that none of these tests reaches its end.
 const LONG: Duration = Duration::from_secs(3600);
 
 impl Rig {
