@@ -23,7 +23,7 @@ struct fbl_trial;
 // A block's position in its file, counted in blocks from 0.
 typedef uint32_t fbl_block;
 
-// One request: a row of blocks, the first and the last of which are wanted.
+// One request: consecutive blocks, of which the first and the last are wanted.
 struct fbl_run {
   // The first block.
   fbl_block first;
@@ -74,7 +74,7 @@ uintptr_t fbl_hints_size(void);
 // `combine_blocks` blocks, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
 // blocks for each hundred wanted ones.
 //
-// Returns null, and makes nothing, when `memory` is null.
+// Returns null, and creates nothing, if `memory` is null.
 //
 // # Safety
 // `memory` is null, or `fbl_hints_size()` writable bytes aligned to 8.
@@ -168,7 +168,7 @@ uintptr_t fbl_trial_size(void);
 // Creates a trial in `memory`, which begins with the first mode. If a block costs more than `waiting_ns` nanoseconds
 // in that mode, the second is tried early.
 //
-// Returns null, and makes nothing, when `memory` is null.
+// Returns null, and creates nothing, if `memory` is null.
 //
 // # Safety
 // `memory` is null, or `fbl_trial_size()` writable bytes aligned to 8.

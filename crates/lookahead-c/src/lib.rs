@@ -56,7 +56,7 @@ pub extern "C" fn fbl_hints_size() -> usize {
 /// `combine_blocks` blocks, and reads through gaps of up to `gap_blocks`, for at most `over_read_percent` unneeded
 /// blocks for each hundred wanted ones.
 ///
-/// Returns null, and makes nothing, when `memory` is null.
+/// Returns null, and creates nothing, if `memory` is null.
 ///
 /// # Safety
 /// `memory` is null, or `fbl_hints_size()` writable bytes aligned to 8.

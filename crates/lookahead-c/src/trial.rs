@@ -22,7 +22,7 @@ pub extern "C" fn fbl_trial_size() -> usize {
 /// Creates a trial in `memory`, which begins with the first mode. If a block costs more than `waiting_ns` nanoseconds
 /// in that mode, the second is tried early.
 ///
-/// Returns null, and makes nothing, when `memory` is null.
+/// Returns null, and creates nothing, if `memory` is null.
 ///
 /// # Safety
 /// `memory` is null, or `fbl_trial_size()` writable bytes aligned to 8.

@@ -20,19 +20,19 @@
 
 use crate::Block;
 
-/// What one call may put into its requests.
+/// Limits for the requests of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Limits {
-    /// Most blocks of one request, gaps included; at least 1.
+    /// Maximum number of blocks in one request, gaps included; at least 1.
     pub combine_blocks: u32,
-    /// Most unneeded blocks to read through in one place.
+    /// Maximum number of unneeded blocks in one gap that is read through.
     pub gap_blocks: u32,
-    /// Most unneeded blocks for each 100 wanted ones, over the whole call.
+    /// Maximum number of unneeded blocks for each 100 wanted ones, over the whole call.
     pub over_read_percent: u32,
 }
 
-/// One request: a row of blocks, the first and the last of which are wanted.
+/// One request: consecutive blocks, of which the first and the last are wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Run {

@@ -60,7 +60,7 @@ const AGE_MAX: u64 = 1024;
 /// Number of misses that earn the credit for one block.
 const MISSES_PER_CREDIT: u32 = 128;
 
-/// The most credit, in blocks: enough for the first batches of all sequences at once.
+/// Maximum credit, in blocks: enough for the first batches of all sequences at once.
 const CREDIT_MAX: u32 = TRACKED as u32 * (FIRST_BATCH - 1);
 
 /// Finds sequences in the misses of one file. The owner protects it with a lock.
@@ -102,7 +102,7 @@ pub enum Why {
     Backward,
     /// Equal steps of more than one block.
     Strided,
-    /// The blocks before it, or behind it, are in memory.
+    /// The blocks before it, or after it, are in memory.
     Context,
 }
 

@@ -40,7 +40,7 @@ impl Control {
         (self.sequence > 0).then_some(self.redo)
     }
 
-    /// Makes `redo` the redo point, durably.
+    /// Sets the redo point durably.
     pub(crate) fn set(&mut self, redo: Lsn) -> Result<()> {
         let sequence = self.sequence + 1;
         let mut bytes = Vec::new();
