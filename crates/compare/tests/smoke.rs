@@ -100,7 +100,7 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
             for record in of_peer.clone().filter(|record| record["cell"]["case"] == case) {
                 let pages = record["metrics"]["process_pages_per_read"].as_f64();
                 let remarked = !record["remarks"].as_array().unwrap().is_empty();
-                // Where there is a device, its counters show whether the pages were read from it; elsewhere a remark says so.
+                // A device's counters show whether the pages were read from it; elsewhere a remark says so.
                 let as_expected = pages.is_some_and(|pages| expected.contains(&pages));
                 assert!(as_expected || remarked, "{record}");
             }

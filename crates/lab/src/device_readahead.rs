@@ -1,18 +1,18 @@
-//! The kernel's readahead of a device: set for a measurement, and put back whatever happens.
+//! The kernel's readahead of a device: set for a measurement, and always restored.
 //!
 //! One number in sysfs (`queue/read_ahead_kb`, of a filesystem without a device `read_ahead_kb` of its bdi)
-//! decides how far the kernel reads ahead for everybody who uses the device. An experiment that varies it takes the right to do so first, with the value
-//! it finds, and gives both back. Worked example: a run over `0,128KiB` on a device at 8192 KiB writes
-//! 0, 128, 0, 128 ... and in the end 8192.
+//! decides how far the kernel reads ahead for all users of the device. An experiment that varies it first takes the
+//! right to do so and records the value found; at the end it restores the value and releases the right. Worked
+//! example: a run over `0,128KiB` on a device at 8192 KiB writes 0, 128, 0, 128 ... and in the end 8192.
 //!
 //! A file takes the device's value when it is opened and keeps it, so a value is set before the files
 //! of a measurement are opened.
 //!
-//! Invariants:  [DRA-1] the value found is put back: at the end, on an error, a panic, both the first and
+//! Invariants:  [DRA-1] the value found is restored: at the end, on an error, a panic, both the first and
 //!              the second Ctrl-C, and by the next start after a kill
 //!              [DRA-2] two runs do not vary one device at a time: the second would take the first one's
-//!              value for the one to put back
-//! Failure:     what cannot be put back at the end is an error that names the file and the value.
+//!              value for the one to restore
+//! Failure:     a value that cannot be restored at the end is an error that names the file and the value.
 //! Source:      the kernel's `Documentation/ABI/stable/sysfs-block`.
 
 use std::fs;
@@ -69,11 +69,11 @@ impl ReadaheadGuard {
         Ok(ReadaheadGuard { file, undo })
     }
 
-    /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Gives
-    /// what the kernel made of it, in bytes.
+    /// Sets the readahead to `bytes`, a multiple of 1024, for files that are opened from now on. Returns
+    /// the value that the kernel has set, in bytes.
     ///
     /// # Errors
-    /// What the system said, with the file.
+    /// The system's error, with the file.
     pub fn set(&self, bytes: u64) -> anyhow::Result<u64> {
         let write = || {
             fs::write(&self.file, format!("{}\n", bytes / 1024))
@@ -81,7 +81,7 @@ impl ReadaheadGuard {
         };
         self.undo.further(|change| change.will_be_kib(bytes / 1024), write)?;
         let kib = read_kib(&self.file)?;
-        // The kernel may have made something else of it; that is the run's doing as well.
+        // The kernel may have rounded it; that value is the run's own as well.
         self.undo.further(|change| change.will_be_kib(kib), || Ok(()))?;
         Ok(kib * 1024)
     }
@@ -104,7 +104,7 @@ pub(crate) fn read_kib(file: &Path) -> anyhow::Result<u64> {
 /// Parses one value of `--device-readahead`: a size as elsewhere, but also 0.
 ///
 /// # Errors
-/// A sentence that says what is expected.
+/// A sentence that says what a valid value is.
 pub(crate) fn parse_readahead(text: &str) -> Result<u64, String> {
     let bytes = match text.trim() {
         "0" => 0,

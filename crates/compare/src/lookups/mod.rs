@@ -4,8 +4,8 @@
 //! have 4 KiB and are read past the kernel's page cache. Each round measures both, one after the other, in turns.
 //! Forebay's side is `forebay-btree`: loaded once, sorted, its pages full and with checksums, and read into memory
 //! before the timed part. vmcache has no persistent files: each of its measurements begins by inserting everything, and
-//! if the data did not fit into memory, its first seconds are spent writing it out. `--settle` runs it longer first; the
-//! records have what it wrote in each second.
+//! if the data did not fit into memory, its first seconds are spent writing it out. `--settle` runs it longer first;
+//! the records have what it wrote in each second.
 //!
 //! Failure:     a look-up that finds no value, or another key's, ends the run.
 //! Source:      vmcache: Leis et al., Virtual-Memory Assisted Buffer Management (2023), and its `rndread`.

@@ -33,11 +33,11 @@ use crate::workfile::{Naming, Workfile};
 use traffic::{Traffic, Window};
 
 const RANDOM_BYTES: u64 = 8 << 10;
-/// Fewer different reads than this would come again within the windows, and be answered by the disk's own cache.
+/// With fewer different reads than this, reads would repeat within the windows and hit the disk's own cache.
 const RANDOM_BLOCKS_MIN: u64 = 1024;
 const SEQUENTIAL_BYTES: u64 = 1 << 20;
 
-/// Requests under way while the disk is kept busy, and in sequence.
+/// Requests in flight while the disk is kept busy, and in sequence.
 const BUSY_DEPTH: u32 = 64;
 const SEQUENTIAL_DEPTH: u32 = 4;
 
@@ -47,8 +47,8 @@ const DEPTHS: [u32; 4] = [1, 16, BUSY_DEPTH, 256];
 const BUSY_AT: usize = 2;
 const FAST_PER_S: f64 = 20_000.0;
 
-/// A rate has fallen if it stays below this part of what it was: beyond what neighbours on the same machine do
-/// to several windows in a row.
+/// A rate has fallen if it stays below this part of its earlier level: more than the effect of neighbours on the same
+/// machine on several windows in a row.
 const FALL: f64 = 0.7;
 
 /// Windows that a level takes, before and after a fall.
@@ -146,8 +146,8 @@ impl<'a> Site<'a> {
         Ok(Site { bench, args, file })
     }
 
-    /// Most reads of `requests` different ones in a window that is about to begin. Past the page cache they
-    /// may come again; through it memory would answer them, as it would what is there already.
+    /// Maximum reads of `requests` different ones in the next window. Past the page cache they
+    /// may repeat; through it memory would answer repeated ones, as it would those already cached.
     fn most_reads(&self, requests: u64) -> anyhow::Result<u64> {
         if self.file.cache_mode() == CacheMode::Direct {
             return Ok(u64::MAX);
@@ -287,7 +287,7 @@ impl<'a> Site<'a> {
     }
 }
 
-/// As many windows as a figure is of.
+/// The number of windows that a figure covers.
 fn rounds(mut window: impl FnMut() -> anyhow::Result<Window>) -> anyhow::Result<Vec<Window>> {
     let mut windows = Vec::new();
     while windows.len() < ROUNDS {
@@ -317,7 +317,7 @@ fn fall(rates: &[f64]) -> Option<usize> {
     places.filter_map(part).min_by(|a, b| a.1.total_cmp(&b.1)).map(|(at, _)| at)
 }
 
-/// `scale`: what is counted, in a request.
+/// `scale`: counted units in a request.
 fn figure(windows: &[Window], scale: f64) -> Option<Figure> {
     let rates: Vec<f64> = windows.iter().map(|window| window.per_s * scale).collect();
     let mut waits = wait_histogram();

@@ -1,6 +1,6 @@
-//! Traffic: a fixed number of requests under way, each replaced as soon as it has ended.
+//! Traffic: a fixed number of requests in flight, each replaced as soon as it has ended.
 //!
-//! In whatever order they end, unlike a reader of blocks in order: the disk always has as many as it should.
+//! Completion order does not matter, unlike for a reader of blocks in order: the disk always has the full number.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::measure::wait_histogram;
 const COUNT_MIN: u64 = 64;
 const TIMES_MAX: u32 = 8;
 
-/// What a time of traffic gave.
+/// The result of a time of traffic.
 #[derive(Debug)]
 pub(super) struct Window {
     /// Requests a second.
@@ -100,7 +100,7 @@ impl<'a> Traffic<'a> {
         }
     }
 
-    /// Has `depth` requests under way, or fewer if `left` is less than what is missing, and waits for some.
+    /// Keeps `depth` requests in flight, or fewer if `left` is less than the number missing, and waits for some.
     fn replace(
         &mut self,
         depth: u32,
@@ -125,7 +125,7 @@ impl<'a> Traffic<'a> {
         self.wait_for_some()
     }
 
-    /// How long those took that have ended; at least one, if one is under way.
+    /// The times of the completed requests; at least one, if one is in flight.
     fn wait_for_some(&mut self) -> anyhow::Result<Vec<Duration>> {
         let all = RefCell::new(Vec::new());
         self.io.wait_until(&|| {

@@ -59,7 +59,7 @@ pub struct EmulatedOptions {
     /// The file in which the data is kept, if not memory: sparse, and removed afterwards unless it existed
     /// before.
     pub data: Option<PathBuf>,
-    /// Seed of what is random in the model.
+    /// Seed of the model's random numbers.
     pub seed: u64,
     /// The kernel's readahead for the mount, if not its default.
     pub readahead_bytes: Option<u64>,
@@ -112,7 +112,7 @@ impl Emulated {
         Ok(Emulated { mount_point, errors, _out: out, _end: end, _mount: mount, _point: point })
     }
 
-    /// The mount: files made in there are on the emulated disk.
+    /// The mount: files made in it are on the emulated disk.
     pub fn directory(&self) -> &Path {
         &self.mount_point
     }
@@ -132,19 +132,19 @@ impl Emulated {
         lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
     }
 
-    /// What has happened since the mount.
+    /// The counters since the mount.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// They cannot be read.
     pub fn counters(&self) -> anyhow::Result<Counters> {
         let text = self.told("counters")?;
         serde_json::from_str(&text).context("cannot understand the emulated disk's counters")
     }
 
-    /// What is mounted.
+    /// The profile of the mounted disk.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It cannot be read.
     pub fn profile(&self) -> anyhow::Result<Told> {
         let text = self.told("profile")?;
         serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
@@ -190,7 +190,7 @@ fn command(spec: &str, mount_point: &Path, options: &EmulatedOptions) -> anyhow:
     }
     command.arg("--").arg(spec).arg(mount_point);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    // A Ctrl-C is for the lab, which still has to read what is under way.
+    // A Ctrl-C is for the lab, which still has to read the requests in flight.
     command.process_group(0);
     Ok(command)
 }

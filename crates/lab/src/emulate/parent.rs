@@ -1,7 +1,7 @@
 //! The process that started this one, watched until it ends.
 //!
-//! By a descriptor of that process, which is for the whole of it. Rejected: the signal that Linux sends at a
-//! parent's death, which it sends when the *thread* that made the child ends.
+//! It is watched through a descriptor of that process, which stands for the whole process. Rejected: the signal that
+//! Linux sends at a parent's death, since it is sent when the *thread* that made the child ends.
 
 use std::sync::mpsc::Sender;
 

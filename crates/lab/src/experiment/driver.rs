@@ -1,11 +1,11 @@
 //! Driver: the one loop of rounds, for all experiments.
 //!
-//! In a round every row of the series that are due ([`schedule`](super::schedule)) is measured once, in an order that is
+//! In a round every row of the series that are due ([`schedule`](super::schedule)) is measured once. The order is
 //! reshuffled, so that a disk that gets slower meanwhile favours none of them.
 //!
-//! Invariants:  [DRV-1] round n of a row is measured with round n of every other: one that leaves does not come back
-//! Failure:     a round that this system does not support ends its row, which says why; anything
-//!              else that went wrong is handed back and ends the run.
+//! Invariants:  [DRV-1] round n of a row is measured with round n of every other: one that leaves does not return
+//! Failure:     a round that this system does not support ends its row, which says why; any other
+//!              error is returned and ends the run.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::interrupt;
 
 /// What one experiment measures in rounds.
 pub(super) trait RowSet {
-    /// What a row is.
+    /// The identity of a row.
     type Cell;
-    /// What a round of it gives.
+    /// The result of one of its rounds.
     type Figures;
 
     fn rows(&self) -> usize;
@@ -31,7 +31,7 @@ pub(super) trait RowSet {
     /// For each series whether more rounds could decide something.
     fn open(&self) -> Vec<bool>;
 
-    /// What is measured in a row.
+    /// What a row measures.
     fn label(&self, index: usize) -> String;
 
     /// The rows of these series in the order of a round.
@@ -42,7 +42,7 @@ pub(super) trait RowSet {
     }
 }
 
-/// Cells that all have the same rounds, as none of them decides anything.
+/// Cells that all have the same number of rounds, as none of them decides anything.
 #[derive(Debug)]
 pub(super) struct AllAlike<C, F> {
     pub(super) rows: Vec<Row<C, F>>,
@@ -80,14 +80,14 @@ impl<C, F> RowSet for AllAlike<C, F> {
     }
 }
 
-/// What a measurement of a row knows of its round.
+/// The round of a measurement.
 #[derive(Debug)]
 pub(super) struct Turn<'r> {
     /// From 0.
     pub(super) round: u32,
-    /// Of what is new in each round.
+    /// For values that are new in each round.
     pub(super) random: &'r mut fastrand::Rng,
-    /// Whether it is the first of its round.
+    /// Whether the measurement is the first of its round.
     pub(super) is_first: bool,
 }
 

@@ -64,7 +64,7 @@ pub enum Choice {
 }
 
 impl Choice {
-    /// Every experiment, as `forebay lab` alone has it, in its order.
+    /// Every experiment, in the order of `forebay lab` alone.
     pub fn all(common: &CommonArgs) -> Vec<Choice> {
         let mut all = vec![
             Choice::Depth(typed("--quick --survey")),
@@ -85,8 +85,8 @@ impl Choice {
     pub(crate) fn of_postgres(common: &CommonArgs, backends: &str, readers: bool) -> Vec<Choice> {
         let depth = format!("--quick --cache buffered --backends {backends}");
         let readahead = "--quick --parts throughput --files own --by descriptor";
-        // As PostgreSQL writes: page by page, in the order of files. Few enough pages for a spinning disk; with readers so many that
-        // more than one read in a hundred comes while a fast one writes them.
+        // As PostgreSQL writes: page by page, in the order of files. Few enough pages for a spinning disk; with readers
+        // enough pages that a fast disk writes them during more than one read in a hundred.
         let pages = if readers {
             "--dirty 4096 --rounds 3+"
         } else {
@@ -141,7 +141,7 @@ fn typed<S: Args>(options: &str) -> S {
     settings.expect("options that there are")
 }
 
-/// What a run needs of an experiment. It is implemented by the experiments' settings.
+/// An experiment, as a run sees it. The experiments' settings implement it.
 pub trait Experiment {
     /// Where and on what it measures.
     fn ground(&self) -> Ground;
@@ -162,13 +162,13 @@ pub trait Experiment {
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>>;
 }
 
-/// Measures. The second argument gets what is being measured, once for each measurement. Errors are
+/// Measures. The second argument receives a description of each measurement before it starts. Errors are
 /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
 pub type Measuring<'a> =
     Box<dyn FnOnce(&Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Measurements<'a>> + 'a>;
 
-/// What was measured. Conclusions are drawn from it once all experiments have been, as none of them is to say what the
-/// noise floor of another one contradicts.
+/// The measurements of an experiment. Conclusions are drawn after all experiments have run, so that none of them
+/// contradicts the noise floor of another one.
 pub struct Measurements<'a> {
     /// By how much two that do the same differed, where that was measured.
     pub floor: Option<Floor>,
@@ -218,11 +218,11 @@ pub struct Ground {
 pub struct Bench<'a> {
     /// The file.
     pub workfile: &'a Workfile,
-    /// What lies under it.
+    /// The storage below it.
     pub storage: &'a Storage,
     /// The device's counters, where there are any.
     pub counters: Option<&'a CounterSource>,
-    /// The emulated disk that all of it lies on, if it is one.
+    /// The emulated disk under all of it, if there is one.
     pub on: Option<&'a OnDisk>,
 }
 
@@ -239,7 +239,7 @@ pub struct Outcome {
     pub advice: Vec<Advice>,
     /// What else follows from the records.
     pub conclusions: Vec<Conclusion>,
-    /// What it shows.
+    /// The section to show.
     pub section: Section,
 }
 
@@ -277,7 +277,7 @@ pub(crate) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
     kept
 }
 
-/// `items` by what `key` gives of them, in the order met.
+/// `items` grouped by `key`, in the order of their first occurrence.
 pub(crate) fn grouped<T, K: PartialEq>(
     items: impl IntoIterator<Item = T>,
     key: impl Fn(&T) -> K,

@@ -1,6 +1,6 @@
 //! The modes that can be measured: which backends and cache modes work here.
 //!
-//! Looked at before the working file is filled, so that a run which cannot succeed says so at once.
+//! They are probed before the working file is filled, so that a run which cannot succeed says so immediately.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::workfile::Workfile;
 #[derive(Debug)]
 pub(super) struct Modes {
     pub(super) backends: Vec<BackendNote>,
-    /// Why direct files cannot be had, if that is so.
+    /// The reason if direct files are not available.
     direct: Option<String>,
 }
 
@@ -38,7 +38,7 @@ impl Modes {
         self.missing(Some(kind), CacheMode::Buffered).is_none()
     }
 
-    /// Why `backend`, if it is one of Forebay's, cannot be measured in mode `cache`, if that is so.
+    /// The reason if `backend`, one of Forebay's, cannot be measured in mode `cache`.
     pub(super) fn missing(&self, backend: Option<Kind>, cache: CacheMode) -> Option<&str> {
         let failed = |note: &&BackendNote| {
             !note.available && backend.is_some_and(|kind| note.backend == kind.name())
@@ -49,7 +49,7 @@ impl Modes {
     }
 }
 
-/// What a queue of `kind` has to say that was tried.
+/// The remark of an attempt to open a queue of `kind`.
 pub(super) fn note(kind: Kind, opened: Result<Io, Error>) -> BackendNote {
     let (available, note) = match opened {
         Ok(io) => (true, io.notes().join("; ")),
@@ -58,7 +58,7 @@ pub(super) fn note(kind: Kind, opened: Result<Io, Error>) -> BackendNote {
     BackendNote { backend: kind.to_string(), available, note }
 }
 
-/// Refuses to begin if for each cell there is a reason why it is `missing`.
+/// Refuses to begin if every cell has a reason why it is `missing`.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) with the first of them.
@@ -69,8 +69,8 @@ pub(super) fn check<'a>(missing: impl Iterator<Item = Option<&'a str>>) -> anyho
     }
 }
 
-/// Why direct I/O that `op` does in `directory` is none, if that is so: the kernel carries it out through its page cache,
-/// and what is measured says nothing of the disk.
+/// The reason if direct I/O by `op` in `directory` is not really direct: the kernel executes it through its page
+/// cache, and the measurement says nothing of the disk.
 pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
     let found = Volume::system().through_cache(directory).ok()?;
     let through = if op == Op::Read { found.reads } else { found.writes };
@@ -83,7 +83,7 @@ pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
     })
 }
 
-/// Why direct files cannot be measured on `workfile`, if that is so and `caches` include them.
+/// The reason if direct files cannot be measured on `workfile` and `caches` include them.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) when blocks are too small for them.

@@ -10,7 +10,7 @@ use crate::statistics::{median, range};
 /// If the highest round exceeds the lowest by more than this factor, both are reported with the median.
 const APART: f64 = 1.1;
 
-/// How often each cell is measured, as the command line has it: `5` is five times, `5+` at least so often.
+/// How often each cell is measured, as on the command line: `5` is five times, `5+` at least that often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rounds {
     /// Measurements of each cell.
@@ -20,7 +20,7 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// With so many `seconds` for all rounds, if more than the first are wanted; these take what they take.
+    /// With `seconds` for all rounds, if more than the first are requested; the first are not limited.
     pub(super) fn limits(self, seconds: u64) -> Limits {
         let time = Duration::from_secs(if self.more { seconds } else { 0 });
         Limits { first: self.least, first_time: Duration::MAX, time }

@@ -1,18 +1,18 @@
 //! Schedule: which series are measured in the next round, the one stopping rule of all experiments.
 //!
-//! A series is what is compared with each other, and so measured side by side. Every series gets the first rounds, as
-//! fewer decide next to nothing. Then only those go on that are open, and time goes where it decides. They are looked
-//! at after the first rounds, and after twice, four times, eight times as many: a reader who looks after each single
-//! round sees a difference sooner or later where there is none. How surely each look decides is the
-//! [`Judge`](crate::statistics::Judge)'s part. Worked example: of six series with five rounds two are open; they get
-//! five more each, one is decided by its ten rounds, and the other goes on to twenty.
+//! A series is a set of rows that are compared with each other, and so measured side by side. Every series gets the
+//! first rounds, as fewer decide almost nothing. After that only open series continue, so that time is spent where it
+//! decides. They are examined after the first rounds, and after twice, four times, eight times as many: a reader who
+//! looks after each single round sooner or later sees a difference where there is none. The confidence of each look is
+//! up to the [`Judge`](crate::statistics::Judge). Worked example: of six series with five rounds two are open; they get
+//! five more each, one is decided by its ten rounds, and the other continues to twenty.
 //!
-//! A series that leaves does not come back: so all that are still measured have the same rounds, and round n of one is
+//! A series that leaves does not return: so all that are still measured have the same rounds, and round n of one is
 //! measured together with round n of any other.
 //!
 //! Invariants:  [SCH-1] whatever the time, each series is measured once
-//!              [SCH-2] a decided series gets no further rounds, and one that left does not come back
-//!              [SCH-3] whether a series is open is asked at its looks only, and at most
+//!              [SCH-2] a decided series gets no further rounds, and one that left does not return
+//!              [SCH-3] whether a series is open is evaluated at its looks only, and at most
 //!              [`LOOKS_MAX`] times
 //! Source:      P. Armitage, C. K. McPherson, B. C. Rowe, "Repeated Significance Tests on Accumulating
 //!              Data", 1969, for what looking often does.
@@ -37,12 +37,12 @@ pub(super) struct Limits {
 pub(super) struct Schedule {
     limits: Limits,
     rounds: u32,
-    /// For each series what its rounds took, or `None` once it has left.
+    /// For each series the time of its rounds, or `None` once it has left.
     took: Vec<Option<Duration>>,
 }
 
 impl Schedule {
-    /// Of so many `series`.
+    /// For this many `series`.
     pub(super) fn new(limits: Limits, series: usize) -> Schedule {
         Schedule { limits, rounds: 0, took: vec![Some(Duration::ZERO); series] }
     }
@@ -52,7 +52,7 @@ impl Schedule {
         self.rounds
     }
 
-    /// Whether rounds are looked at now. `usize`: at which look, from 0.
+    /// Whether rounds are examined now. `usize`: at which look, from 0.
     fn look(&self) -> Option<u32> {
         let times = self.rounds / self.limits.first;
         let is_now = self.rounds.is_multiple_of(self.limits.first) && times.is_power_of_two();
@@ -107,7 +107,7 @@ mod tests {
         Limits { first, first_time: Duration::MAX, time: seconds * SECOND }
     }
 
-    /// The series of each round, if those of `cost` seconds a round are open until they have so many rounds.
+    /// The series of each round, if those of `cost` seconds a round are open until they have this many rounds.
     fn rounds(limits: Limits, series: &[(u32, u32)]) -> Vec<Vec<usize>> {
         let (mut schedule, mut elapsed, mut made) =
             (Schedule::new(limits, series.len()), Duration::ZERO, Vec::new());
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_into_the_time_leaves_and_what_fits_stays() {
         let made = rounds(limits(2, 10), &[(1, 99), (3, 99)]);
-        // Eight seconds go to the first rounds; what is left is enough for the first series alone.
+        // The first rounds take eight seconds; the rest is enough for the first series alone.
         assert_eq!([counts(&made, 0), counts(&made, 1)], [4, 2]);
     }
 

@@ -50,7 +50,7 @@ impl Disk {
         (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
     }
 
-    /// What a measurement of the cell `index` gives, of what it would give without noise.
+    /// The result of a measurement of the cell `index`, divided by the result without noise.
     fn rate(&mut self, index: usize, turn: &Turn<'_>) -> f64 {
         while self.deviations.len() <= index {
             let deviation = self.noise * (UNEVENNESS * self.normal()).exp();
@@ -64,7 +64,7 @@ impl Disk {
         self.drift * stall * (deviation * self.normal()).exp()
     }
 
-    /// Measures `set`; each measurement takes so many `seconds`, and gives the `figures` that follow from a rate.
+    /// Measures `set`; each measurement takes this many `seconds`, and returns the `figures` that follow from a rate.
     pub(super) fn simulate<S: RowSet>(
         &mut self,
         set: &mut S,
@@ -97,7 +97,7 @@ fn experiments() -> [(&'static str, Simulated); 5] {
     ]
 }
 
-/// Whether something is said to be faster or slower than something else.
+/// Whether the report says that something is faster or slower than something else.
 fn reports_a_difference(outcome: &Outcome) -> bool {
     let misses = outcome.verdicts.iter().any(|it| it.verdict == Judgement::Misses);
     let says = |words: &str| outcome.conclusions.iter().any(|it| it.sentence.contains(words));

@@ -34,7 +34,7 @@ pub(super) struct Row<C, R> {
     /// Why a round could not be measured. No round follows it, so that round n of this cell is
     /// comparable with round n of the others.
     pub(super) failure: Option<String>,
-    /// What a reader of the figures has to know.
+    /// Remarks for the reader on the figures.
     pub(super) remarks: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl<C, R> Row<C, R> {
         Row { cell, rounds: Vec::new(), cold: true, failure: None, remarks: Vec::new() }
     }
 
-    /// A round begins from a page cache that is so.
+    /// Records the coldness of the page cache at the start of a round.
     pub(super) fn begins(&mut self, coldness: &Coldness) {
         // The numbers differ from round to round; those of one will do.
         self.remarks.extend(coldness.remark().filter(|_| self.cold));
@@ -60,7 +60,7 @@ impl<C, R> Row<C, R> {
         median(&self.figures(value)?)
     }
 
-    /// All that a reader has to know, each once.
+    /// All remarks for the reader, each once.
     pub(super) fn notes(&self) -> Vec<String> {
         let failure = self.failure.iter().map(|why| match self.rounds.len() {
             0 => format!("not measured: {why}"),
@@ -85,7 +85,7 @@ impl<C: Serialize, R: Serialize> Row<C, R> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Round {
     pub(super) blocks: u64,
-    /// Different blocks that had to come from the device; `None` where that is no question, since they
+    /// Different blocks that had to be read from the device; `None` where that does not apply, since they
     /// were in memory.
     pub(super) blocks_needed: Option<u64>,
     pub(super) seconds: f64,
@@ -93,7 +93,7 @@ pub(super) struct Round {
     pub(super) processor_seconds: f64,
     /// How long the reader waited for each block, in nanoseconds; `None` where it was not measured.
     pub(super) wait_ns: Option<Histogram<u64>>,
-    /// What the device did meanwhile.
+    /// What the device did during the round.
     pub(super) device: Option<DeviceCounters>,
 }
 
@@ -115,7 +115,7 @@ pub(super) struct Figures {
 }
 
 impl Round {
-    /// That so many blocks, of which so many were `needed`, have taken since `watch` was started.
+    /// The round of this many blocks, `needed` of which had to be read, with the time since `watch` was started.
     pub(super) fn ended(
         watch: &Stopwatch,
         blocks: u64,
@@ -133,7 +133,7 @@ impl Round {
         self.blocks as f64 / self.seconds
     }
 
-    /// Its metrics, of blocks of so many bytes.
+    /// Its metrics, for blocks of this many bytes.
     pub(super) fn figures(&self, block_bytes: u64) -> Figures {
         let waited = |quantile| wait_us(self.wait_ns.as_ref()?, quantile);
         let needed = self.blocks_needed.filter(|&needed| needed > 0);
@@ -201,13 +201,13 @@ pub(super) fn emptied(workfile: &Workfile) -> Result<Coldness, forebay_io::Error
     empty_cache(&File::open(workfile.path(), &OpenOptions::new().read_only(true))?)
 }
 
-/// What a cell takes is not there.
+/// The system lacks what a cell needs.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Missing(pub(super) String);
 
-/// What `error` says if that is that this system does not provide what a cell needs: no evidence against the
-/// other cells, as wrong data or a failing device would be.
+/// The message of `error` if it means that this system does not provide what a cell needs: it is no evidence against
+/// the other cells, as wrong data or a failing device would be.
 pub(super) fn unsupported(error: &anyhow::Error) -> Option<String> {
     use forebay_io::Error::{DirectRefused, Memlock, Memory, Unavailable, Unsupported};
     if let Some(missing) = error.downcast_ref::<Missing>() {

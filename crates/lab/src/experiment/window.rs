@@ -1,7 +1,7 @@
-//! A window of requests: reads in the order of a list, so many of them under way.
+//! A window of requests: reads in the order of a list, a fixed number of them in flight.
 //!
-//! While the caller has one block in hand, `depth` of the next ones are in flight; at depth 0 a block is asked
-//! for only when it is needed.
+//! While the caller uses one block, `depth` of the next ones are in flight; at depth 0 a block is requested
+//! only when it is needed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use forebay_io::{Arena, Error, File, Io, IoOptions, Lease, Request, Ticket};
 
-/// A queue, a file, and memory for the requests in flight and the block in hand.
+/// A queue, a file, and memory for the requests in flight and the caller's block.
 #[derive(Debug)]
 pub(super) struct Window {
     pub(super) io: Io,
@@ -21,10 +21,10 @@ pub(super) struct Window {
     ahead: VecDeque<(u64, Ticket)>,
 }
 
-/// A queue as `options` say, and memory for a window as deep of requests of so many bytes.
+/// A queue with `options`, and memory for a window of its depth, of requests of this many bytes.
 ///
 /// # Errors
-/// There is none of them.
+/// No such queue can be opened.
 pub(super) fn queue(
     options: &IoOptions,
     depth: usize,
@@ -40,16 +40,16 @@ impl Window {
     pub(super) fn new(io: Io, file: File, end: u64, depth: usize, memory: &Arc<Arena>) -> Window {
         let mut spare: Vec<Vec<Lease>> =
             std::iter::from_fn(|| memory.take()).map(|lease| vec![lease]).collect();
-        // First use of memory costs a page fault, which is not what is measured.
+        // First use of memory costs a page fault, which would distort the measurement.
         spare.iter_mut().flatten().for_each(|lease| lease.fill(0));
         Window { io, file, depth, end, spare, ahead: VecDeque::with_capacity(depth) }
     }
 
-    /// Reads at `offsets` until there are no more. `each` is given each offset, its bytes, and how long it was
-    /// waited for. What is in flight is waited for as well, so that the device does nothing uncounted.
+    /// Reads at `offsets` until there are no more. `each` receives each offset, its bytes, and how long the caller
+    /// waited for it. At the end it waits for the requests in flight, so that the device does no uncounted work.
     ///
     /// # Errors
-    /// A failed read, or what `each` says.
+    /// A failed read, or the error of `each`.
     pub(super) fn read(
         &mut self,
         mut offsets: impl Iterator<Item = u64>,
@@ -68,7 +68,7 @@ impl Window {
             let Some((offset, ticket)) = self.ahead.pop_front() else { break };
             let leases = ticket.wait().into_result()?;
             let waited = moment.elapsed();
-            // Before the block in hand is looked at: while it is, `depth` others are in flight.
+            // Submitted before `each` looks at the block: meanwhile `depth` others are in flight.
             if self.depth > 0
                 && let Some(next) = offsets.next()
             {

@@ -43,7 +43,7 @@ pub enum Filesystem {
 }
 
 impl Filesystem {
-    /// All of them.
+    /// All filesystems.
     pub const ALL: [Filesystem; 3] = [Filesystem::Ext4, Filesystem::Xfs, Filesystem::Btrfs];
 
     /// As the kernel calls it.
@@ -58,9 +58,9 @@ impl Filesystem {
         format!("mkfs.{self}")
     }
 
-    /// Its name. How it is made: quietly, over whatever is there, and without discarding a disk that is empty
-    /// anyway. Tables that need not be written are not: they would fill the memory in which an emulated disk
-    /// is kept. And how it is mounted: with nothing in the background, neither those tables nor discards.
+    /// Its name. The options to make it: quietly, overwriting any content, and without discarding a disk that is empty
+    /// anyway. Unneeded tables are not written: they would fill the memory in which an emulated disk
+    /// is kept. And the options to mount it: without background work, neither those tables nor discards.
     fn facts(self) -> (&'static str, &'static [&'static str], &'static CStr) {
         match self {
             Filesystem::Ext4 => (
@@ -91,7 +91,7 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// Makes `filesystem` on `file`, whatever is in it, and mounts it.
+    /// Makes `filesystem` on `file`, overwriting its content, and mounts it.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput): the user is not root, a program is missing, or the kernel lacks
@@ -154,7 +154,7 @@ impl Mounted {
     }
 }
 
-/// Shows `file` as a block device, and gives its kernel name.
+/// Attaches `file` to a loop device, and returns the device's kernel name.
 fn attach(file: &Path) -> anyhow::Result<(Undo, String)> {
     let change = Change::Loop { backing_file: file.to_owned(), sequence: None };
     let (undo, said) = Undo::doing(change, || {
@@ -172,7 +172,7 @@ fn attach(file: &Path) -> anyhow::Result<(Undo, String)> {
     Ok((undo, name))
 }
 
-/// [FSY-2]: losetup falls back to the page cache without a word.
+/// [FSY-2]: losetup falls back to the page cache silently.
 fn check_direct(file: &Path, device: &str) -> anyhow::Result<()> {
     let switch = format!("/sys/block/{device}/loop/dio");
     let text = std::fs::read_to_string(&switch).with_context(|| format!("cannot read {switch}"))?;

@@ -13,7 +13,7 @@ pub(crate) mod tracefs;
 
 use std::time::{Duration, Instant};
 
-/// How long what is busy is tried again, and how often.
+/// How long and how often a busy operation is retried.
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -29,7 +29,7 @@ use crate::workfile;
 /// How the names of directories for data begin.
 const PREFIX: &str = ".forebay-lab-";
 
-/// What a filesystem writes besides the files: tables and a log.
+/// Bytes that a filesystem writes in addition to the files: tables and a log.
 const FILESYSTEM_BYTES: u64 = 256 << 20;
 
 /// Experiments on an emulated disk.
@@ -101,8 +101,8 @@ impl OnDisk {
         self.mounted.as_ref().map_or_else(|| self.emulated.directory(), Mounted::directory)
     }
 
-    /// Spends the credits of a disk that is faster while they last: so many seconds of the device's time
-    /// pass at once, in which it is read at random, `bytes` at a time. False if there are none.
+    /// Spends the credits of a disk that is faster while they last: this many seconds of the device's time
+    /// pass immediately, during which it is read at random, `bytes` at a time. False if it has no credits.
     ///
     /// # Errors
     /// The emulation has ended.
@@ -149,7 +149,7 @@ pub fn untimed<T>(
     let Some(disk) = disk else { return work() };
     disk.emulated.control("timing off")?;
     let done = work()?;
-    // What is still to be written is no part of a measurement either.
+    // Pending writes are no part of a measurement either.
     let directory = std::fs::File::open(disk.directory())?;
     facts::sync_filesystem(&directory).context("cannot sync the emulated disk")?;
     // [OND-1]
@@ -157,7 +157,7 @@ pub fn untimed<T>(
     Ok(done)
 }
 
-/// What is written to the disk in all, when files of `needed_bytes` are.
+/// Total bytes written to the disk for files of `needed_bytes`.
 fn written_bytes(needed_bytes: u64, filesystem: Option<Filesystem>) -> u64 {
     // Btrfs never writes in place.
     let times = if filesystem == Some(Filesystem::Btrfs) { 3 } else { 1 };
@@ -165,7 +165,7 @@ fn written_bytes(needed_bytes: u64, filesystem: Option<Filesystem>) -> u64 {
     needed_bytes.saturating_mul(times).saturating_add(needed_bytes / 4 + tables)
 }
 
-/// Makes a directory in `dir` for data of `written_bytes`, and gives it with what removes it.
+/// Makes a directory in `dir` for data of `written_bytes`, and returns it with the guard that removes it.
 fn keep(dir: &Path, written_bytes: u64) -> anyhow::Result<(Undo, PathBuf)> {
     workfile::check_directory(dir, written_bytes)?;
     let own = std::fs::canonicalize(dir)?.join(ledger::fresh_name(PREFIX));

@@ -1,4 +1,4 @@
-//! Programs of the system: found where it keeps its own tools, and heard out when they fail.
+//! System programs: found where the system keeps its tools, and their messages returned when they fail.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -8,12 +8,12 @@ use anyhow::Context;
 
 use crate::bad_input;
 
-/// Runs a program of the system, and gives what it printed.
+/// Runs a system program, and returns its output.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it is missing (with the Debian package that brings it). Or it failed: what it said.
+/// [`BadInput`](crate::BadInput): it is missing (with the Debian package that has it). Or it failed, with its message.
 pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> anyhow::Result<String> {
-    // The user's, and where the system's own tools are.
+    // The user's PATH, and the directories of the system's own tools.
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin:/usr/bin:/bin");
     let mut command = Command::new(program);

@@ -24,7 +24,7 @@ const MOUNTED: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 #[derive(Debug)]
 pub(crate) struct Tracefs {
     pub(crate) path: PathBuf,
-    /// What keeps a mount of our own.
+    /// Keeps the private mount alive.
     _mount: Option<OwnedFd>,
 }
 
@@ -48,10 +48,10 @@ impl Tracefs {
         Ok(Tracefs { path, _mount: Some(mount) })
     }
 
-    /// A new instance, removed when the [`Undo`] is dropped. What is open in it has to be closed before.
+    /// A new instance, removed when the [`Undo`] is dropped. Its open files must be closed before.
     ///
     /// # Errors
-    /// What the system said.
+    /// The system's error.
     pub(crate) fn instance(&self, purpose: &str) -> anyhow::Result<(Undo, PathBuf)> {
         let pid = std::process::id();
         let name = ledger::fresh_name(&format!("forebay-{pid}-{purpose}-"));
@@ -65,10 +65,10 @@ impl Tracefs {
         })
     }
 
-    /// Removes the instance `name`, with what it still holds. False if there is none.
+    /// Removes the instance `name`, with its contents. False if there is none.
     ///
     /// # Errors
-    /// What the system said: mostly that a process still reads from it.
+    /// The system's error: mostly that a process still reads from it.
     pub(crate) fn remove(&self, name: &str) -> anyhow::Result<bool> {
         match fs::remove_dir(self.path.join("instances").join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

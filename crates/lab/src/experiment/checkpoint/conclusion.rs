@@ -1,7 +1,7 @@
-//! What the rounds of `checkpoint` say: what order and coalescing are worth, and what pacing is.
+//! Conclusions from the rounds of `checkpoint`: the gain by order and coalescing, and by pacing.
 //!
 //! There is no setting to advise: PostgreSQL spreads checkpoints over 0.9 of their interval since version
-//! 14, and Forebay's defaults are what is measured to be best here.
+//! 14, and Forebay's defaults are those that are the best in these measurements.
 
 use forebay_io::CacheMode;
 
@@ -11,8 +11,8 @@ use crate::experiment::Outcome;
 use crate::report::{Conclusion, Verdict};
 use crate::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};
 
-/// The best way of writing against one write after another: the time to the end of the sync. Or a spread
-/// checkpoint against one at once, if both are timed: the 99th percentile of reads in the interval.
+/// The best way of writing compared with one write after another: the time to the end of the sync. Or a spread
+/// checkpoint compared with one at once, if both are timed: the 99th percentile of reads in the interval.
 struct Comparison<'t> {
     entrant: &'t Tally,
     rival: &'t Tally,
@@ -89,7 +89,7 @@ fn pairs(settings: &Settings, tallies: &[Tally]) -> Vec<[usize; 2]> {
     best.filter_map(pair).collect()
 }
 
-/// The series of a run: what is compared, and every other cell alone.
+/// The series of a run: the compared cells together, and every other cell alone.
 pub(super) fn series(settings: &Settings, tallies: &[Tally]) -> Vec<Vec<usize>> {
     let mut series: Vec<Vec<usize>> = pairs(settings, tallies).into_iter().map(Vec::from).collect();
     let is_alone = |number: &usize| !series.iter().flatten().any(|it| it == number);
@@ -98,7 +98,7 @@ pub(super) fn series(settings: &Settings, tallies: &[Tally]) -> Vec<Vec<usize>> 
     series
 }
 
-/// Every comparison that the rounds allow so far; none decides what is smaller than `floor`.
+/// Every comparison that the rounds allow so far; none decides a difference smaller than `floor`.
 fn comparisons<'t>(settings: &Settings, tallies: &'t [Tally], floor: Floor) -> Vec<Comparison<'t>> {
     let figures = |tally: &Tally| {
         tally.figures(|round| match tally.cell.is_timed() {

@@ -23,7 +23,7 @@ const RUN_PAGES: u32 = 8;
 /// Pages that are equally popular in `zipfian`, since they are adjacent: 512 KiB.
 const EXTENT_PAGES: u32 = 64;
 
-/// Draws for each page wanted, after which `zipfian` takes whatever pages are left.
+/// Draws for each requested page, after which `zipfian` takes any remaining pages.
 const ZIPF_DRAWS: u32 = 64;
 
 /// Which pages are dirty.
@@ -42,7 +42,7 @@ pub enum Dirty {
 
 shown_by_name!(Dirty);
 
-/// A page: the number of its tablespace, 0 or 1, and its block in that one's file.
+/// A page: the number of its tablespace, 0 or 1, and its block in that tablespace's file.
 pub(super) type Place = (usize, u32);
 
 /// The sets of one round.
@@ -80,7 +80,7 @@ fn clustered(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     pages.take(count as usize).collect()
 }
 
-/// The extents come in a random order of popularity, the k-th page of that order in proportion to
+/// The extents are in a random order of popularity; the k-th page of that order is drawn in proportion to
 /// 1 / k^0.99.
 fn zipfian(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
     let mut extents: Vec<u32> = (0..blocks / EXTENT_PAGES).collect();

@@ -24,14 +24,14 @@ use forebay::{BufferPool, PagedFile, ReadaheadStrategy, StrategyKind};
 use super::Settings;
 use super::dirty::Place;
 
-/// One read: when it was wanted, and how long it took from then.
+/// One read: its due time, and how long it took from then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) took: Duration,
 }
 
-/// What the readers want.
+/// The readers' demand.
 #[derive(Debug)]
 pub(super) struct Demand {
     /// For each thread, in its order.
@@ -58,11 +58,11 @@ impl Demand {
     }
 }
 
-/// Does `work` while `demand` is being read from `file`, and gives what the reads took, by when they
-/// were wanted.
+/// Runs `work` while readers read `demand` from `file`, and returns the latencies of the reads, by
+/// due time.
 ///
 /// # Errors
-/// Of `work`; else the first read that failed.
+/// The error of `work`; otherwise the first read that failed.
 pub(super) fn beside<T>(
     pool: &BufferPool,
     file: &PagedFile,
@@ -196,11 +196,11 @@ mod tests {
         let pool = builder(&directory).frames(256).build().unwrap();
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
-        // More than can be had: each read is due long before its turn.
+        // More reads than the system can do: each read is due long before its turn.
         let demand = Demand::new(&settings(1, 1_000_000), &[], &mut fastrand::Rng::with_seed(1));
         let first = Instant::now();
         let work = || {
-            // A latch in the way of everybody, as a disk that stands still.
+            // A latch that blocks all readers, like a disk that stalls.
             let page = file.write(demand.blocks[0][0])?;
             thread::sleep(Duration::from_millis(100));
             drop(page);
@@ -224,7 +224,7 @@ mod tests {
             builder(&directory).frames(1024).readahead(ReadaheadStrategy::Async).build().unwrap();
         let file = pool.open_file("blocks", &FileOptions::new().create(true)).unwrap();
         file.extend(128).unwrap();
-        // Runs of three in memory, and behind each a page that is wanted: what a detector looks for.
+        // Runs of three in memory, each followed by a requested page: the pattern that a detector looks for.
         let set: Vec<Place> =
             (0..128).filter(|block| block % 4 != 3).map(|block| (0, block)).collect();
         for &(_, block) in set.iter().filter(|place| place.1 % 8 < 4) {

@@ -54,17 +54,17 @@ const PAGE_BYTES: u64 = POOL_BLOCK_BYTES;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// As they stand in memory.
+    /// In the order of their frames.
     Arrival,
-    /// By place, one tablespace after the other.
+    /// By position, one tablespace after the other.
     Sorted,
-    /// By place, all tablespaces at once.
+    /// By position, all tablespaces at once.
     Balanced,
 }
 
 shown_by_name!(Order);
 
-/// What is measured.
+/// One measured combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 struct Cell {
     dirty: Dirty,
@@ -98,14 +98,14 @@ impl Cell {
         format!("{}, {}{beside}", self.pages(), self.write_mode())
     }
 
-    /// Whether it is one synchronous write after another, which the others of its pattern and cache mode
-    /// are compared with.
+    /// Whether it is one synchronous write after another: the baseline for the others of its pattern and cache
+    /// mode.
     fn is_baseline(&self) -> bool {
         let is_slowest = self.elevator == Order::Arrival && !self.combine;
         is_slowest && self.backend == Kind::Sync && !self.is_timed()
     }
 
-    /// Whether it lasts a few intervals, rather than as long as the disk takes.
+    /// Whether it lasts a few intervals, and not until the disk has finished.
     fn is_timed(&self) -> bool {
         self.paced || self.foreground
     }
@@ -196,7 +196,7 @@ impl RowSet for Rows<'_> {
         self.tallies[index].cell.label()
     }
 
-    /// In random order; but in the first round the essential ones first, since time may not do for all of them.
+    /// In random order; but in the first round the essential ones are first, since time may not suffice for all.
     fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
         let mut order = due.concat();
         random.shuffle(&mut order);
@@ -209,8 +209,8 @@ impl RowSet for Rows<'_> {
     }
 }
 
-/// Concludes from runs on disks on which all ways of writing are equal, except for the best in the first pattern, which is
-/// so many times as fast.
+/// Draws conclusions from runs on disks on which all ways of writing are equal, except for the best in the first
+/// pattern, which is this many times as fast.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let options = "--seed 1 --essential --patterns uniform,clustered --backends sync,uring";

@@ -24,11 +24,11 @@ use crate::measure::{wait_histogram, wait_us};
 use crate::report::Record;
 use crate::statistics::{Estimate, paired_ratio};
 
-/// The longest slot of a series over time; intervals are at least so many slots.
+/// The longest slot of a series over time; an interval has at least this many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
 const SLOTS_MIN: u32 = 20;
 
-/// One round of a cell, as the report has it.
+/// One round of a cell, in the form of the report.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
     pub(super) seconds: f64,
@@ -42,7 +42,7 @@ pub(super) struct Round {
     /// Until the last write of each tablespace: it shows whether one tablespace starves another. Syncs follow all
     /// writes.
     pub(super) tablespace_seconds: Vec<f64>,
-    /// Of a paced checkpoint: by how much of its interval it ended too late.
+    /// For a paced checkpoint: how late it ended, as a part of its interval.
     #[serde(rename = "slip")]
     lag: Option<f64>,
     #[serde(flatten)]
@@ -61,7 +61,7 @@ pub(super) struct Readers {
     foreground_interval_us_p50: Option<f64>,
     pub(super) foreground_interval_us_p99: Option<f64>,
     pub(super) foreground_slot_seconds: f64,
-    /// The longest read of each slot of the interval; `None` where none was wanted.
+    /// The longest read of each slot of the interval; `None` for a slot without reads.
     pub(super) foreground_us_max_over_time: Vec<Option<f64>>,
 }
 
@@ -137,7 +137,7 @@ impl Round {
 pub(super) type Tally = tally::Row<Cell, Round>;
 
 impl Tally {
-    /// What the figure is here of what it is in `other`; `None` if a round lacks it.
+    /// The figure divided by that of `other`; `None` if a round lacks it.
     pub(super) fn ratio_to(
         &self,
         other: &Tally,

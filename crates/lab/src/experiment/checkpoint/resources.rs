@@ -16,7 +16,7 @@ pub(super) struct Resources {
     /// In the first directory.
     pub(super) first: modes::Modes,
     pub(super) second: Option<Workfile>,
-    /// Why direct files cannot be had there, if that is so.
+    /// The reason if direct files are not available there.
     second_direct: Option<String>,
     /// Where to count what is written there besides the first device, which may be its own as well; `None`: it is
     /// not counted.
@@ -54,7 +54,7 @@ impl Resources {
         Ok(resources)
     }
 
-    /// Why `cell` cannot be measured, if that is so.
+    /// The reason if `cell` cannot be measured.
     pub(super) fn missing(&self, cell: Cell) -> Option<&str> {
         let in_second = cell.cache == CacheMode::Direct && cell.dirty == Dirty::TwoTablespaces;
         let second = self.second_direct.as_deref().filter(|_| in_second);
@@ -89,7 +89,7 @@ fn second_counters(
     })
 }
 
-/// Whether a queue of `kind` can be had, and what it has to say.
+/// Whether a queue of `kind` is available, and its remarks.
 fn probe_backend(settings: &Settings, kind: Kind) -> BackendNote {
     let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
     let opened = Io::open(&IoOptions {

@@ -80,8 +80,8 @@ fn reading(tallies: &[Tally]) -> Table {
     )
 }
 
-/// The longest read of each slot of an interval, of the first cells with readers: a checkpoint at once is a
-/// tooth.
+/// The longest read of each slot of an interval, of the first cells with readers: a checkpoint at once shows as a
+/// spike.
 fn over_time(settings: &Settings, tallies: &[Tally]) -> Option<Plot> {
     let first = tallies.iter().find(|tally| tally.cell.foreground && !tally.rounds.is_empty())?;
     let here = |tally: &&Tally| {

@@ -14,7 +14,7 @@ use crate::experiment::schedule::Limits;
 use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size, unique};
 use crate::units::parse_time;
 
-/// A file has so many times the pages that are dirty, unless the user says how many are.
+/// A file has this many times the number of dirty pages, unless the user gives its size.
 const DIRTY_PART: u32 = 8;
 
 /// Fewest pages that a checkpoint is made of here.
@@ -92,11 +92,11 @@ pub struct Settings {
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(..=64))]
     pub(super) readers: u32,
-    /// Reads per second that all of them together want
+    /// Reads per second of all of them together
     #[arg(long = "reads", value_name = "N", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(super) reads_per_s: u32,
-    /// Measurements of each cell; 3+ is 3, and more of what is undecided while there is time
+    /// Measurements of each cell; 3+ is 3, and more for undecided cells while there is time
     #[arg(long, value_name = "N", default_value = "3+")]
     pub(super) rounds: Rounds,
     /// Cross everything with everything, however long that takes
@@ -108,7 +108,7 @@ pub struct Settings {
     /// A sixteenth of the pages and of the file, shorter intervals: about a minute
     #[arg(long)]
     quick: bool,
-    /// What is written.
+    /// The output files.
     #[command(flatten)]
     pub(in crate::experiment) output: OutputArgs,
 }

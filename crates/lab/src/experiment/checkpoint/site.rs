@@ -37,7 +37,7 @@ use crate::workfile::Workfile;
 /// Frames beyond the dirty ones: for rings of readers.
 const SPARE_FRAMES: u64 = 2048;
 
-/// A quiet time before the checkpoint of a cell with readers, as a part of an interval: one in so many.
+/// An idle time before the checkpoint of a cell with readers, as a part of an interval: one in this many.
 const CALM_PARTS: u32 = 2;
 
 /// Between two looks for Ctrl-C.
@@ -66,7 +66,7 @@ pub(super) struct Site<'a> {
 #[derive(Debug)]
 pub(super) struct Written {
     pub(super) report: CheckpointReport,
-    /// What the devices did meanwhile.
+    /// What the devices did during the measurement.
     pub(super) device: Option<DeviceCounters>,
     /// From when to when.
     pub(super) span: (Instant, Instant),
@@ -74,7 +74,7 @@ pub(super) struct Written {
 
 impl<'a> Site<'a> {
     /// # Errors
-    /// No such pool can be had, or the page cache cannot be emptied.
+    /// No such pool is available, or the page cache cannot be emptied.
     pub(super) fn new(
         settings: &'a Settings,
         bench: &'a Bench<'a>,
@@ -131,7 +131,7 @@ impl<'a> Site<'a> {
         let (settings, cell) = (self.settings, self.row.cell);
         let (written, readers) = if cell.foreground {
             let demand = Demand::new(settings, set, random);
-            // Readers read what is not dirty of the first tablespace's file.
+            // Readers read the clean pages of the first tablespace's file.
             let (pool, file) = (self.pool.clone(), self.files[0].clone());
             let (written, samples) = foreground::beside(&pool, &file, &demand, || {
                 rest_until(Instant::now() + settings.interval / CALM_PARTS)?;
@@ -185,7 +185,7 @@ impl<'a> Site<'a> {
         (self.tick ^ (u64::from(block) << 8) ^ side as u64).to_le_bytes()
     }
 
-    /// Writes out what is dirty, as the cell says and at the pace of `options`.
+    /// Writes out the dirty pages, in the mode of the cell and at the pace of `options`.
     fn write(&self, options: CheckpointOptions) -> anyhow::Result<Written> {
         let cell = self.row.cell;
         let depth = if cell.backend == Kind::Sync { 1 } else { self.settings.depth as usize };
@@ -233,7 +233,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Gives up what is dirty, together with the files.
+    /// Discards the dirty pages, together with the files.
     fn scrap(&self) {
         for file in &self.files {
             // Dropped already, or it cannot be dropped: an error path has no way to report a second error.
@@ -266,7 +266,7 @@ mod tests {
     use crate::facts::Storage;
     use crate::workfile::Naming;
 
-    /// A directory with a working file of 1 MiB, and what a site needs besides.
+    /// A directory with a working file of 1 MiB, and everything else that a site needs.
     struct Ground {
         settings: Settings,
         workfile: Workfile,
@@ -311,7 +311,7 @@ mod tests {
         })
     }
 
-    /// In the disk's order two of them are neighbours, in that of the frames none.
+    /// Two of them are neighbours in the disk's order, none in the order of the frames.
     const SET: [Place; 4] = [(0, 3), (0, 90), (0, 5), (0, 91)];
 
     #[test]

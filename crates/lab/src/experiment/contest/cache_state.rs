@@ -1,4 +1,4 @@
-//! Cache states: what is in memory when a measurement begins.
+//! Cache states: the contents of memory when a measurement begins.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::workfile::Workfile;
 /// Bytes read at a time to fill the page cache.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// What is in memory when a measurement begins. "The data" are the blocks that the pattern reads.
+/// The contents of memory when a measurement begins. "The data" are the blocks that the pattern reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
@@ -28,12 +28,12 @@ pub enum CacheState {
 }
 
 impl CacheState {
-    /// Whether it can be had in `cache` mode.
+    /// Whether `cache` mode supports it.
     pub(in crate::experiment) fn can_be(self, cache: CacheMode) -> bool {
         !(self == CacheState::PageCache && cache == CacheMode::Direct)
     }
 
-    /// Whether blocks come from the device, so that it matters what the page cache holds.
+    /// Whether blocks are read from the device, so that the contents of the page cache matter.
     pub(in crate::experiment) fn reads_device(self) -> bool {
         matches!(self, CacheState::Cold | CacheState::Quarter)
     }

@@ -25,7 +25,7 @@ pub enum Entrant {
     Plain,
     /// The same after FADV_RANDOM.
     Random,
-    /// The same with FADV_WILLNEED for each block, so many blocks before it is read.
+    /// The same with FADV_WILLNEED for each block, this many blocks before it is read.
     WillNeed(u32),
 }
 
@@ -39,7 +39,7 @@ impl Entrant {
         }
     }
 
-    /// Whether it can read what `row` is about: without a pool one list through the page cache.
+    /// Whether it supports the pattern and mode of `row`: without a pool only one list through the page cache.
     pub(in crate::experiment) fn can_read(self, row: &Row) -> bool {
         self.strategy().is_some()
             || row.cache == CacheMode::Buffered

@@ -16,7 +16,7 @@ use crate::experiment::pattern::Plan;
 use crate::experiment::tally::Round;
 use crate::workfile::Workfile;
 
-/// Reads `plan`, which is one list, or as much of it as comes before time is up.
+/// Reads `plan`, which is one list, until time is up.
 ///
 /// # Errors
 /// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
@@ -52,10 +52,10 @@ pub(super) fn read(
     Ok(pass.round(&[]))
 }
 
-/// Fills `page` from `offset` of `file` by as many plain reads as that takes.
+/// Fills `page` from `offset` of `file` by as many plain reads as necessary.
 ///
 /// # Errors
-/// The file ends before, or what the system said.
+/// The file ends before, or the system returned an error.
 pub(in crate::experiment) fn read_exactly(
     file: &File,
     mut offset: u64,

@@ -82,7 +82,7 @@ pub(super) struct Rules {
     pub(super) plans_max: usize,
     /// Comparisons of a row.
     pub(super) judged: usize,
-    /// Who is slowed down on purpose, and by which part of its time.
+    /// The variant that is slowed down on purpose, and by which part of its time.
     pub(super) handicap: Option<(Entrant, f64)>,
     pub(super) seed: u64,
 }
@@ -217,8 +217,8 @@ impl RowSet for Rows<'_> {
     }
 }
 
-/// The rows that are `due`, each by its numbers, in random order; but those that want the file in the page cache come
-/// together, since others empty it.
+/// The rows that are `due`, each by its numbers, in random order; but those that need the file in the page cache are
+/// adjacent, since others empty it.
 fn row_order<'d>(
     standings: &[Standing],
     due: &[&'d [usize]],
@@ -273,7 +273,7 @@ fn measure(
             CacheState::PageCache => {
                 tally.remarks.extend(cache_state::fill_page_cache(bench.workfile)?);
             }
-            // Where the data come from before the watch is started does not matter.
+            // The source of the data before the watch is started does not matter.
             CacheState::Pool => {}
             CacheState::Quarter => drop(emptied(bench.workfile)?),
         }
@@ -286,7 +286,7 @@ fn measure(
         if let Some((slowed, part)) = rules.handicap
             && slowed == entrant
         {
-            // So much more time that `part` of all of it is lost: a loss that has to be found.
+            // The additional time that makes `part` of the total lost: a loss that the comparison must find.
             let moment = Instant::now();
             std::thread::sleep(Duration::from_secs_f64(round.seconds * part / (1.0 - part)));
             round.seconds += moment.elapsed().as_secs_f64();
@@ -314,7 +314,7 @@ fn begin_cold(workfile: &Workfile, row: &Row, tally: &mut Tally) -> anyhow::Resu
     Ok(())
 }
 
-/// What `read` gives, and what the device did; waiting for what the kernel still reads ahead.
+/// Returns the result of `read`, and what the device did; waits until the kernel has finished its readahead.
 fn counted_read(
     bench: &Bench<'_>,
     row: &Row,

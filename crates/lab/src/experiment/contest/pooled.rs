@@ -45,13 +45,13 @@ const QUARTER_FRAMES_MIN: u64 = 128;
 /// Most blocks of a plan that is resident: it is read again and again, and has to be brought in first.
 pub(super) const RESIDENT_BLOCKS_MAX: u32 = 8192;
 
-/// The pass that warms a pool may take so many times as long as a measurement.
+/// The pass that warms a pool may take this many times as long as a measurement.
 const WARMING_TIMES: u32 = 4;
 
 /// Blocks between two looks at the clock.
 const CLOCK_INTERVAL: u64 = 16;
 
-/// Frames for a pool in which `state` can be, with so many different blocks to be read.
+/// Frames of a pool that can be in `state`, for a plan with this many different blocks.
 fn frames(state: CacheState, distinct: u64) -> u64 {
     match state {
         CacheState::Quarter => (distinct / 4).max(QUARTER_FRAMES_MIN),
@@ -70,7 +70,7 @@ pub(super) fn make_blank(workfile: &Workfile, shape: &Shape) -> anyhow::Result<(
     blank.set_len(frames * workfile.block_bytes).context("making a file of holes")
 }
 
-/// What a pool over `workfile` in `cache` mode has to say about its backend.
+/// The remarks of a pool over `workfile` in `cache` mode about its backend.
 ///
 /// # Errors
 /// No pool can be made.
@@ -146,7 +146,7 @@ pub(super) fn measure(
             if blocks < plan.blocks() {
                 tally.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
             }
-            // Past the page cache nothing has come into it; and a file is open in one mode at a time.
+            // Direct reads have put nothing into the page cache; and a file is open in one mode at a time.
             if row.cache == CacheMode::Buffered {
                 begin_cold(workfile, row, tally)?;
             }
@@ -251,7 +251,7 @@ impl<'a> Pass<'a> {
             page[..8] == self.workfile.stamp(u64::from(block)),
             "[PLD-1] block {block} of the working file came back with other contents"
         );
-        // What a reader does at least: looks at the page, here at a few words of it.
+        // The minimum work of a reader: it looks at the page, here at a few words of it.
         let words = page.chunks_exact(8).step_by(128);
         let sum = words.fold(0, |sum: u64, word| sum.wrapping_add(u64::from(word[0])));
         std::hint::black_box(sum);
@@ -266,7 +266,7 @@ impl<'a> Pass<'a> {
         Ok(self.watch.elapsed() <= self.time_max)
     }
 
-    /// Reads `plan`, or as much of it as comes before time is up.
+    /// Reads `plan` until time is up.
     fn read(
         &mut self,
         file: &PagedFile,

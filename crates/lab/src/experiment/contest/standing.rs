@@ -31,7 +31,7 @@ pub(in crate::experiment) struct Comparison {
     pub(in crate::experiment) ratio: Estimate,
 }
 
-/// Who judges `standings`, with so many comparisons in each of them and nothing smaller than `floor`.
+/// The judge of `standings`, with `each` comparisons in each of them and nothing smaller than `floor`.
 pub(in crate::experiment) fn judge(standings: &[Standing], each: usize, floor: Floor) -> Judge {
     let rates = |standing: &Standing| {
         standing.row.entrants.iter().filter_map(|&entrant| standing.rates(entrant)).collect()

@@ -11,7 +11,7 @@ use crate::workfile::{Naming, Workfile};
 
 const SHAPE: Shape = Shape { file_blocks: 512, blocks: 128 };
 
-/// So many rounds and no more.
+/// This many rounds and no more.
 const fn limits(first: u32) -> Limits {
     Limits { first, first_time: Duration::MAX, time: Duration::ZERO }
 }
@@ -91,7 +91,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
 fn a_measurement_lasts_its_time_and_is_cold_from_plan_to_plan() {
     let rules = Rules { cell_time: Duration::from_millis(60), limits: limits(1), ..RULES };
     let entrants = vec![ASYNC, Entrant::Plain];
-    // No block twice, so that what is needed of a file that is not cold would be less.
+    // No block twice, so a file that is not cold would need fewer reads.
     let standings = held(&rules, vec![row(Pattern::Backward, CacheState::Cold, entrants)]).unwrap();
     for tally in &standings[0].tallies {
         let round = &tally.rounds[0];

@@ -1,4 +1,4 @@
-//! The typed cell of `depth`, what its rounds gave, and lines of such cells over the depth.
+//! The typed cell of `depth`, the results of its rounds, and lines of such cells over the depth.
 //!
 //! Invariants:  [DEP-1] the rows of a line have the same rounds, all of them cold, ascending in depth
 
@@ -16,7 +16,7 @@ use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
 /// Default of PostgreSQL's io_workers.
 pub(super) const PG_WORKERS: u32 = 3;
 
-/// Default of maintenance_io_concurrency before version 18; no power of two, so measured for its own sake.
+/// Default of maintenance_io_concurrency before version 18; it is no power of two, so it is measured separately.
 pub(super) const PG_MAINTENANCE: u32 = 10;
 
 /// PostgreSQL's effective_io_concurrency, and from 18 on maintenance_io_concurrency too.
@@ -54,7 +54,7 @@ impl Cell {
         self.backend == Some(kind) && self.cache == cache
     }
 
-    /// The settings for which its line stands. PostgreSQL reads through the page cache: with WILLNEED up to
+    /// The settings that its line represents. PostgreSQL reads through the page cache: with WILLNEED up to
     /// version 17 and with `io_method=sync`, by worker processes or io_uring from 18 on.
     pub(super) fn depth_settings(self) -> Vec<DepthSetting> {
         use AppliesTo::{
@@ -101,7 +101,7 @@ impl Row {
         self.rounds.iter().map(|round| round.blocks_per_s).collect()
     }
 
-    /// The median rate, whatever it is worth.
+    /// The median rate, however reliable it is.
     pub(super) fn rate(&self) -> Option<f64> {
         median(&self.rates())
     }
@@ -155,7 +155,7 @@ impl<'a> Line<'a> {
         lines.into_iter().zip(&rates).map(line).collect()
     }
 
-    /// A cell of it; its depth means nothing.
+    /// One of its cells; the depth of this cell has no meaning.
     pub(super) fn cell(&self) -> Cell {
         self.rows[0].cell
     }

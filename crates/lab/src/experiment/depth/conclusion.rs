@@ -107,14 +107,14 @@ pub(super) fn is_open(line: &Line<'_>) -> bool {
     line.is_undecided() || line.cell().depth_settings().into_iter().any(is_undecided)
 }
 
-/// What of a line a setting takes, the smallest depth of it that reaches the best, and the default; nothing if that is
-/// the same.
+/// The part of a line that a setting supports, the smallest depth that reaches the best of it, and the default; `None`
+/// if these are the same.
 fn settable<'a>(
     line: &Line<'a>,
     (applies_to, _, default): DepthSetting,
 ) -> Option<(Line<'a>, &'a Row, &'a Row)> {
     let is_profile = applies_to == AppliesTo::Profile;
-    // Only a depth that was measured is advised, so never the limit in place of what is past it.
+    // Only a measured depth is advised, so never the limit instead of a depth beyond it.
     let is_settable = |row: &&Row| is_profile || row.cell.depth <= CONCURRENCY_MAX;
     let rows = line.rows.iter().copied().filter(is_settable).collect();
     let line = Line { rows, ..*line };
@@ -149,8 +149,8 @@ fn depth_advice(line: &Line<'_>, setting: DepthSetting) -> Option<Advice> {
     )
 }
 
-/// io_workers, at the depth that PostgreSQL would have with what is advised already: a number of threads
-/// that was measured, at most so many for each processor, by its gain against the default.
+/// io_workers, at the depth that PostgreSQL would have with the advice so far: a measured number of threads,
+/// up to a maximum for each processor, by its gain over the default.
 fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> Option<Advice> {
     let of_worker =
         |one: &&Advice| one.applies_to == AppliesTo::Postgres18Worker && one.setting == EFFECTIVE;

@@ -22,7 +22,7 @@ pub(super) fn check() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One round of fio at `depth`, in the order that `seed` gives.
+/// One round of fio at `depth`, in the order that follows from `seed`.
 ///
 /// # Errors
 /// fio failed, or Ctrl-C.

@@ -133,7 +133,7 @@ impl Settings {
         if cell.cache == CacheMode::Buffered {
             row.begins(&coldness);
         }
-        // Random reads one by one: the kernel has read nothing ahead that would still be under way.
+        // Random reads one by one: the kernel has read nothing ahead that could still be in flight.
         let settle = Duration::ZERO;
         let (round, device) = match cell.backend {
             Some(kind) => {
@@ -157,7 +157,7 @@ impl Settings {
         Ok(Round { device, ..round }.figures(self.block_bytes))
     }
 
-    /// What a reader of a round of `blocks` has to know.
+    /// Remarks for the reader on a round of `blocks`.
     fn remarks(&self, cell: Cell, blocks: u64, plan: &Plan) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.blocks.is_some_and(|wanted| blocks < wanted) {
@@ -216,7 +216,7 @@ impl RowSet for Rows {
 struct Plan {
     blocks: Vec<u64>,
     warm_up: Vec<u64>,
-    /// Of fio's own shuffle.
+    /// The seed of fio's own shuffle.
     seed: u32,
 }
 

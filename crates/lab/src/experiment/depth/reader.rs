@@ -1,4 +1,4 @@
-//! One measurement: read a list of blocks in order, with so many prefetched.
+//! One measurement: read a list of blocks in order, with `depth` of them prefetched.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::workfile::Workfile;
 pub(super) struct Until {
     /// Not before this time.
     pub(super) time_min: Duration,
-    /// And not before so many blocks were requested,
+    /// And not before this many blocks were requested,
     pub(super) blocks_min: u64,
     /// but no later than this.
     pub(super) time_max: Duration,
@@ -28,8 +28,8 @@ impl Until {
     }
 }
 
-/// Reads blocks `numbers`, which are different ones, in order until `until` says that it is enough: what is in
-/// flight then is waited for and counted.
+/// Reads blocks `numbers`, all different, in order until `until` is reached; it then waits for the requests
+/// in flight and counts them.
 ///
 /// # Errors
 /// A failed read, a block that is not the one requested, or Ctrl-C.
@@ -97,7 +97,7 @@ mod tests {
         }
     }
 
-    /// A queue of `depth` in which starting and carrying out a request take so many milliseconds.
+    /// A queue of `depth` in which starting and executing a request take this many milliseconds.
     fn slow(depth: usize, start_ms: u64, drive_ms: u64) -> Io {
         let make = |sink: Arc<dyn Sink>| {
             let options = IoOptions { queue_depth: depth.max(1), ..IoOptions::default() };
@@ -192,7 +192,7 @@ mod tests {
         let mut window = window(slow(3, 0, 0), &workfile, 3);
         let error = read(&mut window, &workfile, Duration::from_secs(60)).unwrap_err();
         assert!(error.to_string().contains("block 5 "), "{error}");
-        // Blocks 0 to 5 were delivered, 6 to 8 were in flight when 5 was looked at.
+        // Blocks 0 to 5 were delivered; 6 to 8 were in flight when the reader looked at 5.
         assert_eq!(window.io.stats().requests, 9);
     }
 }

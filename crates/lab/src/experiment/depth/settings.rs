@@ -74,7 +74,7 @@ pub struct Settings {
     /// Leave out lines that decide no setting here, as `forebay lab` does
     #[arg(long, hide = true)]
     pub(super) survey: bool,
-    /// What is written.
+    /// The output files.
     #[command(flatten)]
     pub(in crate::experiment) output: OutputArgs,
     /// Whether the depths are the user's own choice.
@@ -155,7 +155,7 @@ impl Settings {
     }
 
     /// Every cell; in a survey only those of lines that decide a setting where `works` says which backends
-    /// there are: aio and one thread for each request are what is left without io_uring, and past the page
+    /// are available: without io_uring, aio and one thread for each request remain, and past the page
     /// cache `sync` is the same at every depth.
     pub(super) fn surveyed(&self, works: impl Fn(Kind) -> bool) -> Vec<Cell> {
         let uring = works(Kind::Uring);
@@ -179,7 +179,7 @@ impl Settings {
     }
 
     /// Numbers of threads that PostgreSQL may have as io_workers: its default, and more by doubling up to four
-    /// for each processor. Many more than processors are known to cost, 45 % with 32 on 2 of them, and so are
+    /// for each processor. Many more threads than processors are known to cost, 45 % with 32 on 2 of them, so they are
     /// neither measured nor advised.
     pub(super) fn worker_counts(&self) -> Vec<u32> {
         let most = self.workers_max();

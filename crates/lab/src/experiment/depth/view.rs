@@ -8,7 +8,7 @@ use super::conclusion::fastest;
 use crate::experiment::{sorted, unique};
 use crate::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
 
-/// A metric with a separate table: what it is, and how a round has it.
+/// A metric with a separate table: its name, and its value in a round.
 type Metric = (&'static str, fn(&Figures) -> Option<f64>);
 
 const OTHERS: [Metric; 6] = [

@@ -1,6 +1,6 @@
 //! The lists behind the patterns: which blocks, in which order.
 //!
-//! Everything here is arithmetic on block numbers and depends on the random numbers it is given alone.
+//! All of it is arithmetic on block numbers and depends only on the random numbers that it receives.
 
 use std::ops::Range;
 
@@ -12,8 +12,8 @@ const ZIPF_EXPONENT: f64 = 0.99;
 /// Most blocks among which `zipfian` chooses: the rest of a larger file would hardly ever be met.
 const ZIPF_BLOCKS_MAX: u32 = 1 << 20;
 
-/// From one favourite of `zipfian` to the next: a prime, which has no divisor in common with the length of any
-/// shorter file, so that steps visit each block once.
+/// The step from one favourite of `zipfian` to the next: a prime, which has no divisor in common with the length of
+/// any shorter file, so that the steps visit each block once.
 const ZIPF_STEP: u64 = 2_654_435_761;
 
 /// The order of document 004, and how far the next six are from these.
@@ -23,13 +23,13 @@ const NEIGHBOURS_STEP: u32 = 9;
 /// The distance between the two sequences of document 004.
 const TWO_STREAMS_APART: u32 = 1000;
 
-/// Ranks of which the k-th comes in proportion to 1 / k^0.99.
+/// Ranks; the k-th is drawn in proportion to 1 / k^0.99.
 pub(in crate::experiment) struct Zipf {
     sums: Vec<f64>,
 }
 
 impl Zipf {
-    /// Of so many ranks.
+    /// For this many ranks.
     pub(in crate::experiment) fn new(ranks: u32) -> Zipf {
         let mut sum = 0.0;
         let sums = (1..=ranks).map(|rank| {
@@ -53,13 +53,13 @@ pub(super) struct Lists<'a> {
 }
 
 impl Lists<'_> {
-    /// A range of `blocks` (no more than the file has) anywhere in the file.
+    /// A range of `blocks` (no more than the file has) at a random position in the file.
     pub(super) fn place(&mut self, blocks: u32) -> Range<u32> {
         let start = self.random.u32(0..=self.shape.file_blocks - blocks);
         start..start + blocks
     }
 
-    /// `count` ranges of `blocks` each, one somewhere in each of as many parts of the file.
+    /// `count` ranges of `blocks` each: the file is divided into as many parts, and each has one at a random position.
     pub(super) fn parts(&mut self, count: u32, blocks: u32) -> Vec<Range<u32>> {
         let part = self.shape.file_blocks / count;
         let blocks = blocks.clamp(1, part);
@@ -79,7 +79,7 @@ impl Lists<'_> {
         (0..count).map(|_| self.random.u32(0..self.shape.file_blocks)).collect()
     }
 
-    /// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones lie anywhere.
+    /// `count` blocks, the k-th most popular in proportion to 1 / k^0.99; popular ones are spread over the file.
     pub(super) fn zipfian(&mut self, count: u32) -> Vec<u32> {
         let zipf = Zipf::new(self.shape.file_blocks.min(ZIPF_BLOCKS_MAX));
         let first = u64::from(self.random.u32(0..self.shape.file_blocks));
@@ -101,10 +101,10 @@ impl Lists<'_> {
         (0..len).flat_map(|at| mixed.iter().map(move |blocks| blocks[at])).collect()
     }
 
-    /// A table of `shape.blocks` in the order of an index: `percent` of its blocks come where the table's
-    /// own order has them, and the others anywhere among themselves. That makes a correlation of
+    /// A table of `shape.blocks` in the order of an index: `percent` of its blocks are where the table's
+    /// own order has them, and the others are permuted among themselves. That makes a correlation of
     /// `percent` / 100. Noise on every position was the alternative; but a table that was clustered once
-    /// and changed since looks like this: runs, and strays among them.
+    /// and changed since looks like this: runs, with outliers among them.
     pub(super) fn index(&mut self, percent: u32) -> Vec<u32> {
         let blocks = self.shape.blocks.min(self.shape.file_blocks);
         let mut order: Vec<u32> = self.place(blocks).collect();
@@ -145,7 +145,7 @@ impl Lists<'_> {
     pub(super) fn two_streams(&mut self) -> Vec<u32> {
         let count = self.shape.blocks.min(self.shape.file_blocks) / 2 * 2;
         let apart = TWO_STREAMS_APART.min(count / 2);
-        // Whole pairs of sequences only, so that all blocks lie side by side.
+        // Whole pairs of sequences only, so that all blocks are adjacent.
         let count = count / (2 * apart) * (2 * apart);
         let start = self.place(count).start;
         (0..count)

@@ -21,12 +21,12 @@ use std::str::FromStr;
 
 use lists::Lists;
 
-/// What a plan is made from.
+/// The input of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Blocks of the file.
     pub(super) file_blocks: u32,
-    /// Blocks to be read, at most; fewer where the file is too small for that many.
+    /// The maximum number of blocks to read; fewer where the file is too small.
     pub(super) blocks: u32,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Shape {
 const RANGES: u32 = 4;
 const WINDOW: u32 = 24;
 
-/// Most ranges of `shuffled`, each of which has a part of the file.
+/// Maximum number of ranges of `shuffled`, each of which has a part of the file.
 const RANGES_MAX: u32 = 64;
 
 /// Blocks that a query with LIMIT 10 takes.
@@ -43,7 +43,7 @@ const LIMIT_BLOCKS: u32 = 10;
 /// Blocks that such a query would take without its limit.
 const UNLIMITED_BLOCKS: u32 = 1000;
 
-/// One block in so many is read by `strided`.
+/// `strided` reads one block in this many.
 const STRIDE: u32 = 4;
 
 /// An order in which blocks are read.
@@ -55,17 +55,17 @@ pub enum Pattern {
     Backward,
     /// One block in four, ascending.
     Strided,
-    /// So many scans of different parts, advanced in turn.
+    /// This many scans of different parts, advanced in turn.
     Interleaved(u32),
     /// Every block as likely as any other, again and again.
     Uniform,
-    /// A few blocks very often, most of them hardly ever.
+    /// A few blocks very often, most of them almost never.
     Zipfian,
-    /// So many ranges read in turn, each in an order that is random within a window of so many blocks.
+    /// This many ranges read in turn, each in an order that is random within a window of this many blocks.
     Shuffled(u32, u32),
-    /// A table in the order of an index, so many percent of which are in the table's order.
+    /// A table in the order of an index; this percentage of it is in the table's order.
     Index(u32),
-    /// Ascending, so many percent of the blocks.
+    /// Ascending, this percentage of the blocks.
     Bitmap(u32),
     /// A scan and a stream of random blocks, advanced in turn.
     Mixed,
@@ -78,7 +78,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// All of them with their names, in the order of tables.
+    /// All patterns with their names, in the order of tables.
     pub const ALL: [(&'static str, Pattern); 21] = [
         ("sequential", Pattern::Sequential),
         ("backward", Pattern::Backward),
@@ -192,7 +192,7 @@ pub(super) struct Leg {
     pub(super) blocks: Vec<u32>,
     /// Whether they are a range, and known as such.
     is_scan: bool,
-    /// The reader stops after so many blocks, and has said so.
+    /// The reader stops after this many blocks, and has announced it.
     pub(super) limit: Option<usize>,
 }
 
@@ -217,7 +217,7 @@ impl Leg {
     }
 }
 
-/// What is read in one measurement.
+/// The blocks of one measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     pub(super) legs: Vec<Leg>,

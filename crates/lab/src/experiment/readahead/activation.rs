@@ -42,10 +42,10 @@ pub(super) type Cell = Row<Activation, Finding>;
 /// windows is the same each time.
 pub(super) const PLACE_BYTES: u64 = 4 << 20;
 
-/// Until a window of the full size has come three times, so much is read: this many times that size.
+/// Maximum bytes read until a window of the full size has occurred three times: this many times that size.
 const WINDOWS_IN_SPAN: u64 = 6;
 
-/// At least so much is looked at beyond a read, and read in all.
+/// Minimum bytes examined beyond a read, and minimum bytes read in all.
 const SPAN_BYTES_MIN: u64 = 4 << 20;
 
 /// Windows that are reported; they double, so that more are hardly ever seen.
@@ -61,7 +61,7 @@ pub(super) enum Start {
     Middle,
 }
 
-/// One thing to be looked at.
+/// One condition to examine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Activation {
     pub(super) start: Start,
@@ -98,14 +98,14 @@ impl Activation {
         self.stride_bytes - self.request_bytes
     }
 
-    /// How far a stream goes at most, in bytes.
+    /// The maximum length of a stream, in bytes.
     fn span_bytes(&self, size_bytes: u64) -> u64 {
         let full = self.readahead.bytes.unwrap_or(0);
         // Half of a half: two streams fit, and repetitions have room for other places.
         full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN).min(size_bytes / 4)
     }
 
-    /// The part of the file that each stream begins, and that it is looked at.
+    /// The part of the file in which each stream begins and which is examined.
     fn parts(&self, size_bytes: u64, random: &mut fastrand::Rng) -> Vec<Range<u64>> {
         let (streams, span_bytes) = (u64::from(self.streams), self.span_bytes(size_bytes));
         let room = size_bytes / streams;
@@ -141,7 +141,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
         };
         for start in [Start::Begin, Start::Middle] {
             for &stride in &args.strides {
-                // Advice is about sequences; strides are a question to the kernel alone.
+                // Advice concerns sequences; strides only test the kernel's own detection.
                 let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
                 hints.for_each(|&told| cell(start, told, stride, 1, Files::One));
             }
@@ -179,7 +179,7 @@ pub(super) fn measure(
     Ok(cells.rows)
 }
 
-/// Reads once as `cell` says, from an emptied page cache.
+/// Reads `cell` once, from an emptied page cache.
 fn repetition(
     cell: &Activation,
     workfile: &Workfile,
@@ -239,7 +239,7 @@ impl Cell {
         }
     }
 
-    /// What a reader of its figures has to know.
+    /// Remarks for the reader on its figures.
     pub(super) fn remarks(&self) -> Vec<String> {
         let mut remarks = self.notes();
         let summary = self.summary();
@@ -266,8 +266,8 @@ pub(super) fn record(cell: &Cell) -> Record {
     record
 }
 
-/// What follows: the answer to document 002's question, from the largest reads in sequence in which all
-/// repetitions agree. `None` if nothing was asked.
+/// The conclusion: the answer to document 002's question, from the largest reads in sequence in which all
+/// repetitions agree. `None` if no such cell was measured.
 pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
     let first = cells.first()?;
     let at = |start: Start| {

@@ -8,8 +8,8 @@
 //!
 //! A cell that could not be measured decides nothing, and does not prevent others from deciding.
 //!
-//! Invariants:  [RCN-1] what is advised reaches the bound of the best, for the most readers and for the fewest
-//!              [RCN-2] nothing is advised unless what is set now surely misses it, by three rounds at least
+//! Invariants:  [RCN-1] the advised value reaches the bound of the best, for the most readers and for the fewest
+//!              [RCN-2] nothing is advised unless the current value surely misses the bound, by three rounds at least
 
 use forebay_io::CacheMode;
 
@@ -21,7 +21,7 @@ use crate::facts::Storage;
 use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
 use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median, range};
 
-/// Sectors are what `blockdev` counts in, whatever the disk's own are.
+/// `blockdev` counts in sectors of this size, regardless of the disk's own.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 /// Everything with one kind of files and one size of a read.
@@ -47,9 +47,9 @@ pub(super) struct Curve<'a> {
 pub(super) struct Choice<'a> {
     /// Of the most readers.
     pub(super) many: Curve<'a>,
-    /// Of the fewest, who may be as many.
+    /// The curve of the fewest readers, which may be the same number.
     few: Curve<'a>,
-    /// What is set now, by its number on the curve of the most.
+    /// The current value, by its index on the curve of the most readers.
     now: Option<usize>,
     /// As good as the best for the most readers.
     knee: usize,
@@ -59,7 +59,7 @@ pub(super) struct Choice<'a> {
     is_decided: bool,
 }
 
-/// All groups, that of which conclusions are drawn first. Nothing is decided that is smaller than `floor`.
+/// All groups; the one that conclusions are drawn from is first. No difference smaller than `floor` is decided.
 pub(super) fn groups(cells: &[Cell], floor: Floor) -> Vec<Group<'_>> {
     let (buffered, direct): (Vec<&Cell>, Vec<&Cell>) =
         cells.iter().partition(|cell| cell.cell.cache == CacheMode::Buffered);
@@ -78,7 +78,7 @@ impl<'a> Group<'a> {
         sorted(&self.cells.iter().map(|cell| cell.cell.readers).collect::<Vec<_>>())
     }
 
-    /// What of one number of `readers` can be compared.
+    /// The comparable cells of one number of `readers`.
     pub(super) fn curve(&self, readers: u32) -> Curve<'a> {
         let cells = self.comparable(readers);
         let rates: Vec<Vec<f64>> = cells.iter().map(|cell| cell.rates()).collect();
@@ -96,8 +96,8 @@ impl<'a> Group<'a> {
         good.copied().collect()
     }
 
-    /// The same group, judged by the curves of its fewest and its most readers: each readahead against the best, and
-    /// against what is set now.
+    /// The same group, judged by the curves of its fewest and its most readers: each readahead compared with the best,
+    /// and with the current value.
     fn judged(self, floor: Floor) -> Group<'a> {
         let readers = self.readers();
         let ends = sorted(&[readers[0], readers[readers.len() - 1]]);
@@ -136,14 +136,14 @@ impl<'a> Group<'a> {
 }
 
 impl Choice<'_> {
-    /// What was chosen, unless a larger one was not measured, which may be better.
+    /// The choice, unless a larger value was not measured, which may be better.
     pub(super) fn reached(&self) -> Option<usize> {
         self.chosen.filter(|chosen| chosen + 1 < self.many.cells.len())
     }
 }
 
 impl Curve<'_> {
-    /// What one is of the best of them, and which that is.
+    /// The ratio of one to the best of them, and the index of the best.
     fn ratio(&self, index: usize) -> Option<(usize, Estimate)> {
         self.judge.ratio_to_best(&self.rates[index], &self.rates)
     }
@@ -176,7 +176,7 @@ impl Curve<'_> {
     }
 }
 
-/// The cells that decide: of the first group those of its fewest and its most readers.
+/// The cells that decide: those of the first group with its fewest and its most readers.
 pub(super) fn deciding(cells: &[Cell]) -> Vec<Throughput> {
     let groups = groups(cells, Floor::default());
     let Some(group) = groups.first() else { return Vec::new() };
@@ -257,7 +257,7 @@ fn of_choice(choice: &Choice<'_>, storage: &Storage, outcome: &mut Outcome) -> S
     format!("{count} need a readahead of {}{why}{}", many.with(chosen), against.unwrap_or_default())
 }
 
-/// Compares the chosen readahead with what is set `now`, and advises it if that is worth it.
+/// Compares the chosen readahead with the current one, `now`, and advises it if that is worth it.
 fn against(
     many: &Curve<'_>,
     chosen: usize,

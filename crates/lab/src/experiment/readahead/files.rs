@@ -32,7 +32,7 @@ const EMPTYING_TIME_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Files {
-    /// A file each, as a program with many tables has it
+    /// One file for each, as in a program with many tables
     Own,
     /// A range each of one file
     One,
@@ -93,13 +93,13 @@ impl<'a> Library<'a> {
         shares.into_iter().map(|(workfile, range)| Share { workfile, range }).collect()
     }
 
-    /// All of them: the page cache of all is emptied, so that none takes memory from another either.
+    /// All files: the page cache of all is emptied, so that none takes memory from another either.
     pub(super) fn all(&self) -> impl Iterator<Item = &Workfile> {
         std::iter::once(self.one).chain(&self.own)
     }
 }
 
-/// Empties the page cache of `workfile`, waiting for what is still being read ahead.
+/// Empties the page cache of `workfile`, and waits for readahead that is still in flight.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what the system said.

@@ -29,8 +29,8 @@ use crate::units::shown_size;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
-    /// For everybody who uses the device: root sets what `blockdev --setra` sets (of a filesystem without a
-    /// device, such as FUSE, what /sys/class/bdi says), and the value found is put back at the end, also
+    /// For all users of the device: root sets what `blockdev --setra` sets (for a filesystem without a
+    /// device, such as FUSE, the value in /sys/class/bdi), and the value found is restored at the end, also
     /// after Ctrl-C
     Device,
     /// By advice for one descriptor, which any user may give: FADV_RANDOM is no readahead, NORMAL the
@@ -50,7 +50,7 @@ pub enum Told {
     Sequential,
 }
 
-/// One readahead, as records have it. Without any of the three it is that of direct reads: none.
+/// One readahead, in the form of the records. If all fields are empty it is that of direct reads: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Readahead {
     /// As far as it is known.
@@ -175,10 +175,10 @@ impl Knob {
         bytes.into_iter().map(Readahead::device).collect()
     }
 
-    /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping that puts back what was found.
+    /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping the guard restores the value found.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when it cannot be set after all.
+    /// [`BadInput`](crate::BadInput) when setting it fails.
     pub(super) fn take(&self) -> anyhow::Result<Turned> {
         match self.file.clone().map(ReadaheadGuard::at).transpose() {
             Ok(guard) => Ok(guard),
@@ -190,11 +190,11 @@ impl Knob {
 /// The right to set the device's readahead, if that is how it is varied.
 pub(super) type Turned = Option<ReadaheadGuard>;
 
-/// Makes it so for files that are opened from now on. Gives what the kernel made of it, as a remark, if
-/// that is something else.
+/// Sets it for files that are opened from now on. Returns the kernel's value, as a remark, if
+/// it differs.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub(super) fn set(turned: &Turned, readahead: Readahead) -> anyhow::Result<Option<String>> {
     let (Some(guard), Some(By::Device), Some(bytes)) = (turned, readahead.by, readahead.bytes)
     else {

@@ -190,15 +190,15 @@ fn compare(cells: &mut [Cell]) {
     }
 }
 
-/// What each kind keeps, next to the other, of what it has alone, round by round.
+/// The part of its rate alone that each kind keeps next to the other, round by round.
 fn kept(both: &Cell) -> Option<[Vec<f64>; 2]> {
     let kept = [both.figures(|round| round.stream_kept)?, both.figures(|round| round.random_kept)?];
     let is_evidence = both.cold && kept.iter().flatten().all(|it| it.is_finite() && *it > 0.0);
     is_evidence.then_some(kept)
 }
 
-/// Who loses more, under the smallest and under the largest readahead; nothing if nothing was measured. Nothing is said
-/// that is smaller than `floor`.
+/// Which kind loses more, under the smallest and under the largest readahead; `None` if nothing was measured.
+/// Differences smaller than `floor` are not reported.
 pub(super) fn sentence(cells: &[Cell], floor: Floor) -> Option<String> {
     let both = cells.iter().filter(|cell| cell.cell.mix == Mix::Both);
     let all: Vec<(Readahead, [Vec<f64>; 2])> =
@@ -267,7 +267,7 @@ mod tests {
         assert!(all.iter().all(|at| (1 << 20..3 << 20).contains(at) && at.is_multiple_of(8192)));
     }
 
-    /// All mixes under two readaheads, of which in each round this is kept by streams and by random readers.
+    /// All mixes under two readaheads; in each round streams and random readers keep these parts.
     fn measured(kept: [[(f64, f64); 3]; 2]) -> Vec<Cell> {
         let options = "--quick --parts mixture --size 64MiB --streams 2 --random 1 --by descriptor";
         let settings = Settings::new(crate::experiment::typed(options));

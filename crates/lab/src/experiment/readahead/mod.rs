@@ -68,7 +68,7 @@ impl Experiment for Settings {
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
-        // What is reserved on an emulated disk takes no space, unless a filesystem over it takes that.
+        // A reservation on an emulated disk takes no real space, unless a filesystem over it takes it.
         let storage = bench.storage;
         let is_emulated = storage.emulated.is_some() && storage.device.is_none();
         let reserved = self.args.apart.filter(|_| !is_emulated);
@@ -138,8 +138,8 @@ struct Found {
     mixture: Vec<mixture::Cell>,
 }
 
-/// Concludes from runs on disks on which all readaheads are equal, except for the one that is set now, with which readers
-/// get this much of what they do with the others.
+/// Draws conclusions from runs on disks on which all readaheads are equal, except for the current one, with which
+/// readers get this part of their rate with the others.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let mut settings =

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use crate::interrupt;
 
-/// How often it is looked for Ctrl-C.
+/// The interval of checks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Who takes part.
@@ -46,7 +46,7 @@ impl Finish {
     }
 }
 
-/// Where a runner says what it has done.
+/// Where a runner counts what it has done.
 #[derive(Debug)]
 pub(super) struct ReadCounter<'a> {
     track: &'a Track,
@@ -54,7 +54,7 @@ pub(super) struct ReadCounter<'a> {
 }
 
 impl ReadCounter<'_> {
-    /// Counts `amount` more; true while the race goes on.
+    /// Counts `amount` more; true while the race is running.
     pub(super) fn moved(&self, amount: u64) -> bool {
         if self.is_settled() {
             self.track.moved[self.number].fetch_add(amount, Ordering::AcqRel);
@@ -62,7 +62,7 @@ impl ReadCounter<'_> {
         !self.is_over()
     }
 
-    /// Whether what is done now is counted.
+    /// Whether work done now is counted.
     pub(super) fn is_settled(&self) -> bool {
         self.track.start.get().is_some()
     }
@@ -73,7 +73,7 @@ impl ReadCounter<'_> {
     }
 }
 
-/// What all of them share.
+/// The state that all of them share.
 #[derive(Debug)]
 struct Track {
     gate: Barrier,
@@ -95,7 +95,7 @@ impl Track {
         self.umpire.unpark();
     }
 
-    /// Waits for `time` or the end, whichever comes first.
+    /// Waits for `time` or the end, whichever is first.
     fn wait(&self, time: Duration) -> Result<(), interrupt::Interrupted> {
         let begun = Instant::now();
         while self.finish.get().is_none() && begun.elapsed() < time {
@@ -108,7 +108,7 @@ impl Track {
     /// Lets them go, and looks at the clock.
     fn time(&self, settle: Duration, time_max: Duration) -> Result<(), interrupt::Interrupted> {
         let start = || self.start.get_or_init(Instant::now);
-        // Once until all are there, and once to let them go: none has read before the watch is started.
+        // Once until all have arrived, and once to start them: none has read before the watch is started.
         self.gate.wait();
         if settle.is_zero() {
             start();

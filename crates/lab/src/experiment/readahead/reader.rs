@@ -42,7 +42,7 @@ pub(super) struct Plain<'a> {
     memory: Vec<u8>,
     /// Whether it begins again at the end, from an emptied cache, until time is up.
     pub(super) again: bool,
-    /// How long each read took once counting had begun, of one that begins again.
+    /// The time of each read since counting began, for a reader that begins again.
     pub(super) wait_ns: Histogram<u64>,
 }
 
@@ -92,7 +92,7 @@ impl Runner for Plain<'_> {
     }
 }
 
-/// Reads all of `memory` at `offset`, and looks whether it is what it should be [RDR-1].
+/// Reads all of `memory` at `offset`, and checks its contents [RDR-1].
 pub(super) fn read(
     file: &File,
     workfile: &Workfile,
@@ -209,7 +209,7 @@ mod tests {
             let finish = hold(&mut readers, AT_ONCE, Duration::from_millis(500)).unwrap();
             assert!(finish.total() > PASS, "a second pass: {finish:?}");
             assert!(readers[0].wait_ns.len() >= finish.total() / 8192);
-            // Of the last pass alone, except for what was read when counting was over already.
+            // Only of the last pass, except for reads after the end of counting.
             let resident = readers[0].file.residency(0..PASS).unwrap();
             let bytes = resident.pages_resident * resident.page_bytes;
             let last = finish.total() % PASS;

@@ -20,7 +20,7 @@ use crate::units::{parse_size, parse_time, shown_size};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What is measured.
+/// A part of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -35,14 +35,14 @@ pub enum Part {
 /// Document 002's steps of readahead, from 8 to 49152 sectors.
 const READAHEADS: [u64; 7] = [4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 6 * MIB, 24 * MIB];
 
-/// Enough of them to see the shape.
+/// Enough values to see the shape.
 const READAHEADS_QUICK: [u64; 4] = [4 * KIB, 128 * KIB, MIB, 6 * MIB];
 
 /// A window this many times in a share is small enough not to be all that is measured.
 const WINDOWS_IN_SHARE: u64 = 4;
 
-/// The files of a run take at most this part of memory: what is read ahead must not be thrown out again
-/// before it is read.
+/// The files of a run take at most this part of memory: pages that are read ahead must not be evicted
+/// before they are read.
 const MEMORY_DIVISOR: u64 = 4;
 
 /// `forebay lab readahead`.
@@ -113,7 +113,7 @@ pub struct ReadaheadArgs {
           value_parser = clap::value_parser!(u32).range(1..=256),
           default_value = "1,2,8,32", default_value_if("quick", "true", "1,8"))]
     pub readers: Vec<u32>,
-    /// throughput: what they read
+    /// throughput: the files that they read
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "own,one")]
     pub files: Vec<Files>,
     /// throughput: cache modes, from: buffered, direct
@@ -156,7 +156,7 @@ pub struct ReadaheadArgs {
     /// Fewer cells and rounds, and smaller files: about twenty seconds
     #[arg(long)]
     pub quick: bool,
-    /// What is written.
+    /// The output files.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -262,7 +262,7 @@ impl Settings {
         self.args.readers.last().copied().unwrap_or(1)
     }
 
-    /// Files of their own that readers need.
+    /// Number of files that readers do not share.
     pub(super) fn own_files(&self) -> u32 {
         let wanted = self.has(Part::Throughput) && self.args.files.contains(&Files::Own);
         if wanted { self.readers_max() } else { 0 }
@@ -272,7 +272,7 @@ impl Settings {
 /// A share that is a few times the `widest` readahead, as far as all `readers` have `memory_bytes` for it.
 fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: u64) -> u64 {
     let wanted = default.max(widest.saturating_mul(WINDOWS_IN_SHARE));
-    // Whole mebibytes; at least one of them.
+    // Whole mebibytes; at least one.
     wanted.min((memory_bytes / u64::from(readers)).max(MIB)) / MIB * MIB
 }
 

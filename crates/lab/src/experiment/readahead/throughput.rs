@@ -49,13 +49,13 @@ pub(super) struct Throughput {
 }
 
 impl Throughput {
-    /// What is read, in words: `own files, reads of 8KiB`.
+    /// The reads, in words: `own files, reads of 8KiB`.
     pub(super) fn reads(&self) -> String {
         let files = if self.files == Files::One { "one file" } else { "own files" };
         format!("{files}, reads of {}", typed_size(self.request_bytes))
     }
 
-    /// What is measured, in words.
+    /// The cell, in words.
     fn label(&self) -> String {
         format!("readahead {}, {}, {}", self.readahead, readers(self.readers), self.reads())
     }
@@ -166,7 +166,7 @@ pub(super) fn measure(
     Ok(rows.cells)
 }
 
-/// The cells of a run. Those that decide are one series: all curves of it count.
+/// The cells of a run. Those that decide form one series: all curves of it count.
 pub(super) struct Rows<'s> {
     pub(super) settings: &'s Settings,
     pub(super) cells: Vec<Cell>,
@@ -199,7 +199,7 @@ impl RowSet for Rows<'_> {
         self.cells[index].cell.label()
     }
 
-    /// Cells of a row come together.
+    /// Cells of a row are adjacent.
     fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
         let mut is_due = vec![false; self.cells.len()];
         due.concat().into_iter().for_each(|index| is_due[index] = true);

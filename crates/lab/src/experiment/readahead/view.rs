@@ -32,8 +32,8 @@ pub(super) fn section(found: &Found, settings: &Settings, floor: Floor) -> Secti
     }
 }
 
-/// MB/s over readahead, a line for each number of readers and a dashed one for what the disk could give.
-/// Only cells that can be compared are on a curve.
+/// MB/s over readahead, a line for each number of readers and a dashed one for the disk's upper bound.
+/// Only comparable cells are on a curve.
 fn plot(group: &Group<'_>, settings: &Settings) -> Plot {
     let readaheads = group.cells.iter().map(|cell| cell.cell.readahead);
     let readaheads = unique(&readaheads.collect::<Vec<_>>());

@@ -27,13 +27,13 @@ use crate::workfile::Workfile;
 /// How long a look may change.
 const CHANGING_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// Between two looks by `mincore`, while reads are under way that cannot be seen.
+/// The pause between two looks by `mincore`, while invisible reads may be in flight.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Reads after which a kernel that has not begun will not begin.
 const READS_WITHOUT_MAX: u32 = 64;
 
-/// What a stream shows.
+/// The findings on a stream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Finding {
     /// The number of the read, counted from 1, at which more was read than was requested.
@@ -42,7 +42,7 @@ pub(super) struct Finding {
     pub(super) windows_bytes: Vec<u64>,
 }
 
-/// A stream of reads, and what is known of it.
+/// A stream of reads, and the findings on it.
 #[derive(Debug)]
 pub(super) struct Stream<'a> {
     pub(super) file: &'a File,
@@ -59,7 +59,7 @@ impl<'a> Stream<'a> {
         Stream { file, part, reads: 0, resident_bytes: 0, finding: Finding::default() }
     }
 
-    /// Takes in that `resident_bytes` of its part are in memory after one more read of `request_bytes`.
+    /// Records that `resident_bytes` of its part are in memory after one more read of `request_bytes`.
     fn push(&mut self, request_bytes: u64, resident_bytes: u64) {
         let fresh = resident_bytes.saturating_sub(self.resident_bytes);
         self.resident_bytes = resident_bytes;
@@ -85,11 +85,11 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// Lets `streams` read so many bytes in turn at `offsets` of their parts, until the windows of all have their
+/// Lets `streams` read `request_bytes` each in turn at `offsets` of their parts, until the windows of all have their
 /// full size or will never have one.
 ///
 /// # Errors
-/// [`Interrupted`](interrupt::Interrupted), a read that failed, or a system that cannot be looked into.
+/// [`Interrupted`](interrupt::Interrupted), a read that failed, or a system without residency information.
 pub(super) fn follow(
     workfile: &Workfile,
     streams: &mut [Stream<'_>],
@@ -111,7 +111,7 @@ pub(super) fn follow(
     Ok(())
 }
 
-/// How many bytes of `range` are resident, once that no longer changes [WCH-1].
+/// How many bytes of `range` are resident, once that number is stable [WCH-1].
 fn settled(file: &File, range: &Range<u64>) -> Result<u64, forebay_io::Error> {
     let begun = Instant::now();
     let mut before = file.residency(range.clone())?;
@@ -140,7 +140,7 @@ mod tests {
     const KIB: u64 = 1024;
     const PAGE: u64 = 4096;
 
-    /// A file of 2 MiB, nothing of it in memory; `None` where that cannot be had.
+    /// A file of 2 MiB, none of it in memory; `None` where that is not possible.
     fn cold(directory: &tempfile::TempDir) -> Option<(Workfile, File)> {
         let naming = Naming::Nameless;
         let mut workfile =
@@ -151,7 +151,7 @@ mod tests {
         (coldness == Coldness::Cold).then_some((workfile, file))
     }
 
-    /// A stream of reads of 8 KiB after which so many KiB were resident.
+    /// A stream of reads of 8 KiB after which this many KiB were resident.
     fn seen<'a>(file: &'a File, resident_kib: &[u64]) -> Stream<'a> {
         let mut stream = Stream::new(file, 0..2 << 20);
         resident_kib.iter().for_each(|kib| stream.push(8 * KIB, kib * KIB));
@@ -169,11 +169,11 @@ mod tests {
         let Some((_, file)) = cold(&directory) else { return };
         // (resident after each read, expected)
         let cases: [(&[u64], Finding); 5] = [
-            // From the beginning of a file: at once.
+            // From the beginning of a file: immediately.
             (&[32, 96, 96, 96, 96], finding(1, &[32, 64])),
             // From the middle: the second read; the first brought itself alone.
             (&[8, 40, 104, 104, 232], finding(2, &[32, 64, 128])),
-            // Only the last one looked at.
+            // Only the last look counts.
             (&[8, 16, 24, 56], finding(4, &[32])),
             // Half of the window holds requested bytes.
             (&[8, 16, 28, 32, 40], finding(3, &[12, 4, 8])),

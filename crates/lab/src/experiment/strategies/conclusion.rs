@@ -85,7 +85,7 @@ fn adaptive(verdicts: &[Verdict]) -> Option<String> {
 #[derive(Debug, Clone, Copy)]
 struct Noise {
     floor: Floor,
-    /// Rows in which it was no more, of so many.
+    /// Rows in which it was no more, and their total.
     within: usize,
     of: usize,
 }

@@ -108,10 +108,10 @@ pub struct Settings {
     /// Six patterns from cold caches through the page cache: about a minute
     #[arg(long)]
     pub(super) quick: bool,
-    /// Slow a strategy down by a part of its time: a loss that has to be found.
+    /// Slow a strategy down by a part of its time: a loss that the comparison must find.
     #[arg(long, value_name = "NAME=PERCENT", value_parser = parse_handicap, hide = true)]
     pub(super) handicap: Option<(Entrant, f64)>,
-    /// What is written.
+    /// The output files.
     #[command(flatten)]
     pub(in crate::experiment) output: OutputArgs,
 }

@@ -1,4 +1,4 @@
-//! What is concluded from rows, among them those of a run that concluded wrongly.
+//! Conclusions from rows, among them those of a run that concluded wrongly.
 use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
@@ -62,7 +62,7 @@ fn concluded_from() -> Vec<Standing> {
     let text = include_str!("../../../../../results/2026-11-21-vm/strategies-ways.json");
     let report: Value = serde_json::from_str(text).unwrap();
     let mut standings: Vec<Standing> = Vec::new();
-    // Entrants of a row stand side by side.
+    // Variants of a row are measured side by side.
     for six in report["records"].as_array().unwrap().chunks(6) {
         let text = |record: &Value, key: &str| record["cell"][key].as_str().unwrap().to_owned();
         let rate = |record: &Value| record["metrics"]["blocks_per_s"].as_f64().unwrap();

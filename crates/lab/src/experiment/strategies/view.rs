@@ -7,7 +7,7 @@ use crate::report::{Mark, Part, Section, Table, TableCell};
 use crate::statistics::{Judge, Judgement};
 use crate::units::shown_size;
 
-/// What is shown of `standings`.
+/// The section for `standings`.
 pub(super) fn section(standings: &[Standing], judge: &Judge) -> Section {
     Section {
         name: NAME,
@@ -21,7 +21,7 @@ pub(super) fn section(standings: &[Standing], judge: &Judge) -> Section {
     }
 }
 
-/// What a row is measured under, except for its pattern.
+/// The conditions of a row, except for its pattern.
 fn group(standing: &Standing) -> String {
     let readahead = standing.device_readahead_bytes.map(shown_size);
     let readahead = readahead.unwrap_or_else(|| "unknown".to_owned());

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::experiment::{rounds, tally};
 use crate::units::shown_size;
 
-/// Where a write goes.
+/// The position of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Place {
@@ -15,7 +15,7 @@ pub(super) enum Place {
     Appended,
 }
 
-/// How what was written is made durable.
+/// How a write is made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Method {
@@ -38,7 +38,7 @@ impl Method {
         Method::ODirectODsync,
     ];
 
-    /// What PostgreSQL's wal_sync_method calls it, if it has it.
+    /// Its name in PostgreSQL's wal_sync_method, if it has one.
     pub(super) fn wal_sync_method(self) -> Option<&'static str> {
         match self {
             Method::Fdatasync => Some("fdatasync"),
@@ -81,7 +81,7 @@ impl Cell {
         format!("{}, {}", self.row_label(), self.method)
     }
 
-    /// Whether it is [`Cell::COMMIT`], by whatever method.
+    /// Whether it is [`Cell::COMMIT`], with any method.
     pub(super) fn is_a_commit(self) -> bool {
         Cell { method: Cell::COMMIT.method, ..self } == Cell::COMMIT
     }

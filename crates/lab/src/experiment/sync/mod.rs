@@ -1,11 +1,11 @@
 //! Experiment `sync`: what a commit costs.
 //!
-//! A commit is durable when what was written is synced, and how long that takes decides how many of them a
-//! writer makes. Measured are writes of three sizes, each with its sync, appended and in place of what was
-//! written before, by every method that Linux has for it, with one writer and with several.
+//! A commit is durable when its writes are synced, and the time of that decides how many commits a
+//! writer makes. The experiment measures writes of three sizes, each with its sync, appended and in place of
+//! earlier data, by every method of Linux, with one writer and with several.
 //!
 //! All cells of a round are measured shortly after each other, in an order that is reshuffled; those that
-//! PostgreSQL can choose from get more rounds while it is undecided which is the best and there is time.
+//! PostgreSQL can choose from get more rounds while the best is undecided and there is time.
 
 mod cell;
 mod conclusion;
@@ -90,7 +90,7 @@ impl Settings {
                 let part = |number| Part::new(workfile, number * each..(number + 1) * each, cell);
                 (0..writers).map(part).collect::<anyhow::Result<Vec<Part>>>()?
             }
-            // One part for all: the next to come appends.
+            // One part for all: the next writer appends.
             Place::Appended => {
                 let (directory, naming) = (&self.common.dir, Naming::Nameless);
                 let empty = Workfile::create(directory, 0, 8192, self.common.seed, naming)?;
@@ -133,8 +133,8 @@ impl RowSet for Rows {
     }
 }
 
-/// Concludes from runs on disks on which all methods are equal, except for PostgreSQL's own, which makes this much of the
-/// others' syncs.
+/// Draws conclusions from runs on disks on which all methods are equal, except for PostgreSQL's own, which makes this
+/// part of the others' syncs.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let settings = super::typed::<Settings>("--seed 1");

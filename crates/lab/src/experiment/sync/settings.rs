@@ -46,7 +46,7 @@ pub struct Settings {
     /// Fewer cells and rounds: less than ten seconds
     #[arg(long)]
     pub(super) quick: bool,
-    /// What is written.
+    /// The output files.
     #[command(flatten)]
     pub(in crate::experiment) output: OutputArgs,
 }

@@ -24,7 +24,7 @@ pub(super) struct Part {
     file: File,
     /// First byte, and the first after the part.
     bytes: Range<u64>,
-    /// Writes so far; after the part's end comes its beginning, unless the file was to grow: then the
+    /// Writes so far; after the part's end they continue at its beginning, unless the file grows: then the
     /// measurement ends there.
     next: AtomicU64,
 }
@@ -76,10 +76,10 @@ fn refused(method: Method, why: std::io::Error, what: &'static str) -> anyhow::E
     }
 }
 
-/// Has all writers write to `parts` for `time`, at once; several of them to one if there are fewer parts.
+/// Lets all writers write to `parts` for `time`, concurrently; several of them share one if there are fewer parts.
 ///
 /// # Errors
-/// [`Missing`], or what else went wrong.
+/// [`Missing`], or any other failure.
 pub(super) fn measure(cell: Cell, parts: &[Part], time: Duration) -> anyhow::Result<Figures> {
     let begun = Instant::now();
     let write = |part| write_until(cell, part, begun + time);
@@ -141,7 +141,7 @@ fn write_each_durably(file: &File, bytes: &[u8], offset: u64) -> std::io::Result
     use rustix::io::{ReadWriteFlags, pwritev2, retry_on_intr};
 
     let write = || pwritev2(file, &[IoSlice::new(bytes)], offset, ReadWriteFlags::DSYNC);
-    // A rest would take a second sync, which is not what is measured.
+    // The rest of a short write would need a second sync, which would distort the measurement.
     if retry_on_intr(write)? == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
 }
 

@@ -52,16 +52,16 @@ pub struct Undo {
 }
 
 impl Undo {
-    /// Notes `change`, makes it by `act`, and gives what `act` gave.
+    /// Logs `change`, makes it by `act`, and returns the result of `act`.
     ///
     /// # Errors
-    /// The note could not be written, or `act`'s; nothing was changed then.
+    /// The entry could not be written, or `act` failed; nothing was changed then.
     pub fn doing<T>(
         change: Change,
         act: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(Undo, T)> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Registered before the lock is taken: the thread that cleans up holds all cleanups meanwhile.
+        // Registered before the lock is taken: the thread that cleans up holds all cleanups while it waits for this lock.
         let undo = Undo { number, _cleanup: Cleanup::new(move || drop(undo_noted(number))) };
         let mut own = own_before_the_end();
         let ledger = match &mut *own {
@@ -133,7 +133,7 @@ fn own() -> MutexGuard<'static, Option<Ledger>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// As [`own`]; but once a second Ctrl-C has come, and the cleanup may have been done already, this waits for the
+/// Like [`own`]; but after a second Ctrl-C, when the cleanup may have been done already, this waits for the
 /// end of the process ([LED-3]).
 fn own_before_the_end() -> MutexGuard<'static, Option<Ledger>> {
     loop {
@@ -188,7 +188,7 @@ pub(crate) fn make_mount_point(prefix: &str) -> anyhow::Result<(PathBuf, Undo)> 
     })
 }
 
-/// A name that begins with `prefix`, is in no other use, and is taken for a run's own.
+/// An unused name that begins with `prefix` and is recognised as a run's own.
 pub(crate) fn fresh_name(prefix: &str) -> String {
     assert!(OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)), "a sweep knows {prefix}");
     random_name(prefix)

@@ -36,11 +36,11 @@ pub enum Change {
     Readahead {
         /// The file that holds it.
         file: PathBuf,
-        /// What it held, in KiB.
+        /// The value found, in KiB.
         found_kib: u64,
         /// All that the run has set it to, in KiB.
         set_kib: Vec<u64>,
-        /// What the file was of, if its name may stand for something else later: a mount without a device.
+        /// What the file belongs to, if its name may be reused later: a mount without a device.
         of: Option<String>,
     },
     /// A mount that the run made and that no other process needs.
@@ -55,17 +55,17 @@ pub enum Change {
         /// The file.
         backing_file: PathBuf,
         /// The kernel's number of this use of the device, once it is known: a device that was detached and
-        /// attached again has another one. Unknown to kernels before 5.15.
+        /// attached again has a different one. Kernels before 5.15 do not have it.
         sequence: Option<u64>,
     },
     /// A directory is made.
     Directory {
         /// Where.
         path: PathBuf,
-        /// Whether it goes with all that is in it; a mount point goes only when it is empty.
+        /// Whether it is removed with its contents; a mount point is removed only when it is empty.
         contents: bool,
     },
-    /// The kernel collects trace events in an instance of our own.
+    /// The kernel collects trace events in an instance that this run made.
     TraceInstance {
         /// Its name in the tracing directory's `instances`.
         name: String,
@@ -92,7 +92,7 @@ impl Change {
 /// A change that is still to be undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Noted {
-    /// No other note of the process has it.
+    /// Unique among the entries of the process.
     pub(super) number: u64,
     /// Wall clock, in microseconds since 1970: the order between ledgers.
     pub(super) at_us: u64,
@@ -126,10 +126,10 @@ impl Notes {
         Notes { schema: Schema::Ledger2, pid, boot, outstanding: Vec::new() }
     }
 
-    /// The last whole line of `file`, if there is one, and where the next one goes.
+    /// The last whole line of `file`, if there is one, and the offset of the next one.
     ///
     /// # Errors
-    /// It cannot be read, or is of another form, such as that of a later version.
+    /// It cannot be read, or has another form, such as that of a later version.
     pub(super) fn read(file: &mut File) -> io::Result<Option<(Notes, u64)>> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
@@ -139,7 +139,7 @@ impl Notes {
         Ok(Some((notes, end as u64 + 1)))
     }
 
-    /// True when the machine was started again since: of what was changed only files are left.
+    /// True when the machine was restarted since: only changes to files are left.
     pub(super) fn are_of_another_boot(&self) -> bool {
         let now = boot();
         self.boot.is_some() && now.is_some() && self.boot != now
@@ -157,7 +157,7 @@ pub(super) struct Ledger {
     place: Place,
     name: String,
     file: File,
-    /// Bytes of whole lines: where the next one goes.
+    /// Bytes of whole lines: the offset of the next one.
     length_bytes: u64,
     pub(super) notes: Notes,
 }
@@ -211,7 +211,7 @@ impl Ledger {
     /// The notes are on disk as they are now when this returns, or as they were before.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let line = serde_json::to_string(&self.notes)? + "\n";
-        // What was written of a line that failed is overwritten.
+        // The next line overwrites the written part of a line that failed.
         self.file.set_len(self.length_bytes)?;
         self.file.write_all_at(line.as_bytes(), self.length_bytes)?;
         self.file.sync_data()?;
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn a_ledger_that_lost_its_name_before_it_was_locked_is_not_written_to() {
         let (_scratch, place) = state();
-        // As a start finds it that comes between making the file and locking it.
+        // The state that a start finds if it runs between the creation of the file and its lock.
         drop(place.create("7-x.ledger").unwrap());
         assert!(Ledger::of_dead(&place, "7-x.ledger").unwrap().is_none());
         assert_eq!(place.names().unwrap(), [""; 0], "[CHG-2]");

@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_someone_else_is_refused() {
-        // Root's, for everybody else; and for root one that is given away.
+        // For other users, root's directory; and for root one that belongs to another user.
         let scratch = tempfile::tempdir().unwrap();
         let theirs = scratch.path().join("theirs");
         fs::create_dir(&theirs).unwrap();

@@ -36,8 +36,8 @@ pub fn sweep() -> Vec<String> {
     told
 }
 
-/// The process that has set the readahead in `file` and runs, if there is one; it will put back what
-/// it found, so that a second one must not begin in between.
+/// The running process that has set the readahead in `file`, if there is one; it will restore the value that
+/// it found, so a second one must not begin before.
 #[must_use]
 pub fn holder_of_readahead(file: &Path) -> Option<u32> {
     let is_it =

@@ -30,7 +30,7 @@ use crate::ground::tracefs::Tracefs;
 /// How the names of directories that a run makes begin.
 pub(crate) const OWN_PREFIXES: [&str; 2] = [".forebay-", "forebay-"];
 
-/// What is added of what goes later.
+/// Added to the report of a change that is undone later.
 const IN_USE: &str = " (it was in use, and goes with its user)";
 
 /// The result of undoing a change.
@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     Undone(String),
     /// There was nothing to undo.
     Nothing,
-    /// It is no longer what the run left, and was not touched: what it is.
+    /// The state is no longer as the run left it, and was not touched: the current state.
     NotOurs(String),
     /// It could not be done: what and why, and the command that does it.
     Failed(String),
@@ -164,7 +164,7 @@ pub(crate) struct Loop {
     /// Kernel name, such as `loop3`.
     pub(crate) name: String,
     backing_file: PathBuf,
-    /// The kernel's number of this use of it.
+    /// The kernel's number of this use of the device.
     pub(crate) sequence: Option<u64>,
 }
 
@@ -199,7 +199,7 @@ fn detach(noted: &Loop) -> anyhow::Result<Verdict> {
     let device = format!("/dev/{}", noted.name);
     run("losetup", &[OsStr::new("--detach"), OsStr::new(&device)])
         .with_context(|| format!("{device} cannot be detached"))?;
-    // The kernel detaches when the last one who has it open closes it.
+    // The kernel detaches when the last process that has it open closes it.
     let is_gone = || match Loop::read(noted.name.clone()) {
         Some(seen) if seen.sequence == noted.sequence => Err(IN_USE),
         _ => Ok(""),
@@ -224,7 +224,7 @@ fn trace_instance(name: &str) -> anyhow::Result<Verdict> {
 
 fn directory(path: &Path, contents: bool) -> anyhow::Result<Verdict> {
     let passes = |error: &io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
-        // Whatever was mounted there may be on its way out.
+        // A mount there may be about to end.
         Some(Errno::BUSY | Errno::NOTCONN) => true,
         // Others of this process make and remove files in it until it ends.
         Some(Errno::NOTEMPTY | Errno::NOENT) => contents,
@@ -244,7 +244,7 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
     }
     let parent = path.parent().map(fs::symlink_metadata).transpose()?;
     if parent.is_none_or(|parent| parent.dev() != facts.dev()) {
-        // [UND-2]: what is mounted there is not what was made.
+        // [UND-2]: a mount there is not what the run made.
         return Err(Errno::BUSY.into());
     }
     let mounts = if contents { mounts().unwrap_or_default() } else { Vec::new() };
@@ -263,7 +263,7 @@ fn remove(path: &Path, contents: bool) -> io::Result<Verdict> {
     Ok(Verdict::Undone(format!("removed {}", path.display())))
 }
 
-/// Why what is at `path` is no directory that a run of user `uid` has made, if so.
+/// The reason if `path` is not a directory that a run of user `uid` has made.
 fn foreign(path: &Path, facts: &fs::Metadata, uid: u32) -> Option<String> {
     let name = path.file_name().unwrap_or_default().as_bytes();
     if !OWN_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes())) {

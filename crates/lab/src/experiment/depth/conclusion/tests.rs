@@ -62,7 +62,7 @@ fn the_records_that_advised_32_workers_on_2_processors_advise_none() {
         assert_ne!(advice.applies_to, AppliesTo::Postgres18Worker, "{advice:?}");
     }
     assert!(!found.conclusions.iter().any(|one| one.sentence.contains("io_workers")));
-    // What is called as good as the best is that, by the table's own figures.
+    // A depth that is reported as good as the best must be so by the table's own figures.
     let lines = Line::all(&rows, Floor::default());
     for line in &lines {
         let (knee, best) = (line.near_best().unwrap(), line.fastest().unwrap());

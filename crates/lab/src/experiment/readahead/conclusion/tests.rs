@@ -1,4 +1,4 @@
-//! What is concluded and advised, and where nothing is.
+//! Which conclusions and advice are made, and when there are none.
 
 use super::super::knob::{Readahead, Told};
 use super::super::race::Finish;
@@ -10,7 +10,7 @@ use crate::facts::FakeSys;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
-/// A cell of eight readers or so that got so many MB/s in each round.
+/// A cell of about eight readers with this many MB/s in each round.
 pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64]) -> Cell {
     let mut cell = Cell::new(Throughput {
         readers: count,
@@ -252,7 +252,7 @@ fn only_the_rows_that_decide_are_measured_again_and_only_until_they_do() {
         })
     };
     let cells: Vec<Cell> = [1, 2, 8].into_iter().flat_map(|count| noisy(count, 3)).collect();
-    // What is set now is neither surely as good as the best nor surely worse.
+    // The current value is neither surely as good as the best nor surely worse.
     assert!(is_undecided(&settings(Some(6 * MIB)), &cells));
     let counts = unique(&deciding(&cells).iter().map(|cell| cell.readers).collect::<Vec<_>>());
     assert_eq!(counts, [1, 8]);
