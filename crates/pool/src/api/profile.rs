@@ -1,10 +1,10 @@
 //! Profile: a pool's settings from a file, `forebay.toml`.
 //!
-//! A key that is not known is refused rather than passed over: a misspelt `memory` would leave
-//! the pool at its default size, and nobody would know why it is slow.
+//! An unknown key is rejected instead of ignored: a misspelt `memory` would leave the pool at its default size, and the
+//! user would not know why it is slow.
 //!
-//! Invariants:  [PRO-1] a profile is understood as a whole or refused as a whole
-//!              [PRO-2] what is refused is told with its line
+//! Invariants:  [PRO-1] a profile is accepted as a whole or rejected as a whole
+//!              [PRO-2] a rejection names its line
 //! Failure:     [`Error::Profile`].
 
 use std::collections::BTreeMap;
@@ -27,43 +27,43 @@ use crate::error::Error;
 use crate::store::tablespace::Tablespace;
 use crate::store::torn::{TORN_PAGES_NAMES, TornPages};
 
-/// Most of a wrong line that is quoted, in characters.
+/// Most characters of a wrong line that are quoted.
 const QUOTED_CHARS_MAX: usize = 80;
 
-/// What a profile sets, each part `None` where it says nothing.
+/// The settings of a profile, each `None` where it is not set.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Profile {
     /// Memory for pages.
     memory: Option<Size>,
-    /// The most that it may become.
+    /// Its upper limit.
     memory_max: Option<Size>,
     /// Size of a page.
     page_size: Option<Size>,
-    /// Which I/O backend.
+    /// The I/O backend.
     #[serde(deserialize_with = "backend")]
     backend: Option<Prefer>,
     /// Most I/O requests in flight in each tablespace.
     #[serde(deserialize_with = "count")]
     queue_depth: Option<usize>,
-    /// How long to wait for a frame to come free, in milliseconds.
+    /// How long to wait for a free frame, in milliseconds.
     #[serde(deserialize_with = "count")]
     frame_wait_ms: Option<u64>,
-    /// Whether to ask for huge pages.
+    /// Whether to request huge pages.
     huge_pages: Option<bool>,
     /// Most bytes in one request.
     combine_limit: Option<Size>,
-    /// Seconds from the beginning of one checkpoint to that of the next.
+    /// Seconds from the start of one checkpoint to that of the next.
     #[serde(deserialize_with = "count")]
     checkpoint_seconds: Option<u64>,
     /// Log from the redo point of one checkpoint to that of the next.
     checkpoint_log: Option<Size>,
     /// The share of its interval by which a checkpoint has written its pages.
     checkpoint_target: Option<f64>,
-    /// How streams look ahead that do not say otherwise.
+    /// The look-ahead of streams without their own setting.
     #[serde(deserialize_with = "readahead")]
     readahead: Option<ReadaheadStrategy>,
-    /// What keeps pages from being left half written by a crash.
+    /// The protection against pages left half written by a crash.
     #[serde(deserialize_with = "torn_pages")]
     torn_pages: Option<TornPages>,
     /// Its tablespaces, by name.
@@ -71,32 +71,31 @@ struct Profile {
     tablespaces: BTreeMap<String, TablespaceProfile>,
 }
 
-/// What a profile sets for one tablespace, each part `None` where it says nothing.
+/// A profile's settings for one tablespace, each `None` where it is not set.
 #[derive(Debug, Clone, Default, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct TablespaceProfile {
-    /// Where its files are, as written: a relative path counts from the process's working
-    /// directory, not from the profile. Never empty.
+    /// The directory of its files, as written: a relative path is relative to the process's working directory, not to
+    /// the profile. Never empty.
     #[serde(deserialize_with = "directory")]
     directory: Option<PathBuf>,
-    /// Through the kernel's page cache, or past it.
+    /// Through the kernel's page cache, or bypassing it.
     #[serde(deserialize_with = "cache")]
     cache: Option<CacheMode>,
-    /// Most I/O requests in flight, in place of the pool's own figure.
+    /// Most I/O requests in flight, instead of the pool's own number.
     #[serde(deserialize_with = "count")]
     queue_depth: Option<usize>,
-    /// Size at which a file goes on in another segment.
+    /// Size at which a file continues in another segment.
     segment_size: Option<Size>,
-    /// What requests and bytes cost on the device.
+    /// The cost of requests and bytes on the device.
     #[serde(deserialize_with = "costs")]
     costs: Option<DeviceCosts>,
 }
 
 impl PoolBuilder {
-    /// A file with settings, such as `forebay.toml`. What is set in code goes before it.
+    /// A file with settings, such as `forebay.toml`. Settings in code override it.
     ///
-    /// Everything in it is optional; a key that is not known is refused. Needs the feature `config`, which is on
-    /// by default.
+    /// Everything in it is optional; an unknown key is rejected. Needs the feature `config`, which is on by default.
     ///
     /// ```toml
     /// memory = "2 GiB"
@@ -130,7 +129,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Takes from the profile what was not said in code.
+    /// Takes settings from the profile that were not set in code.
     pub(super) fn fill_in(&mut self) -> Result<(), Error> {
         let Some(file) = self.profile.take() else { return Ok(()) };
         let profile = Profile::load(&file)?;
@@ -180,7 +179,7 @@ impl Profile {
     /// Reads the profile at `path`.
     ///
     /// # Errors
-    /// [`Error::Profile`] when it cannot be read, or for what [`Profile::parse`] refuses.
+    /// [`Error::Profile`] when it cannot be read, or when [`Profile::parse`] rejects it.
     fn load(path: &Path) -> Result<Profile, Error> {
         let refused = |why| Error::Profile { file: path.into(), why };
         let bytes = std::fs::read(path).map_err(|error| {
@@ -193,19 +192,18 @@ impl Profile {
         Profile::parse(text, path)
     }
 
-    /// Understands `text`, which was read from `path`. The path is only for the error's message.
+    /// Parses `text`, which was read from `path`. The path is only used in the error's message.
     ///
     /// # Errors
-    /// [`Error::Profile`] with the line: it is not TOML, a key is not known, or a value is not of
-    /// its kind. Whether a value makes sense (a page size that is no power of two, say) is found
-    /// when the pool is built.
+    /// [`Error::Profile`] with the line: it is not TOML, a key is unknown, or a value has the wrong type. Whether a
+    /// value is valid (for example a page size that is not a power of two) is checked when the pool is built.
     fn parse(text: &str, path: &Path) -> Result<Profile, Error> {
         toml::from_str(text)
             .map_err(|error| Error::Profile { file: path.into(), why: why(text, &error) })
     }
 }
 
-/// What is wrong with `text`: the line with its number, the complaint, and what to do.
+/// Describes the error in `text`: the line with its number, the reason, and the fix.
 fn why(text: &str, error: &toml::de::Error) -> String {
     let at = error.span().map_or(0, |span| span.start);
     let number = line_at(text.as_bytes(), at);
@@ -223,7 +221,7 @@ fn line_at(text: &[u8], at: usize) -> usize {
     1 + before.iter().filter(|byte| **byte == b'\n').count()
 }
 
-/// The words for a [`Prefer`].
+/// The names for a [`Prefer`].
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum BackendWord {
@@ -244,7 +242,7 @@ fn backend<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Prefer>,
     }))
 }
 
-/// [`DeviceCosts`] as a profile has them.
+/// [`DeviceCosts`] as written in a profile.
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CostsTable {
@@ -276,7 +274,7 @@ fn torn_pages<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TornP
     word.parse().map(Some).map_err(unknown)
 }
 
-/// The words for a [`CacheMode`].
+/// The names for a [`CacheMode`].
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum CacheWord {
@@ -291,8 +289,8 @@ fn cache<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CacheMode>
     }))
 }
 
-/// One of an enum's words, from a string only: the toml crate would take a table as well, such as
-/// `[backend.uring]`, and pass over what is in it.
+/// One of an enum's names, from a string only: the toml crate would also accept a table, such as `[backend.uring]`, and
+/// ignore its contents.
 fn word<'de, D, W>(deserializer: D) -> Result<W, D::Error>
 where
     D: Deserializer<'de>,
@@ -301,7 +299,7 @@ where
     W::deserialize(String::deserialize(deserializer)?.into_deserializer())
 }
 
-/// An empty path would mean the working directory to all who join a name to it.
+/// An empty path would mean the working directory wherever a name is joined to it.
 fn directory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     let path = String::deserialize(deserializer)?;
     if path.is_empty() {
@@ -318,7 +316,7 @@ where
     Ok(named.into_iter().map(|(name, Table(tablespace))| (name, tablespace)).collect())
 }
 
-/// A table and nothing else: a derived struct would take an array as well, its fields unnamed.
+/// A table and nothing else: a derived struct would also accept an array, its fields unnamed.
 struct Table<T>(T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
@@ -341,7 +339,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for TableVisitor<T> {
     }
 }
 
-/// A count; serde by itself would ask people for "a usize".
+/// A count; serde's own error message would say "a usize".
 fn count<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -371,8 +369,7 @@ impl Visitor<'_> for CountVisitor {
     }
 }
 
-/// From an integer or a string. Text that is no size fails here, so that the error has the place
-/// in the file.
+/// From an integer or a string. Text that is not a size fails here, so that the error has the place in the file.
 impl<'de> Deserialize<'de> for Size {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
         deserializer.deserialize_any(SizeVisitor)
@@ -412,7 +409,7 @@ mod tests {
         Profile::parse(text, Path::new("forebay.toml"))
     }
 
-    /// What is said of a profile that is refused.
+    /// The error message for a rejected profile.
     fn why_not(text: &str) -> String {
         match parse(text) {
             Err(Error::Profile { file, why }) => {

@@ -1,10 +1,10 @@
-//! Fewer frames: the pages in the last ones are written and evicted, however often they are used, while others hit, miss
-//! and read ahead. See `frame::extent` for how nobody comes to use those frames again.
+//! Fewer frames: the pages in the last ones are written and evicted, however often they are used, while other threads
+//! hit, miss and read ahead. See `frame::extent` for why no thread uses those frames again.
 //!
 //! Invariants:  [SHR-1] no page is lost: each leaves its frame clean, by way of a claim
 //!              [SHR-2] it ends: with fewer frames, or with an error and as many as before
-//! Rejected:    moving pages to other frames: what is there would have to go for it, and a smaller pool holds fewer
-//!              pages whichever they are.
+//! Rejected:    moving pages to other frames: other pages would have to be evicted for that, and a smaller pool holds
+//!              fewer pages in any case.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::strategy_kind::StrategyKind;
 
-/// Pauses before pages that somebody has are looked at again.
+/// Pauses before pinned pages are checked again.
 const PAUSE_MIN: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 impl Cache {
-    /// Empties the frames that are to go. One thread at a time.
+    /// Empties the frames to be removed. One thread at a time.
     ///
     /// # Errors
-    /// [`Error::MemoryInUse`] when none of the pages that are pinned there came free for as long as anybody waits for
-    /// a frame; what kept a dirty page from being written. There are as many frames as before then.
+    /// [`Error::MemoryInUse`] when none of the pages pinned there became free within the configured wait for a frame;
+    /// the reason why a dirty page could not be written. The number of frames is then unchanged.
     pub(crate) fn shrink<D: Disk>(&self, disk: &D, shrinking: &Shrinking<'_>) -> Result<(), Error> {
         let (mut least, mut since, mut pause) = (usize::MAX, disk.now(), PAUSE_MIN);
         loop {
@@ -47,7 +47,7 @@ impl Cache {
         }
     }
 
-    /// Takes `frame` from its page, if it has one and nobody holds that, and retires it.
+    /// Takes `frame` from its page, if it has one that is not pinned, and retires it.
     fn vacate<D: Disk>(&self, disk: &D, frame: FrameIndex) -> Result<bool, Error> {
         let it = self.frames.get(frame);
         let word = it.word();

@@ -1,29 +1,29 @@
 //! The page table of one file: which frame holds which block.
 //!
-//! An array from block to frame, cut into chunks that are made when a block in them is first asked
-//! for, with a directory of the chunks. A lookup is three dependent loads, of which the first two are
-//! nearly always in the processor's nearest cache; there is no hash, no lock and nothing to compare.
+//! An array from block to frame, split into chunks that are created when a block in them is first requested, with a
+//! directory of the chunks. A lookup is three dependent loads, of which the first two are nearly always in the
+//! processor's nearest cache; there is no hash, no lock and nothing to compare.
 //!
-//! A directory that has become too small is replaced by a larger one. Lookups may still be in the old
-//! one, so it is kept until the table goes; as directories at least double, all the old ones together
-//! are no larger than the present one. A lookup in an old one can only miss a newer chunk, and
-//! a lookup that misses goes on to `entry`, which looks under the lock.
+//! A directory that has become too small is replaced by a larger one. Lookups may still use the old one, so it is kept
+//! until the table is dropped; as directories at least double, all the old ones together are no larger than the current
+//! one. A lookup in an old one can only miss a newer chunk, and a lookup that misses continues with `entry`, which
+//! looks under the lock.
 //!
-//! An entry is a hint with two promises: a page that is resident or on its way in has its entry, and the frame
-//! that an entry leads to has been given to no other page. So an entry may lead to a frame that has lost the
-//! page a moment ago, but one that still leads to a frame with a page in it leads to this page.
+//! An entry is a hint with two guarantees: a page that is resident or loading has its entry, and the frame that an
+//! entry points to has not been given to another page. So an entry may point to a frame that has just lost its page,
+//! but an entry that still points to a frame with a page in it points to this page.
 //!
-//! What a scan of a huge file leaves is chunks that lead nowhere. Their entries stay where they are, for a look-up may be
-//! in them at any moment, and read as "no frame" from then on; the memory behind them goes back to the system. See
-//! docs/adr/0023-memory-given-back.md.
+//! A scan of a huge file leaves chunks without any mapped page. Their entries stay at their addresses, because a lookup
+//! may be using them at any moment, and read as "no frame" from then on; the memory behind them is returned to the
+//! system. See docs/adr/0023-memory-given-back.md.
 //!
 //! Invariants:  [TAB-1] one block has one frame: an entry goes from empty to a frame and back, never
 //!              from frame to frame   [TAB-2] directories and chunks live as long as the table
 //!              [TAB-3] while a page is unsaved and not latched exclusively, its chunk counts it
 //!              [TAB-4] a page's entry is empty before its frame is another page's
-//!              [TAB-5] memory is given back only while no entry in it leads anywhere, and nobody maps a page in it
-//! Memory:      4 bytes a page, taken 1024 pages at a time and given back likewise; 48 to 80 bytes a chunk that
-//!              stay, 150 more where images are remembered.
+//!              [TAB-5] memory is returned only while no entry in it points anywhere, and no thread maps a page in it
+//! Memory:      4 bytes per page, allocated and returned 1024 pages at a time; 48 to 80 bytes per chunk that stay, 150
+//!              more where images are recorded.
 //! Rejected:    a partitioned hash table: see docs/adr/0006-page-table.md for the figures.
 #![expect(unsafe_code, reason = "chunks that are read without a lock")]
 
@@ -37,59 +37,59 @@ use crate::cache::frame::{FrameIndex, NO_FRAME};
 use crate::sync::{AtomicU32, Mutex, MutexGuard, Ordering, lock, yield_now};
 use crate::tag::Block;
 
-/// Entries of a chunk take 4 KiB: a page of most systems. Where pages are larger, no memory is given back.
+/// The entries of a chunk take 4 KiB: a page of most systems. Where pages are larger, no memory is returned.
 const CHUNK_BITS: u32 = if cfg!(loom) { 1 } else { 10 };
 const CHUNK_ENTRIES: usize = 1 << CHUNK_BITS;
 const CHUNK_BYTES: usize = size_of::<Entries>();
 /// Chunks in the first directory: 16 MiB of pages of 8 KiB.
 const CHUNKS_MIN: usize = 2;
-/// Chunks whose entries lie in one mapping: at least, and at most.
+/// Chunks whose entries share one mapping: at least, and at most.
 const MAPPING_CHUNKS_MIN: usize = 16;
 const MAPPING_CHUNKS_MAX: usize = 256;
-/// Memory of this many chunks may lie idle, or of one in [`IDLE_PART`] that there are if that is more, which is about what
-/// the rest of the table takes.
+/// The memory of this many chunks may be idle, or of one in [`IDLE_PART`] of the existing ones if that is more, which
+/// is about the size of the rest of the table.
 const IDLE_MIN: usize = if cfg!(any(loom, shuttle, miri)) { 1 } else { 64 };
 const IDLE_PART: usize = 64;
-/// Entries are the model's own there, and what is given back is written over.
+/// Entries are the model's own there, and returned memory is overwritten.
 const MODELLED: bool = cfg!(any(loom, shuttle, miri));
 
 /// In a chunk's count of entries: there may be memory behind them.
 const BACKED: u32 = 1 << 30;
-/// Likewise: that is being given back. A thread that maps a page there waits.
+/// Likewise: the memory is being returned. A thread that maps a page there waits.
 const GOING: u32 = 1 << 31;
 
 type Entries = [Entry; CHUNK_ENTRIES];
 
 struct Chunk {
-    /// Where its entries are.
+    /// The address of its entries.
     entries: *mut Entries,
-    /// What they lie in; `None` if they are a `Box` of the chunk's own, which stays.
+    /// Their mapping; `None` if they are a `Box` of the chunk's own, which stays.
     mapping: Option<Arc<Mapping>>,
-    /// Entries that lead to a frame, or are about to, or did a moment ago; [`BACKED`] and [`GOING`].
+    /// Entries that point to a frame, or are about to, or did a moment ago; [`BACKED`] and [`GOING`].
     mapped: AtomicU32,
-    /// Pages of this chunk that are unsaved: dirty, or on their way out. A flush passes the others by.
-    /// Too large for a moment after a page was saved ([TAB-3]).
+    /// Pages of this chunk that are unsaved: dirty, or being written. A flush skips the other chunks. Briefly too large
+    /// after a page was saved ([TAB-3]).
     unsaved: AtomicU32,
-    /// In a table made with images.
+    /// In a table created with images.
     images: Option<Box<Mutex<Images>>>,
 }
 
-/// Which pages of a chunk have had an image in the log since the redo point of that number.
+/// Which pages of a chunk have had an image in the log since the redo point of this number.
 struct Images {
     redo: u64,
     had: [u64; CHUNK_ENTRIES.div_ceil(64)],
 }
 
-/// What is known of chunks, by chunk number.
+/// The chunks, by chunk number.
 struct Directory {
-    /// Their entries, for look-ups; where there is no chunk yet, those that lead nowhere, which spares every look-up a look
-    /// for it.
+    /// Their entries, for lookups; where there is no chunk yet, the shared empty entries, which saves every lookup a
+    /// check.
     entries: Box<[AtomicPtr<Entries>]>,
     /// Null where there is none. Stored after its entries.
     chunks: Box<[AtomicPtr<Chunk>]>,
 }
 
-/// Where one block is.
+/// The location of one block.
 pub(crate) struct Entry {
     /// A frame number, or [`NO_FRAME`].
     frame: AtomicU32,
@@ -102,7 +102,7 @@ impl Entry {
     }
 }
 
-/// The entry of one block, to be changed.
+/// The entry of one block, for changes.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'t> {
     table: &'t PageTable,
@@ -115,22 +115,22 @@ impl Place<'_> {
         self.entry.frame()
     }
 
-    /// Leads to `frame` from now on; false if it leads somewhere already.
+    /// Sets the entry to `frame`; false if it already points somewhere.
     #[must_use]
     pub(crate) fn map(&self, frame: FrameIndex) -> bool {
         self.chunk.count_mapped();
-        // Release: a thread that follows the entry finds the frame's tag. One that then looks at the file's
-        // length needs a fence in between: see `file::resize`.
+        // Release: a thread that follows the entry sees the frame's tag. One that then checks the file's length needs a
+        // fence in between: see `file::resize`.
         let entry = &self.entry.frame;
         let old = entry.compare_exchange(NO_FRAME, frame, Ordering::AcqRel, Ordering::Relaxed);
         if old.is_err() {
-            // The next thread to empty a chunk says what there is to say.
+            // The next thread to empty a chunk reports the result.
             self.count_unmapped();
         }
         old.is_ok()
     }
 
-    /// No longer leads to `frame`. True when there is so much idle memory that some should be given back.
+    /// Clears the entry, which pointed to `frame`. True when there is enough idle memory that some should be returned.
     pub(crate) fn unmap(&self, frame: FrameIndex) -> bool {
         let entry = &self.entry.frame;
         let old = entry.compare_exchange(frame, NO_FRAME, Ordering::AcqRel, Ordering::Relaxed);
@@ -139,7 +139,7 @@ impl Place<'_> {
     }
 
     fn count_unmapped(&self) -> bool {
-        // Release: a thread that gives the memory back finds the entry empty ([TAB-5]).
+        // Release: a thread that returns the memory finds the entry empty ([TAB-5]).
         let before = self.chunk.mapped.fetch_sub(1, Ordering::AcqRel);
         before == BACKED | 1 && self.chunk.can_go() && self.table.count_emptied()
     }
@@ -147,24 +147,24 @@ impl Place<'_> {
 
 /// Entries for every block that a file can have.
 pub(crate) struct PageTable {
-    /// The present directory; one of those in `owned`.
+    /// The current directory; one of those in `owned`.
     directory: AtomicPtr<Directory>,
-    /// Entries that lead nowhere, and are never written.
+    /// Entries that point nowhere, and are never written.
     empty: AtomicPtr<Entries>,
     owned: Mutex<TableMemory>,
     images: bool,
-    /// How often the last entry of a chunk was emptied since memory was given back: at least as often as there are chunks
-    /// that could. In a `Box`, as misses write it, and hits read what is around.
+    /// How often the last entry of a chunk was emptied since memory was returned: an upper bound of the chunks that
+    /// could be returned. In a `Box`, as misses write it, and hits read the adjacent data.
     emptied: Box<AtomicU32>,
 }
 
-/// What the pointers point to. Raw, because lookups read through them while this grows; made by
-/// `Box::into_raw` and freed by the table's drop alone ([TAB-2]). The newest directory leads to all chunks.
+/// The targets of the pointers. Raw, because lookups read through them while this grows; created by `Box::into_raw` and
+/// freed only when the table is dropped ([TAB-2]). The newest directory refers to all chunks.
 struct TableMemory {
     /// Oldest first.
     directories: Vec<*mut Directory>,
     chunks: usize,
-    /// Where the entries of the next chunks will be, and how many bytes of it are taken.
+    /// The mapping for the entries of the next chunks, and how many bytes of it are taken.
     mapping: Option<(Arc<Mapping>, usize)>,
 }
 
@@ -173,9 +173,9 @@ struct TableMemory {
 unsafe impl Send for TableMemory {}
 
 impl TableMemory {
-    /// Memory for the entries of a chunk, all of which lead nowhere.
+    /// Memory for the entries of a chunk, all of which point nowhere.
     fn entries(&mut self, number: usize) -> (*mut Entries, Option<Arc<Mapping>>) {
-        // The first chunk, which is all that a small file has, costs no mapping.
+        // The first chunk, the only one of a small file, costs no mapping.
         if number == 0 {
             return (Box::into_raw(no_entries()), None);
         }
@@ -186,7 +186,7 @@ impl TableMemory {
         let Some((mapping, taken)) = &mut self.mapping else {
             return (Box::into_raw(no_entries()), None);
         };
-        // SAFETY: a mapping is of whole chunks, and this one has not been taken.
+        // SAFETY: a mapping consists of whole chunks, and this one has not been taken.
         let entries = unsafe { mapping.start().add(*taken) };
         *taken += CHUNK_BYTES;
         (entries.cast().as_ptr(), Some(Arc::clone(mapping)))
@@ -197,21 +197,21 @@ fn no_entries() -> Box<Entries> {
     Box::new(std::array::from_fn(|_| Entry { frame: AtomicU32::new(NO_FRAME) }))
 }
 
-/// Entries that lead nowhere: they are there for all tables, and forever.
+/// Entries that point nowhere: shared by all tables, and never freed.
 #[cfg(not(any(loom, shuttle)))]
 fn empty_entries() -> *mut Entries {
     static EMPTY: Entries = [const { Entry { frame: AtomicU32::new(NO_FRAME) } }; CHUNK_ENTRIES];
     (&raw const EMPTY).cast_mut()
 }
 
-/// A model has nothing that outlives it.
+/// A model has no state that outlives it.
 #[cfg(any(loom, shuttle))]
 fn empty_entries() -> *mut Entries {
     Box::into_raw(no_entries())
 }
 
-/// Memory that is all ones, each four of which are [`NO_FRAME`], also when it has been given back. `None` where
-/// there is no such thing.
+/// Memory that is all ones, each four bytes of which are [`NO_FRAME`], also after it has been returned. `None` where
+/// that is not possible.
 #[cfg(all(target_os = "linux", not(any(loom, shuttle, miri))))]
 fn map_memory(bytes: usize) -> Option<Mapping> {
     use std::fs::File;
@@ -220,7 +220,7 @@ fn map_memory(bytes: usize) -> Option<Mapping> {
 
     use rustix::fs::{MemfdFlags, memfd_create};
 
-    /// What all of them are copies of. It is taken by the first table that has a second chunk.
+    /// The source of all copies. Created by the first table that has a second chunk.
     static ONES: OnceLock<Option<File>> = OnceLock::new();
     let ones = ONES.get_or_init(|| {
         let file = memfd_create(c"forebay-no-frame", MemfdFlags::CLOEXEC)
@@ -254,7 +254,7 @@ impl PageTable {
         }
     }
 
-    /// As [`PageTable::new`]; with `images`, it remembers which pages have had one.
+    /// As [`PageTable::new`]; with `images`, it records which pages have had one.
     pub(crate) fn with_images(images: bool) -> PageTable {
         let mut table = PageTable::new();
         table.images = images;
@@ -263,8 +263,8 @@ impl PageTable {
 
     #[inline]
     fn directory(&self) -> &Directory {
-        // SAFETY: it points to a directory of `owned`, which lives as long as `self` ([TAB-2]), and
-        // which nobody borrows mutably; Acquire makes what was stored in it before visible.
+        // SAFETY: it points to a directory of `owned`, which lives as long as `self` ([TAB-2]), and which is never
+        // borrowed mutably; Acquire makes what was stored in it before visible.
         unsafe { &*self.directory.load(Ordering::Acquire) }
     }
 
@@ -279,7 +279,7 @@ impl PageTable {
         self.find(block).frame()
     }
 
-    /// The entry of `block`, to be read only; where there is none yet, one that is empty.
+    /// The entry of `block`, for reading only; where there is none yet, an empty one.
     #[inline]
     pub(crate) fn find(&self, block: Block) -> &Entry {
         let (number, entry) = Self::place(block);
@@ -295,14 +295,14 @@ impl PageTable {
         EntriesAt(self.empty.load(Ordering::Relaxed), PhantomData)
     }
 
-    /// The chunk of that number, if it has been made.
+    /// The chunk of that number, if it exists.
     fn chunk<'t>(&'t self, directory: &'t Directory, number: usize) -> Option<&'t Chunk> {
         let chunk = directory.chunks.get(number)?.load(Ordering::Acquire);
-        // SAFETY: null, or a chunk of this table's, which lives as long as it does ([TAB-2]) and is only ever shared.
+        // SAFETY: null, or a chunk of this table, which lives as long as the table ([TAB-2]) and is only ever shared.
         unsafe { chunk.as_ref() }
     }
 
-    /// The entry of `block`, made if there is none yet.
+    /// The entry of `block`, created if there is none yet.
     pub(crate) fn entry(&self, block: Block) -> Place<'_> {
         let (number, entry) = Self::place(block);
         let chunk = match self.chunk(self.directory(), number) {
@@ -323,14 +323,14 @@ impl PageTable {
             let (entries, mapping) = owned.entries(number);
             owned.chunks += 1;
             let chunk = Box::into_raw(Chunk::new(entries, mapping, self.images));
-            // In this order: what a thread maps in a chunk that it finds is found by look-ups.
+            // In this order: lookups find what a thread maps in a chunk that it finds.
             directory.entries[number].store(entries, Ordering::Release);
             directory.chunks[number].store(chunk, Ordering::Release);
         }
         self.chunk(directory, number).expect("[TAB-2] a chunk that was made stays")
     }
 
-    /// Replaces the directory by one that has a place for chunk `number`.
+    /// Replaces the directory by one that has room for chunk `number`.
     fn grow(&self, number: usize, owned: &mut MutexGuard<'_, TableMemory>) {
         let larger =
             Directory::new((number + 1).next_power_of_two(), self.empty.load(Ordering::Relaxed));
@@ -346,20 +346,20 @@ impl PageTable {
         self.directory.store(larger, Ordering::Release);
     }
 
-    /// The last entry of a chunk was emptied. True when so many were that memory should be given back.
+    /// The last entry of a chunk was emptied. True when that happened often enough that memory should be returned.
     fn count_emptied(&self) -> bool {
         self.emptied.fetch_add(1, Ordering::Relaxed);
         self.is_idle()
     }
 
-    /// Whether there may be so much idle memory that some should be given back.
+    /// True if there may be enough idle memory that some should be returned.
     pub(crate) fn is_idle(&self) -> bool {
         let most = IDLE_MIN.max(self.directory().chunks.len() / IDLE_PART);
         self.emptied.load(Ordering::Relaxed) as usize >= most
     }
 
-    /// Gives the memory of up to `most` chunks back in which no block is mapped. True if there may be more of them.
-    /// Look-ups need not know of it; a thread that maps a page in one of those chunks waits for one system call.
+    /// Returns the memory of up to `most` chunks in which no block is mapped. True if there may be more of them.
+    /// Lookups are unaffected; a thread that maps a page in one of those chunks waits for one system call.
     pub(crate) fn give_back(&self, most: usize) -> bool {
         self.emptied.store(0, Ordering::Relaxed);
         let directory = self.newest();
@@ -371,7 +371,7 @@ impl PageTable {
         more
     }
 
-    /// The newest directory: a chunk in which a page was mapped before this is in it.
+    /// The newest directory: it contains every chunk in which a page was mapped before this call.
     fn newest(&self) -> &Directory {
         let _newest = lock(&self.owned);
         self.directory()
@@ -395,10 +395,10 @@ impl PageTable {
         let directory = self.newest();
         (first_chunk..directory.chunks.len())
             .filter_map(move |number| Some((number, self.chunk(directory, number)?)))
-            // What was given back is not touched. A count is raised before its entry is written, and is as good here.
+            // Returned memory is not touched. The count is raised before its entry is written, and serves as well here.
             .filter(move |(_, chunk)| chunk.has_mapped() && which(chunk))
             .flat_map(|(number, chunk)| {
-                // Chunk numbers come from block numbers, so this is one again.
+                // Chunk numbers come from block numbers, so this is a block number again.
                 let base = (number << CHUNK_BITS) as Block;
                 (base..=Block::MAX).zip(chunk.entries().iter())
             })
@@ -407,14 +407,14 @@ impl PageTable {
             .filter(|(_, frame)| *frame != NO_FRAME)
     }
 
-    /// A page that was saved is dirty now. Its entry is there.
+    /// A page that was saved is dirty now. Its entry exists.
     pub(crate) fn count_unsaved(&self, block: Block) {
         if let Some(chunk) = self.chunk(self.directory(), Self::place(block).0) {
             chunk.unsaved.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// A page that was unsaved is saved, or was thrown away.
+    /// A page that was unsaved is saved, or was discarded.
     pub(crate) fn count_saved(&self, block: Block) {
         if let Some(chunk) = self.chunk(self.directory(), Self::place(block).0) {
             let before = chunk.unsaved.fetch_sub(1, Ordering::AcqRel);
@@ -427,7 +427,7 @@ impl PageTable {
         self.mapped_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
     }
 
-    /// Whether the page has had an image in the log since the redo point of that number.
+    /// True if the page has had an image in the log since the redo point of that number.
     pub(crate) fn has_image(&self, block: Block, redo: u64) -> bool {
         self.images_of(block).is_some_and(|(images, entry)| {
             let images = lock(images);
@@ -435,8 +435,8 @@ impl PageTable {
         })
     }
 
-    /// The page has had an image in the log since that redo point. An older one than is known of says
-    /// nothing about the newer.
+    /// Records that the page has had an image in the log since that redo point. An older redo point than the recorded
+    /// one says nothing about the newer.
     pub(crate) fn note_image(&self, block: Block, redo: u64) {
         let Some((images, entry)) = self.images_of(block) else {
             return;
@@ -450,7 +450,7 @@ impl PageTable {
         }
     }
 
-    /// The pages from `first` on are cut off: what comes in their place has had no image.
+    /// The pages from `first` on are truncated: new pages in their place have had no image.
     pub(crate) fn forget_images_from(&self, first: Block) {
         let (first_chunk, first_entry) = Self::place(first);
         let directory = self.newest();
@@ -471,7 +471,7 @@ impl PageTable {
         Some((self.chunk(self.directory(), chunk)?.images.as_deref()?, entry))
     }
 
-    /// Bytes taken now.
+    /// Bytes in use now.
     pub(crate) fn memory_bytes(&self) -> usize {
         let owned = lock(&self.owned);
         let directory = self.directory();
@@ -480,7 +480,7 @@ impl PageTable {
             .filter_map(|number| self.chunk(directory, number))
             .filter(|chunk| chunk.mapping.is_none() || chunk.mapped.load(Ordering::Relaxed) != 0)
             .count();
-        // Directories double from the first on, so the present one counts for all before it.
+        // Directories double from the first on, so the current one is as large as all before it together.
         let places = 4 * directory.chunks.len();
         size_of::<PageTable>()
             + places * size_of::<usize>()
@@ -503,14 +503,14 @@ impl Directory {
     }
 }
 
-/// A pointer to entries. No reference yet: an `Option` of one would be looked at for null in every lookup.
+/// A pointer to entries. No reference yet: an `Option` of one would be checked for null in every lookup.
 struct EntriesAt<'t>(*const Entries, PhantomData<&'t Entries>);
 
 impl<'t> EntriesAt<'t> {
     #[inline]
     fn get(self) -> &'t Entries {
-        // SAFETY: entries of a chunk of the table that owns the directory too, which live as long as the table
-        // ([TAB-2]), or of the empty one, which does as well; they are only ever shared.
+        // SAFETY: entries of a chunk of the table that also owns the directory, which live as long as the table
+        // ([TAB-2]), or the empty ones, which do as well; they are only ever shared.
         unsafe { &*self.0 }
     }
 }
@@ -521,7 +521,7 @@ impl Drop for PageTable {
         for chunk in &self.directory().chunks {
             let chunk = chunk.load(Ordering::Relaxed);
             if !chunk.is_null() {
-                // SAFETY: made by `Box::into_raw`, once in the newest directory, and nobody looks up any more.
+                // SAFETY: created by `Box::into_raw`, once in the newest directory, and lookups have ended.
                 drop(unsafe { Box::from_raw(chunk) });
             }
         }
@@ -530,7 +530,7 @@ impl Drop for PageTable {
             drop(unsafe { Box::from_raw(directory) });
         }
         #[cfg(any(loom, shuttle))]
-        // SAFETY: made by `empty_entries` for this table.
+        // SAFETY: created by `empty_entries` for this table.
         drop(unsafe { Box::from_raw(self.empty.load(Ordering::Relaxed)) });
     }
 }
@@ -544,7 +544,7 @@ impl Chunk {
     }
 
     fn entries(&self) -> &Entries {
-        // SAFETY: they live as long as the chunk, in its mapping or as its own, and are only ever shared.
+        // SAFETY: they live as long as the chunk, in its mapping or in its box, and are only ever shared.
         unsafe { &*self.entries }
     }
 
@@ -552,17 +552,17 @@ impl Chunk {
         self.mapped.load(Ordering::Acquire) & !(BACKED | GOING) > 0
     }
 
-    /// A page is about to be mapped: there is memory for it from now on.
+    /// A page is about to be mapped: makes sure that there is memory for it.
     fn count_mapped(&self) {
         let mut old = self.mapped.load(Ordering::Relaxed);
         loop {
             if old & GOING != 0 {
-                // For as long as a system call takes.
+                // Lasts as long as a system call.
                 yield_now();
                 old = self.mapped.load(Ordering::Relaxed);
                 continue;
             }
-            // Acquire: after what was given back has gone ([TAB-5]).
+            // Acquire: after the memory was returned ([TAB-5]).
             let more = (old | BACKED) + 1;
             match self.mapped.compare_exchange(old, more, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return,
@@ -571,12 +571,12 @@ impl Chunk {
         }
     }
 
-    /// Whether its memory can be given back.
+    /// True if its memory can be returned.
     fn can_go(&self) -> bool {
         self.mapping.is_some() || MODELLED
     }
 
-    /// Gives the memory of its entries back, if there is any and none of them leads anywhere.
+    /// Returns the memory of its entries, if there is any and none of them points anywhere.
     fn give_back(&self) -> bool {
         let (from, to) = (BACKED, GOING);
         if !self.can_go()
@@ -585,12 +585,12 @@ impl Chunk {
             return false;
         }
         let gone = self.wipe();
-        // As before where the system would not have it.
+        // As before if the system refused.
         self.mapped.store(if gone { 0 } else { BACKED }, Ordering::Release);
         gone
     }
 
-    /// [TAB-5] is the caller's, who has set [`GOING`].
+    /// [TAB-5] is ensured by the caller, which has set [`GOING`].
     fn wipe(&self) -> bool {
         let Some(mapping) = &self.mapping else {
             // What the system does to all of them.
@@ -598,7 +598,7 @@ impl Chunk {
             return true;
         };
         let first = self.entries.addr() - mapping.addresses().start;
-        // SAFETY: atomics, all of which are `NO_FRAME` and nobody writes ([TAB-5]): what they are copied from is.
+        // SAFETY: atomics, all of which are `NO_FRAME` and not being written ([TAB-5]): so is their source.
         match unsafe { mapping.give_back(first..first + CHUNK_BYTES) } {
             Ok(bytes) => bytes > 0,
             Err(error) => {
@@ -612,7 +612,7 @@ impl Chunk {
 impl Drop for Chunk {
     fn drop(&mut self) {
         if self.mapping.is_none() {
-            // SAFETY: made by `Box::into_raw`, and the chunk's own.
+            // SAFETY: created by `Box::into_raw`, and owned by the chunk.
             drop(unsafe { Box::from_raw(self.entries) });
         }
     }
@@ -677,7 +677,7 @@ mod tests {
         // Of another chunk only.
         table.note_image(1301, 4);
         assert!(table.has_image(1301, 4) && !table.has_image(1300, 4) && table.has_image(64, 3));
-        // A writer that was slow: what it knows is of an older redo point.
+        // A slow writer: what it knows belongs to an older redo point.
         table.note_image(1302, 3);
         assert!(!table.has_image(1302, 3) && !table.has_image(1302, 4));
         table.forget_images_from(64);
@@ -690,7 +690,7 @@ mod tests {
         assert!(!plain.has_image(5, 1) && plain.memory_bytes() < table.memory_bytes());
     }
 
-    /// Chunks with memory that can be given back.
+    /// Chunks with memory that can be returned.
     fn backed_chunks(table: &PageTable) -> usize {
         let chunks =
             (0..).map_while(|it| Some(table.directory().chunks.get(it)?.load(Ordering::Acquire)));

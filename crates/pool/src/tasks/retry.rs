@@ -1,11 +1,11 @@
-//! Tasks that wait for what nobody announces, and are woken to look again from time to time.
+//! Tasks that wait for conditions that are not signalled, and are woken from time to time to check again.
 //!
-//! A frame comes free when its page is let go of, and to tell anybody of that would cost every hit. So a thread looks,
-//! as a thread that waits for a frame looks for itself: at growing intervals, and only while there is a task to look
-//! for. It takes frames from their pages, too, and writes those out where need be, so that a task does neither; and it
-//! wakes no more tasks than there are frames, since there may be thousands.
+//! A frame becomes free when its page is released, and signalling that would slow down every hit. So a thread polls, as
+//! a thread that waits for a frame does for itself: at growing intervals, and only while a task waits. It also takes
+//! frames from their pages, and writes those if needed, so that a task does neither; and it wakes no more tasks than
+//! there are frames, since there may be thousands.
 //!
-//! Invariants:  [RTY-1] a task that waits for a frame is woken once its time is up, whatever there is for it
+//! Invariants:  [RTY-1] a task that waits for a frame is woken once its time is up, whether there is a frame or not
 //! Concurrency: any thread; no waker is called, cloned or dropped under the lock.
 
 use std::collections::VecDeque;
@@ -19,21 +19,21 @@ use super::helper::Helper;
 use crate::error::Error;
 use crate::sync::wake_task;
 
-/// The list of them.
+/// The list of waiting tasks.
 #[derive(Debug)]
 pub(crate) struct Retries {
     list: Mutex<List>,
     helper: Arc<Helper>,
-    /// Whether there may be a thread to look after it.
+    /// Whether a thread may be started for it.
     threads: bool,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    /// Oldest first; one that is woken goes, and comes back at the end.
+    /// Oldest first; a task that is woken is removed, and comes back at the end.
     tasks: VecDeque<Task>,
     numbered: u64,
-    /// What kept the last look from finding any frame.
+    /// The reason why the last attempt found no frame.
     failed: Option<Error>,
     stopped: bool,
 }
@@ -45,16 +45,16 @@ struct Task {
     needs: Needs,
 }
 
-/// What a task waits for.
+/// The condition that a task waits for.
 #[derive(Debug)]
 pub(super) enum Needs {
     Frame {
-        /// When it is woken at the latest.
+        /// The latest time of its wakeup.
         until: Duration,
     },
     /// A place in this queue.
     Room(Io),
-    /// Whatever it is, it is looked for again each time.
+    /// An unspecified condition, checked each time.
     Time,
 }
 
@@ -63,11 +63,11 @@ impl Retries {
         Retries { list: Mutex::default(), helper: Arc::default(), threads }
     }
 
-    /// Has `waker` woken when there may be what the task needs. The task keeps its `place` between calls. `work` makes
-    /// what the thread does.
+    /// Registers `waker` to be woken when there may be what the task needs. The task keeps its `place` between calls.
+    /// `work` creates the thread's function.
     ///
     /// # Errors
-    /// [`Error::Setting`] when the system gives no thread.
+    /// [`Error::Setting`] when the system cannot create a thread.
     pub(super) fn wait<W>(
         &self,
         place: &mut Option<u64>,
@@ -81,7 +81,7 @@ impl Retries {
         let again = waker.clone();
         let mut list = self.list();
         if list.stopped {
-            // Closed: the next look says so.
+            // Closed: the next attempt reports that.
             drop(list);
             wake_task(again);
             return Ok(());
@@ -94,7 +94,7 @@ impl Retries {
             }
             None => {
                 if list.tasks.is_empty() {
-                    list.failed = None; // What was told to others long ago.
+                    list.failed = None; // An old error, already reported to others.
                 }
                 list.numbered += 1;
                 *place = Some(list.numbered);
@@ -108,7 +108,7 @@ impl Retries {
         if self.threads { self.helper.wake(work) } else { Ok(()) }
     }
 
-    /// The task waits no more.
+    /// Unregisters the task.
     pub(super) fn forget(&self, place: &mut Option<u64>) {
         let Some(number) = place.take() else { return };
         let gone = {
@@ -129,14 +129,14 @@ impl Retries {
         self.list().tasks.iter().filter(frame).count()
     }
 
-    /// Why there is no frame, if that is something else than that all are in use.
+    /// The reason why there is no frame, if it is not that all are in use.
     pub(super) fn failed(&self) -> Option<Error> {
         self.list().failed.clone()
     }
 
-    /// Wakes as many of those who wait for a frame as there are `frames`, and those whose time is up, or all of them if
-    /// there is an error to tell; as many of those who wait for room as there is; and those who wait for anything else.
-    /// True if there was a frame or room for any.
+    /// Wakes as many of the tasks waiting for a frame as there are `frames`, and those whose time is up, or all of them
+    /// if there is an error to report; as many of those waiting for room as there is room for; and those waiting for
+    /// another condition. True if there was a frame or room for any.
     pub(super) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
         let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());
         {
@@ -147,7 +147,7 @@ impl Retries {
                 let Some(task) = list.tasks.pop_front() else { break };
                 let finds = match &task.needs {
                     Needs::Frame { .. } => frames > 0,
-                    // Of all queues together, which is too few where there are several.
+                    // Summed over all queues, which is too few where there are several.
                     Needs::Room(io) => io.in_flight() + places < io.queue_depth(),
                     Needs::Time => false,
                 };
@@ -170,7 +170,7 @@ impl Retries {
         helped
     }
 
-    /// Ends the thread, and sends everyone to look for the last time.
+    /// Ends the thread, and wakes all tasks for a last attempt.
     pub(crate) fn stop(&self) {
         let left = {
             let mut list = self.list();
@@ -182,7 +182,7 @@ impl Retries {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // Nothing under the lock can panic half-way through a change.
+        // No operation under the lock can panic half-way through a change.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

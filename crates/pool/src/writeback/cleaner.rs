@@ -1,23 +1,23 @@
 //! The cleaner: a thread that keeps clean victims ahead of the clock hand.
 //!
-//! A thread that faults should find a clean page to evict. The cleaner looks at the frames that the
-//! hand will come to next and writes those that are dirty and no longer used, so many of them that
-//! the hand does not catch up before the next round.
+//! A thread that misses a page should find a clean page to evict. The cleaner examines the frames that the hand will
+//! reach next and writes those that are dirty and no longer used, so many of them that the hand does not catch up
+//! before the next round.
 //!
-//! How many is enough? What matters is how many frames are allocated while one round of cleaning
-//! lasts; if that many are clean, nobody waits. That can be counted without a clock: allocations
-//! since the last round, remembered as a peak that fades. The target is twice that.
+//! How many is enough? What matters is how many frames are allocated during one round of cleaning; if that many are
+//! clean, no thread waits. That can be counted without a clock: allocations since the last round, kept as a decaying
+//! peak. The target is twice that.
 //!
-//! When nothing is allocated, or nothing dirty was in the way, the cleaner sleeps without a timeout.
+//! When nothing is allocated, or no dirty page was in the way, the cleaner sleeps without a timeout.
 //!
-//! It also gives idle memory of page tables back to the system, when it is told that there is some.
+//! It also returns idle memory of page tables to the system, when it is notified of it.
 //!
-//! Where most pages are in use there are few victims ahead, and it could look at the whole pool for them
-//! each time it is woken. It looks at 16 frames for each that it wants clean, and no further: where the hand
-//! goes far for a frame, it meets the dirty one that wakes the cleaner again.
+//! Where most pages are in use there are few victims ahead, and it could search the whole pool for them at each wakeup.
+//! It examines at most 16 frames for each that it wants clean: if the hand goes further for a frame, it meets the dirty
+//! one that wakes the cleaner again.
 //!
 //! Invariants:  [CLN-1] it never waits for a latch, and skips what is held
-//!              [CLN-2] a round looks at no more frames than a fixed multiple of those it wants clean
+//!              [CLN-2] a round examines no more frames than a fixed multiple of those it wants clean
 //! Source:      the look-ahead of the clock hand is PostgreSQL's BgBufferSync; waking by allocations
 //!              rather than every 200 ms is ours.
 
@@ -35,16 +35,16 @@ use crate::observe::stats::PoolEvent;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{FileId, PageTag};
 
-/// The least that is kept clean ahead of the hand, in frames.
+/// The minimum number of clean frames ahead of the hand.
 const TARGET_MIN: u64 = 32;
 
-/// Frames looked at for each that is wanted clean, at most.
+/// Most frames examined for each that must be clean.
 const LOOKS_MAX: usize = 16;
 
-/// Chunks of a page table that are given back in a row, at most: a system call each.
+/// Most chunks of a page table that are returned in a row: a system call each.
 const CHUNKS_MAX: usize = 1024;
 
-/// What the peak of allocations fades by each round: one part in this many.
+/// The decay of the peak of allocations in each round: one part in this many.
 const FADE: u64 = 8;
 
 /// The cleaner's thread, stopped when dropped.
@@ -74,7 +74,7 @@ impl Cleaner {
 impl Drop for Cleaner {
     fn drop(&mut self) {
         self.core.wakeup.stop.store(true, Ordering::Release);
-        // Woken again even if it was woken already: the thread may have taken that one.
+        // Woken again even if it was already woken: the thread may have consumed that wakeup.
         self.core.wakeup.pending.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -85,12 +85,12 @@ impl Drop for Cleaner {
     }
 }
 
-/// What one round of cleaning hands to the next.
+/// The state that one round of cleaning passes to the next.
 #[derive(Debug, Default)]
 struct Round {
     /// Allocations at the start of the last round.
     seen: u64,
-    /// Allocations within a round: the peak, fading.
+    /// Allocations within a round: the decaying peak.
     peak: u64,
 }
 
@@ -104,18 +104,18 @@ impl Round {
             if core.wakeup.tables.swap(false, Ordering::AcqRel) {
                 give_back_tables(core);
             }
-            // A log or a policy of the user's that panics must not end the cleaning.
+            // A user's log or policy that panics must not end the cleaning.
             let dirty = std::panic::catch_unwind(cleaning).unwrap_or_else(|_| {
                 tracing::error!("a panic in the cleaner; it goes on");
                 0
             });
-            // Where nothing was dirty there is nothing to keep ahead of, until a sweep says so.
+            // Where nothing was dirty there is nothing to keep ahead of, until a clock sweep reports a dirty victim.
             let wake_at = if dirty == 0 { u64::MAX } else { self.seen + target / 2 };
             core.wakeup.wake_at.store(wake_at, Ordering::Relaxed);
         }
     }
 
-    /// How many frames ahead should be clean, given the allocations so far.
+    /// The number of frames ahead that should be clean, given the allocations so far.
     fn target(&mut self, allocations: u64) -> u64 {
         let recent = allocations - self.seen;
         self.seen = allocations;
@@ -124,7 +124,7 @@ impl Round {
     }
 }
 
-/// Gives idle memory of page tables back to the system, so much at a time that victims are not kept waiting.
+/// Returns idle memory of page tables to the system, in steps so that victims do not wait.
 fn give_back_tables(core: &Core) {
     let idle = core.files.all().into_iter().filter(|file| file.table.is_idle());
     if idle.filter(|file| file.table.give_back(CHUNKS_MAX)).count() > 0 {
@@ -132,8 +132,7 @@ fn give_back_tables(core: &Core) {
     }
 }
 
-/// Writes dirty victims ahead of the hand until `target` frames there are clean. Gives how many
-/// were dirty.
+/// Writes dirty victims ahead of the hand until `target` frames there are clean. Returns how many were dirty.
 fn clean_ahead(core: &Core, target: usize) -> usize {
     let hand = core.cache.replacement.position(core.cache.frames.usable());
     let (dirty, _) = dirty_ahead(&core.cache.frames, hand, target);
@@ -141,7 +140,7 @@ fn clean_ahead(core: &Core, target: usize) -> usize {
     if found > 0 {
         core.counters.count_pool(PoolEvent::CleanerRounds);
     }
-    // The pages stay dirty; threads that need their frames are told.
+    // The pages stay dirty; threads that need their frames get the error.
     let _ = clean(core, dirty, |error| {
         tracing::warn!(%error, "the cleaner cannot write");
         Ok(())
@@ -149,8 +148,8 @@ fn clean_ahead(core: &Core, target: usize) -> usize {
     found
 }
 
-/// Writes these pages, in the order of their blocks, as far as that can be done without waiting for anybody. `failed` says
-/// whether to go on after an error.
+/// Writes these pages, in the order of their blocks, as far as that is possible without waiting for other threads.
+/// `failed` decides whether to go on after an error.
 pub(super) fn clean(
     core: &Core,
     mut dirty: Vec<(PageTag, FrameIndex)>,
@@ -161,7 +160,7 @@ pub(super) fn clean(
     files.try_for_each(|of_one| write(core, of_one[0].0.file, of_one, &failed))
 }
 
-/// The dirty ones among the next `target` victims from `hand` on, and how many frames were looked at.
+/// The dirty ones among the next `target` victims from `hand` on, and the number of frames examined.
 fn dirty_ahead(
     frames: &Frames,
     hand: FrameIndex,
@@ -189,7 +188,7 @@ fn dirty_ahead(
     (dirty, looks)
 }
 
-/// Writes pages of one file, as many at a time as there are buffers to spare.
+/// Writes pages of one file, as many at a time as there are free buffers.
 fn write(
     core: &Core,
     file: FileId,
@@ -206,7 +205,7 @@ fn write(
             }
             match core.try_copy(&file, tag, frame) {
                 Copying::Copied(copy) => copies.push(copy),
-                // [CLN-1] The thread that has it will come by again, or keeps it in use.
+                // [CLN-1] The thread that has it will release it dirty again, or keeps it in use.
                 Copying::Clean | Copying::NotNow => core.cache.frames.unpin(frame),
             }
         }

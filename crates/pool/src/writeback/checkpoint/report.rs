@@ -1,4 +1,4 @@
-//! What a checkpoint is doing, and what it did, as a struct and as one line of a log.
+//! The progress and the result of a checkpoint, as a struct and as one line of a log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::observe::stats::bytes;
 use crate::tag::Lsn;
 
-/// Why a checkpoint was begun.
+/// Why a checkpoint was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trigger {
-    /// Somebody asked for it.
+    /// It was requested.
     Request,
     /// The interval had passed.
     Time,
-    /// The log had grown by so much.
+    /// The log had grown by the configured amount.
     Log,
 }
 
@@ -33,9 +33,9 @@ impl fmt::Display for Trigger {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It is asked for, and waits for the one before it.
+    /// It is requested, and waits for the one before it.
     Waiting,
-    /// Finding and ordering what is dirty.
+    /// Finding and ordering dirty pages.
     Scanning,
     /// Writing pages.
     Writing,
@@ -54,7 +54,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// How far a checkpoint has come.
+/// The progress of a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Progress {
@@ -62,11 +62,11 @@ pub struct Progress {
     pub phase: Phase,
     /// Pages that were dirty when it began.
     pub pages: u64,
-    /// Those of them that are dealt with: written, by it or by others, gone, or failed.
+    /// Those of them that are done: written, by the checkpoint or by others, discarded, or failed.
     pub pages_done: u64,
     /// Files it has synced.
     pub files_synced: u64,
-    /// Since its beginning.
+    /// Time since its start.
     pub elapsed: Duration,
 }
 
@@ -74,21 +74,21 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointReport {
-    /// Why it was begun.
+    /// Why it was started.
     pub trigger: Trigger,
-    /// Where recovery begins from now on.
+    /// Where recovery starts from now on.
     pub redo: Lsn,
-    /// Log since the redo point before, in bytes (the difference of the two); 0 for a pool's first, before
+    /// Log since the previous redo point, in bytes (the difference of the two); 0 for a pool's first checkpoint, before
     /// which none is known.
     pub log_bytes: u64,
     /// The name of the [order](crate::Elevator) in which it wrote.
     pub elevator: &'static str,
     /// Pages it wrote.
     pub pages: u64,
-    /// Pages that were dirty when it began and that somebody else wrote first: the cleaner, a thread in
-    /// need of a frame, a flush.
+    /// Pages that were dirty when it started and that another thread wrote first: the cleaner, a thread that needed a
+    /// frame, a flush.
     pub pages_by_others: u64,
-    /// Pages that went with their files, or with the end of one, before their turn.
+    /// Pages that were dropped or truncated before their turn.
     pub pages_gone: u64,
     /// Write requests.
     pub requests: u64,
@@ -98,28 +98,28 @@ pub struct CheckpointReport {
     pub files_synced: u64,
     /// The longest sync.
     pub sync_longest: Duration,
-    /// What a sync took on average; zero when there was none.
+    /// The average duration of a sync; zero when there was none.
     pub sync_average: Duration,
-    /// From its beginning to the end of the last write.
+    /// From its start to the end of the last write.
     pub write: Duration,
     /// From there to the end of the last sync.
     pub sync: Duration,
-    /// From its beginning to its end.
+    /// From its start to its end.
     pub total: Duration,
-    /// What it was spread over; `None` when it was to be as fast as the disks.
+    /// The interval that it was spread over; `None` when it was to be as fast as the disks allow.
     pub interval: Option<Duration>,
-    /// By how much it was behind its plan when that was most.
+    /// The largest delay behind its plan.
     pub lag: Duration,
-    /// By how much writes were put off, at most, because other threads' reads had become slow,
-    /// or they had to wait longer for what was read ahead.
+    /// The largest deferral of writes because other threads' reads had become slow, or because they had to wait longer
+    /// for pages read ahead.
     pub yielded: Duration,
-    /// 99 of a hundred reads that other threads began and waited for (not those ahead of them, of which
-    /// they wait for a part) took no longer, from the end of the checkpoint before this
-    /// (or the pool's beginning) to its start; `None` when there were none.
+    /// The 99th percentile of reads that other threads began and waited for (not reads ahead, for which they wait only
+    /// in part), from the end of the checkpoint before this (or the pool's start) to its start; `None` when there were
+    /// none.
     pub read_p99_before: Option<Duration>,
-    /// As [`read_p99_before`](CheckpointReport::read_p99_before), while it was under way.
+    /// As [`read_p99_before`](CheckpointReport::read_p99_before), during the checkpoint.
     pub read_p99_during: Option<Duration>,
-    /// By tablespace, in the order in which they were given.
+    /// By tablespace, in the order in which they were configured.
     pub tablespaces: Vec<TablespaceReport>,
 }
 
@@ -135,9 +135,9 @@ pub struct TablespaceReport {
     pub requests: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// When its last write had ended, counted from the checkpoint's beginning.
+    /// When its last write had ended, measured from the checkpoint's start.
     pub writes_ended: Duration,
-    /// When its last sync had ended, counted so, too.
+    /// When its last sync had ended, measured likewise.
     pub ended: Duration,
 }
 
@@ -181,7 +181,7 @@ impl CheckpointReport {
         }
     }
 
-    /// Bytes of a write request on average; zero when there was none.
+    /// Average bytes of a write request; zero when there was none.
     pub fn bytes_per_request(&self) -> u64 {
         self.bytes.checked_div(self.requests).unwrap_or(0)
     }

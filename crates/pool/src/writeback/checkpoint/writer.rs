@@ -1,14 +1,14 @@
-//! The writing part of a checkpoint: from noted pages to requests, in the elevator's order, at the pacer's pace.
+//! The writing part of a checkpoint: from recorded pages to requests, in the elevator's order, at the pacer's pace.
 //!
-//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::writeback`]), and
-//! sent off together: one look at the log and one submission for as many runs as there is room for. A
-//! page that is latched exclusively, or being written by somebody else, is deferred; those are come back
-//! to when everything else is written, with empty hands.
+//! Pages are taken in runs of neighbours, each copied under its shared latch (see [`crate::writeback`]), and sent
+//! together: one check of the log and one submission for as many runs as there is room for. A page that is latched
+//! exclusively, or being written by another thread, is deferred; deferred pages are retried when everything else is
+//! written, while no copies are held.
 //!
-//! Invariants:  [CKW-1] a latch is waited for with no copy in hand and none under way
-//!              [CKW-2] a page counts as done only when a write of it has succeeded, or it is clean, or
-//!              gone; else its tablespace has an error
-//! Failure:     an error belongs to its tablespace: the others are written to the end.
+//! Invariants:  [CKW-1] a latch is waited for only with no copy held and none being written
+//!              [CKW-2] a page counts as done only when a write of it has succeeded, or it is clean, or discarded;
+//!              otherwise its tablespace has an error
+//! Failure:     an error belongs to its tablespace: the others are written completely.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,37 +33,37 @@ use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 use crate::writeback::{Copying, PageCopy};
 
-/// Pages of a tablespace in which nothing can be written, passed over at a time.
+/// Pages of a failed tablespace that are skipped at a time.
 const PASSED_AT_ONCE: usize = 1024;
 
-/// What is needed to write, kept from one checkpoint to the next.
+/// The resources for writing, kept from one checkpoint to the next.
 pub(super) struct Writer<'c> {
     core: &'c Core,
     pub(super) in_flight: InFlight<'c>,
     staged: Vec<Run<'c>>,
     pub(super) tablespaces: Vec<TablespaceState>,
-    /// Most requests under way in each tablespace.
+    /// Most requests in progress in each tablespace.
     depth: usize,
     /// Most pages in a request.
     combine: usize,
-    /// Copies that are in hand or under way, by tablespace.
+    /// Copies that are held or being written, by tablespace.
     copies: Vec<usize>,
-    /// Most of them in each.
+    /// Their maximum in each.
     copies_most: usize,
     pub(super) pages_by_others: u64,
     pub(super) pages_gone: u64,
-    /// Pages that were deferred are come back to: with empty hands they are waited for.
+    /// Deferred pages are being retried: with no copies held, the writer waits for them.
     patient: bool,
-    /// When the checkpoint began, by the pool's clock.
+    /// When the checkpoint started, by the pool's clock.
     started: Duration,
 }
 
-/// What came of one page.
+/// The outcome for one page.
 enum Taken<'c> {
     Copied(PageCopy<'c>),
-    /// Somebody else has written it.
+    /// Another thread has written it.
     ByOthers,
-    /// It went with its file, or with the end of it.
+    /// It was dropped with its file, or truncated.
     Gone,
     /// Latched, or being written.
     Busy,
@@ -82,7 +82,7 @@ impl<'c> Writer<'c> {
             depth: depth_most,
             combine: core.combine_pages,
             copies: vec![0; tablespaces],
-            // Others need buffers, too: threads in need of a frame, and the cleaner.
+            // Others need buffers, too: threads that need a frame, and the cleaner.
             copies_most: (core.buffers.count() / 2 / tablespaces).max(1),
             pages_by_others: 0,
             pages_gone: 0,
@@ -91,7 +91,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Begins another checkpoint.
+    /// Starts another checkpoint.
     pub(super) fn begin(&mut self, started: Duration, depth: usize, combine: bool) {
         self.started = started;
         self.depth = depth;
@@ -124,12 +124,12 @@ impl<'c> Writer<'c> {
                 self.tablespaces.iter_mut().for_each(TablespaceState::start_writeback);
                 return Ok(());
             }
-            // Everything under way has ended, so the first page of the next round may be waited for.
+            // Everything in progress has ended, so the first page of the next round may be waited for.
             self.patient = true;
         }
     }
 
-    /// Lets go of what is in hand, and waits for what is under way.
+    /// Drops the held copies, and waits for writes in progress.
     fn break_off(&mut self, checkpoints: &RequestQueue) {
         for run in self.staged.drain(..) {
             self.copies[run.tablespace] -= run.copies.len();
@@ -168,7 +168,7 @@ impl<'c> Writer<'c> {
             if !self.in_flight.is_empty() {
                 self.core.waiting(Wait::Write, || self.in_flight.wait());
             } else if !self.staged.is_empty() {
-                // Some of it could not go; now the rest is tried.
+                // Some of it could not be sent; now the rest is tried.
             } else if left == 0 {
                 return Ok(());
             } else if starved {
@@ -179,8 +179,8 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Takes pages until `most` are in hand (or a few more, to finish a run of neighbours), there is no room for more, or none is `left`. True when it
-    /// ended for want of a write buffer.
+    /// Takes pages until `most` are held (or a few more, to finish a run of neighbours), there is no room for more, or
+    /// none is `left`. True when it ended for want of a write buffer.
     fn fill(
         &mut self,
         pages: &mut Pages<'_>,
@@ -218,8 +218,8 @@ impl<'c> Writer<'c> {
                 && self.in_flight.has_room(tablespace, staged))
     }
 
-    /// Takes the page at `at` and its neighbours. Gives how many are dealt with, how many of them were
-    /// copied, and whether it ended for want of a buffer.
+    /// Takes the page at `at` and its neighbours. Returns how many are done, how many of them were copied, and whether
+    /// it ended for want of a buffer.
     fn take(
         &mut self,
         pages: &mut Pages<'_>,
@@ -308,13 +308,13 @@ impl<'c> Writer<'c> {
             frames.wait_written(frame);
         }
         let word = frames.get(frame).word();
-        // A write under way first: should it fail, the page is due again.
+        // A write in progress first: if it fails, the page is due again.
         let taken = if word.has(WRITING) {
             Taken::Busy
         } else if !word.has(CHECKPOINT) {
             Taken::ByOthers
         } else if patient && word.has(EXCLUSIVE | EXCLUSIVE_WAITS) {
-            // In the queue of those who wait for the latch, or one writer after the other would come first.
+            // In the queue of threads that wait for the latch, or one writer after the other would be first.
             self.core.cache.latch_pinned(self.core, frame, Mode::Shared);
             match self.core.copy_latched(file, tag, frame) {
                 Copying::Copied(copy) => return Taken::Copied(copy),
@@ -328,7 +328,7 @@ impl<'c> Writer<'c> {
         } else if word.has(EXCLUSIVE) {
             Taken::Busy
         } else if !word.has(DIRTY) {
-            // The thread that had it exclusively when it was noted has changed nothing.
+            // The thread that had it exclusively when it was recorded has changed nothing.
             frames.unmark_due(frame);
             Taken::ByOthers
         } else {
@@ -346,7 +346,7 @@ impl<'c> Writer<'c> {
         taken
     }
 
-    /// Sends off what was taken, its log first. What has to wait for writes under way stays in hand.
+    /// Sends the taken pages, after flushing their log. Pages that must wait for writes in progress stay held.
     fn send(&mut self, checkpoints: &RequestQueue) {
         for tablespace in 0..self.tablespaces.len() {
             if !self.waits_to_coalesce(tablespace) {
@@ -354,7 +354,7 @@ impl<'c> Writer<'c> {
             }
         }
         for tablespace in 0..self.tablespaces.len() {
-            // Only those of others are in the way.
+            // Only other threads' writes are in the way.
             if self.in_flight.is_empty() {
                 self.send_of(tablespace, Waiting::ForWrites, checkpoints);
             }
@@ -362,7 +362,7 @@ impl<'c> Writer<'c> {
         self.in_flight.start();
     }
 
-    /// A few pages are better protected from being torn together with others, while there is time.
+    /// A few pages are better protected from torn writes together with others, while there is time.
     fn waits_to_coalesce(&self, tablespace: usize) -> bool {
         let in_hand = self.staged.iter().filter(|run| run.tablespace == tablespace);
         let pages: usize = in_hand.map(|run| run.copies.len()).sum();
@@ -380,7 +380,7 @@ impl<'c> Writer<'c> {
             .and_then(|()| self.protect(tablespace, waiting, checkpoints));
         if let Err(error) = ready {
             self.tablespaces[tablespace].failed(error);
-            // Latched or not, these cannot go.
+            // Latched or not, these cannot be written.
             self.give_up(|run| run.tablespace == tablespace, checkpoints);
             return;
         }
@@ -393,7 +393,7 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Lets go of runs in hand.
+    /// Drops held runs.
     fn give_up(&mut self, which: impl Fn(&Run<'c>) -> bool, checkpoints: &RequestQueue) {
         for run in self.staged.extract_if(.., |run| which(run)) {
             self.copies[run.tablespace] -= run.copies.len();
@@ -402,14 +402,13 @@ impl<'c> Writer<'c> {
         }
     }
 
-    /// Does what has to be done before the copies in hand of a tablespace may be written.
+    /// Prepares the held copies of a tablespace for writing.
     fn ready(&self, tablespace: usize, newest: Lsn) -> Result<(), Error> {
         self.core.spaces[tablespace].check_sound()?;
         self.core.flush_log_to(newest)
     }
 
-    /// Sees to it that the runs in hand of a tablespace can be repaired if they are torn, as many as
-    /// there is room for.
+    /// Makes sure that the held runs of a tablespace can be repaired if they are torn, as many as there is room for.
     fn protect(
         &mut self,
         tablespace: usize,
@@ -444,7 +443,7 @@ impl<'c> Writer<'c> {
         Ok(())
     }
 
-    /// Takes in what has ended.
+    /// Processes completed writes.
     fn reap(&mut self, checkpoints: &RequestQueue) {
         while let Some((ended, result)) = self.in_flight.take_ended() {
             let UnderWay::Write(run) = ended else { continue };

@@ -1,27 +1,26 @@
-//! Double write: a copy of each page in a file of its own before the page is written in place.
+//! Double write: a copy of each page in a separate file before the page is written in place.
 //!
-//! A power cut in the middle of a write leaves a page half new and half old. So every batch of pages
-//! first goes to `forebay.doublewrite`, in one large write for each group, and is synced there; only
-//! then is it written in place. One of the two is always whole. When the tablespace is opened, before
-//! any of its files is, [`recover`] looks at each page that has a live slot, and repairs it from there
-//! if it fails its checksum.
+//! A power cut in the middle of a write leaves a page half new and half old. So every batch of pages is first written
+//! to `forebay.doublewrite`, in one large write for each group, and synced there; only then is it written in place. At
+//! any time one of the two is intact. When the tablespace is opened, before any of its files is, [`recover`] checks
+//! each page that has a live slot, and repairs it from there if it fails its checksum.
 //!
-//! | step | who |
+//! | step | module |
 //! |---|---|
-//! | groups are taken, in turn; a full ring has files synced until there is room | `stage` |
-//! | header and pages are written, straight from the write buffers | `stage` |
-//! | the file is synced; threads that come meanwhile share the next sync | `stage` |
-//! | the pages are written in place; the end of each is told to its [`Slot`] | `write/out` |
+//! | groups are taken, in turn; if the ring is full, files are synced until there is room | `stage` |
+//! | header and pages are written, directly from the write buffers | `stage` |
+//! | the file is synced; threads that arrive meanwhile share the next sync | `stage` |
+//! | the pages are written in place; the end of each is reported to its [`Slot`] | `write/out` |
 //! | their file is synced, by any thread: the slots are free | [`ring`] |
 //!
-//! A thread that waits here for room waits for writes in place of other threads, so it must have none of its
-//! own under way: one who has asks with `Waiting::Never`.
+//! A thread that waits here for room waits for other threads' writes in place, so it must have none of its own in
+//! progress: such a thread calls with `Waiting::Never`.
 //!
 //! Invariants:  [DBW-1] no page is written in place before its copy is durable
 //!              [DBW-2] one thread at a time syncs the file; the others wait for it, or for the next
 //! Concurrency: any thread. No lock is held across I/O; the right to sync and the turn for room are.
 //! Failure:     the batch's pages stay dirty. A failed sync fails the tablespace, as everywhere.
-//! Memory:      64 headers, lists of slots: about 300 KiB a tablespace, set aside when it is opened.
+//! Memory:      64 headers, lists of slots: about 300 KiB per tablespace, reserved when it is opened.
 //! Source:      InnoDB's doublewrite buffer; live tables instead of a fixed order are ours.
 
 mod format;
@@ -46,7 +45,7 @@ pub(super) use ring::Groups;
 /// The name of the file in the tablespace's directory.
 pub(crate) const NAME: &str = "forebay.doublewrite";
 
-/// Slots there are for each write buffer: a batch takes at most half of the buffers, so several fit.
+/// Slots per write buffer: a batch takes at most half of the buffers, so several fit.
 const SLOTS_PER_BUFFER: usize = 4;
 
 /// A tablespace's double-write file in use.
@@ -54,7 +53,7 @@ pub(crate) struct DoubleWrite {
     file: File,
     head: Head,
     state: Mutex<State>,
-    /// Something about the ring, a turn or a sync has changed.
+    /// Signalled when something about the ring, a turn or a sync has changed.
     changed: Condvar,
     /// Taken by the thread that has the group.
     writers: Box<[Mutex<Option<GroupWriter>>]>,
@@ -66,7 +65,7 @@ pub(crate) struct DoubleWrite {
 
 struct State {
     ring: GroupRing,
-    /// Threads take groups in the order in which they came.
+    /// Threads take groups in the order of arrival.
     turn_next: u64,
     turn_now: u64,
     /// Batches written to the file so far, and how many of those a sync has made durable.
@@ -75,15 +74,15 @@ struct State {
     syncing: bool,
 }
 
-/// What a group's write needs, set aside.
+/// The resources for a group's write, reserved in advance.
 struct GroupWriter {
-    /// `None` while the write is under way.
+    /// `None` while the write is in progress.
     header: Option<Lease>,
     leases: Vec<Lease>,
     batch: Batch,
 }
 
-/// The place of a page's copy, from when it is durable to the end of the write in place.
+/// The place of a page's copy, from when it is durable until the write in place has ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slot {
     group: u8,
@@ -91,10 +90,10 @@ pub(crate) struct Slot {
 }
 
 impl DoubleWrite {
-    /// Makes the file, or goes on with the one that [`recover`] has emptied.
+    /// Creates the file, or continues with the one that [`recover`] has emptied.
     ///
     /// # Errors
-    /// [`Error::Io`] with what the filesystem said.
+    /// [`Error::Io`] with the filesystem's error.
     pub(super) fn open(opening: &Opening<'_>, recovered: &Recovered) -> Result<DoubleWrite, Error> {
         let slots = opening.write_buffers * SLOTS_PER_BUFFER;
         let group_pages = slots.div_ceil(GROUPS).clamp(1, GROUP_PAGES_MAX);
@@ -138,9 +137,8 @@ impl DoubleWrite {
         Ok(it)
     }
 
-    /// The pool is closed, and nobody uses this any more: says so in the file, if every page is durable
-    /// in its own. Whatever befalls the files until they are opened again, they are not repaired from
-    /// here.
+    /// The pool is closed, and no thread uses this any more: records that in the file, if every page is durable in its
+    /// own file. Whatever happens to the files until they are opened again, they are not repaired from here.
     pub(super) fn rest(&self) -> Result<(), Error> {
         let (empty, next_number) = {
             let state = self.state();
@@ -164,7 +162,7 @@ impl DoubleWrite {
         Ok(self.sync_now()?)
     }
 
-    /// The write in place of the page in `slot` has ended, when its file had so many changes.
+    /// The write in place of the page in `slot` has ended, when its file had `changes` changes.
     pub(super) fn slot_ended(&self, slot: Slot, changes: u64, written: bool) {
         let Slot { group, slot } = slot;
         self.change(|ring| ring.ended(group.into(), slot.into(), written, changes));
@@ -179,7 +177,7 @@ impl DoubleWrite {
         done.result
     }
 
-    /// A sync of `file` has ended well that was submitted after so many changes of it.
+    /// A sync of `file` has succeeded that was submitted after `changes` changes of it.
     pub(super) fn synced(&self, file: FileId, changes: u64) {
         self.change(|ring| ring.synced(file, changes));
     }
@@ -188,7 +186,7 @@ impl DoubleWrite {
         self.state().ring.awaits_sync(file)
     }
 
-    /// The file is closed, durably, or gone.
+    /// The file is closed, durably, or removed.
     pub(super) fn forget(&self, file: FileId) {
         self.change(|ring| ring.forget(file));
     }
@@ -214,7 +212,7 @@ impl DoubleWrite {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Only broken invariants panic under the lock, and the next thread meets them too.
+        // Only violated invariants panic under the lock, and the next thread detects them too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -232,7 +230,7 @@ fn wait<'a>(changed: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, S
     changed.wait(state).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Carries out one request of a batch that has nothing else.
+/// Executes one request of a batch that has no others.
 fn carry_out(batch: &mut Batch, request: Request) -> Completed {
     batch.stage(request);
     batch.start();
@@ -249,7 +247,7 @@ fn ended(batch: &mut Batch) -> Completed {
     }
 }
 
-/// Makes the file of the size that `head` says, all zero, and its name durable.
+/// Creates the file with the size that `head` specifies, all zero, and makes its name durable.
 fn make(opening: &Opening<'_>, head: &mut Head) -> Result<File, Error> {
     let Opening { volume, directory, cache, .. } = *opening;
     let path = directory.join(NAME);
@@ -262,7 +260,7 @@ fn make(opening: &Opening<'_>, head: &mut Head) -> Result<File, Error> {
     };
     let made = made.and_then(|()| file.sync_all()).and_then(|()| volume.sync_directory(directory));
     if let Err(error) = made {
-        // It is of no use, and would only take the space that is short.
+        // It is of no use, and would only take up scarce space.
         let removed = volume.remove(&path);
         tracing::debug!(?removed, "removed a double-write file that could not be made");
         return Err(error.into());
