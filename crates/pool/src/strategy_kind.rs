@@ -1,18 +1,18 @@
-//! The kinds of access strategy: what a caller is about to do with the pages it asks for.
+//! The kinds of access strategy: what a caller is about to do with the requested pages.
 
 use crate::names::names;
 
-/// What a caller is doing, and with it whose frames its pages may take.
+/// A caller's use of pages, which determines whose frames its pages may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum StrategyKind {
-    /// Pages are likely to be wanted again; they compete for the whole pool.
+    /// Pages are likely to be needed again; they compete for the whole pool.
     #[default]
     Normal,
-    /// Reads a lot once, through a ring of its own.
+    /// Reads a lot once, through a private ring.
     BulkRead,
-    /// Writes a lot once, through a ring of its own.
+    /// Writes a lot once, through a private ring.
     BulkWrite,
-    /// Goes through a file to clean it up, through a ring of its own.
+    /// Goes through a file to clean it up, through a private ring.
     Maintenance,
 }
 

@@ -1,11 +1,11 @@
-//! The cache: pages in frames, and all that may happen to one.
+//! The cache: pages in frames, and all operations on them.
 //!
-//! The hit, the miss, the victim, the read that fails, the read ahead that ends on another thread, the
-//! truncation: all of it is here, and none of it knows a disk, a log or a thread of the pool's. What it must
-//! know of them is [`Disk`]. The pool is one (`crate::disk`), a row of numbers is another (`models`): loom and
-//! shuttle run this code, and no copy of it.
+//! The hit, the miss, the victim, the failed read, the read-ahead that ends on another thread, the truncation: all of
+//! it is here, and none of it depends on a disk, a log or a thread of the pool. Its view of them is [`Disk`]. The pool
+//! implements it (`crate::disk`), and so does an array of numbers (`models`): loom and shuttle run this code itself,
+//! not a copy of it.
 //!
-//! Concurrency: everything here is called by any thread; what one step relies on is said where it is.
+//! Concurrency: any thread may call everything here; each step documents what it relies on.
 
 mod discard;
 pub(crate) mod file;
@@ -39,13 +39,13 @@ use replacement::{AccessStrategy, ClockSweep};
 pub(crate) struct Cache {
     pub(crate) frames: Frames,
     pub(crate) replacement: ClockSweep,
-    /// How long a thread waits for a frame before it gives up.
+    /// How long a thread waits for a frame before it returns an error.
     pub(crate) frame_wait: Duration,
 }
 
 impl Cache {
-    /// The exclusively latched page `block` of `file` is dirty from now on, by a change up to `lsn`. It is
-    /// counted first: a thread that throws it away at this moment takes it off the count ([TAB-3]).
+    /// Marks the exclusively latched page `block` of `file` as dirty, with a change up to `lsn`. It is counted first: a
+    /// thread that discards it at this moment subtracts it from the count ([TAB-3]).
     pub(crate) fn mark_dirty(&self, file: &CachedFile, block: Block, frame: FrameIndex, lsn: Lsn) {
         let counts = !self.frames.get(frame).word().has(DIRTY);
         if counts {
@@ -56,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// The write of a copy has ended, well unless it `failed`: lets go of the pin that it was made under.
+    /// The write of a copy has ended, successfully unless it `failed`: releases the pin of the copy.
     pub(crate) fn end_write(
         &self,
         file: &CachedFile,
@@ -71,11 +71,11 @@ impl Cache {
     }
 }
 
-/// What the cache knows of the world: files and where their pages come from, the log, the time.
+/// The cache's environment: files and the source of their pages, the log, the time.
 pub(crate) trait Disk {
     /// A file of pages.
     type File: Deref<Target = CachedFile>;
-    /// On whose behalf a page is read, and how.
+    /// The reader of a page, and its parameters.
     type Reader<'a>: Copy;
 
     fn counters(&self) -> &Counters;
@@ -85,11 +85,11 @@ pub(crate) trait Disk {
     /// The open file of that number.
     fn file(&self, id: FileId) -> Option<Arc<Self::File>>;
 
-    /// Where the file is: what cannot be written to one file there cannot be to any.
+    /// Where the file is stored: if one file there cannot be written, no other can.
     fn tablespace(&self, file: &Self::File) -> usize;
 
-    /// `block` is about to be read, and nothing is mapped yet: what follows it may be read as well. May wait
-    /// for the log and panic.
+    /// Called when `block` is about to be read, and nothing is mapped yet: the following blocks may be read as well.
+    /// May wait for the log and panic.
     fn missed(
         &self,
         file: &Self::File,
@@ -98,7 +98,7 @@ pub(crate) trait Disk {
         reader: Self::Reader<'_>,
     );
 
-    /// Fills the frame of `loading` with the page `block` as it is on disk, and checks it.
+    /// Fills the frame of `loading` with the page `block` as it is on disk, and verifies it.
     fn read(
         &self,
         file: &Self::File,
@@ -114,8 +114,8 @@ pub(crate) trait Disk {
     /// Drives the queue of that number of the file's tablespace until `done`.
     fn drive(&self, file: &Self::File, queue: u8, done: &dyn Fn() -> bool);
 
-    /// Writes the page `tag` out of `frame`, if that can be begun without a wait for its latch. False when it
-    /// was clean, or somebody had it.
+    /// Writes the page `tag` from `frame`, if that can be started without waiting for its latch. False when it was
+    /// clean, or in use.
     fn write_page(
         &self,
         tag: PageTag,
@@ -123,19 +123,19 @@ pub(crate) trait Disk {
         kind: StrategyKind,
     ) -> Result<bool, Error>;
 
-    /// Whether the log is durable up to `lsn`.
+    /// True if the log is durable up to `lsn`.
     fn is_logged(&self, lsn: Lsn) -> bool;
 
-    /// A frame is to be taken from a page, since none is free. `met_dirty`: a sweep came to a dirty victim.
+    /// A frame must be taken from a page, since none is free. `met_dirty`: the clock sweep met a dirty victim.
     fn short_of_frames(&self, met_dirty: bool);
 
     /// Page tables have idle memory ([`PageTable::give_back`](table::PageTable::give_back)).
     fn tables_are_idle(&self);
 
-    /// Takes in what has been read ahead, which holds frames, and lets others get on for that long.
+    /// Processes completed reads ahead, which hold frames, and lets other threads run for `pause`.
     fn pause(&self, pause: Duration);
 
-    /// Does `work` and books the time as waiting.
+    /// Runs `work` and records the time as waiting.
     fn waiting<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> T {
         let start = self.now();
         let result = work();

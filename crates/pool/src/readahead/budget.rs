@@ -1,19 +1,19 @@
 //! The budget: how many pages all look-ahead together may keep pinned.
 //!
-//! A stream pins the pages it has asked for until it hands them out, so that they are not evicted
-//! before they are used. Without a limit, a few streams with deep look-ahead would leave no frame for
-//! anyone else. So there is a pool-wide budget, and each stream has a share of it. A page that was
-//! prefetched for no stream holds its frame only until it is there, and counts for as long.
+//! A stream pins its requested pages until it returns them, so that they are not evicted before they are used. Without
+//! a limit, a few streams with deep look-ahead would leave no frame for others. So there is a pool-wide budget, and
+//! each stream has a share of it. A page that was prefetched outside any stream holds its frame only until it is
+//! resident, and counts until then.
 //!
-//! Invariants:  [BUD-1] all shares, and the pages being prefetched, together never come to hold more than the budget
-//!              [BUD-2] a stream that asks again holds at most the budget divided by the streams
+//! Invariants:  [BUD-1] all shares, and the pages being prefetched, together never exceed the budget
+//!              [BUD-2] a stream that requests more holds at most the budget divided by the number of streams
 //! Concurrency: any thread; three atomic counts.
-//! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share for each.
+//! Source:      PostgreSQL's LimitAdditionalPins for the idea of a share per stream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Look-ahead may have one frame in this many. Source: what leaves most of a small pool to its users;
-/// a pool of 128 MiB still has 4096 pages for look-ahead, more than a disk can be asked for at once.
+/// Look-ahead may have one frame in this many. Source: leaves most of a small pool to its users; a pool of 128 MiB
+/// still has 4096 pages for look-ahead, more than can be requested from a disk at once.
 const POOL_SHARE: usize = 4;
 
 /// Pins that look-ahead may hold in one pool.
@@ -22,12 +22,12 @@ pub(crate) struct Budget {
     most: AtomicU32,
     /// Frames held now, by streams or by prefetches.
     pins: AtomicU32,
-    /// Of these, frames of pages on their way in that no stream has pinned.
+    /// Of these, frames of pages being read that no stream has pinned.
     prefetching: AtomicU32,
     streams: AtomicU32,
 }
 
-/// One stream's part of the budget. Gives everything back when dropped.
+/// One stream's part of the budget. Returns everything when dropped.
 #[derive(Debug)]
 pub(crate) struct Share<C: AsRef<Budget>> {
     budget: C,
@@ -35,7 +35,7 @@ pub(crate) struct Share<C: AsRef<Budget>> {
 }
 
 impl Budget {
-    /// For a pool of so many frames.
+    /// For a pool with `frames` frames.
     pub(crate) fn new(frames: usize) -> Budget {
         let none = || AtomicU32::new(0);
         let budget = Budget { most: none(), pins: none(), prefetching: none(), streams: none() };
@@ -43,8 +43,8 @@ impl Budget {
         budget
     }
 
-    /// The pool has so many frames from now on. A stream that holds more than that allows takes no more, and keeps
-    /// what it has.
+    /// The pool has `frames` frames from now on. A stream that holds more than that allows takes no more, and keeps the
+    /// ones that it has.
     pub(crate) fn set_frames(&self, frames: usize) {
         let most = u32::try_from(frames / POOL_SHARE).unwrap_or(u32::MAX).max(1);
         self.most.store(most, Ordering::Relaxed);
@@ -55,17 +55,17 @@ impl Budget {
         self.most.load(Ordering::Relaxed)
     }
 
-    /// Frames that nobody has taken yet; another thread may.
+    /// Frames that are still available; another thread may take them.
     pub(crate) fn room(&self) -> u32 {
         self.most().saturating_sub(self.pins.load(Ordering::Relaxed))
     }
 
-    /// Pages on their way in that no stream has pinned.
+    /// Pages being read that no stream has pinned.
     pub(crate) fn prefetching(&self) -> u32 {
         self.prefetching.load(Ordering::Relaxed)
     }
 
-    /// One page more is about to be prefetched, if there is room for it.
+    /// Counts one more page to be prefetched, if there is room for it.
     #[must_use]
     pub(crate) fn begin_prefetch(&self) -> bool {
         let taken = self.take();
@@ -73,7 +73,7 @@ impl Budget {
         taken
     }
 
-    /// So many prefetched pages are there, or have failed to come.
+    /// The given number of prefetched pages are resident, or their reads have failed.
     pub(crate) fn end_prefetch(&self, pages: u32) {
         self.prefetching.fetch_sub(pages, Ordering::Relaxed);
         self.pins.fetch_sub(pages, Ordering::Relaxed);
@@ -86,7 +86,7 @@ impl Budget {
 }
 
 impl<C: AsRef<Budget>> Share<C> {
-    /// A share for one stream more, empty so far.
+    /// A share for another stream, empty so far.
     pub(crate) fn new(budget: C) -> Share<C> {
         budget.as_ref().streams.fetch_add(1, Ordering::Relaxed);
         Share { budget, held: 0 }
@@ -98,7 +98,7 @@ impl<C: AsRef<Budget>> Share<C> {
         (budget.most() / budget.streams.load(Ordering::Relaxed).max(1)).max(1)
     }
 
-    /// One pin more, if there is one left for this stream.
+    /// Takes one more pin, if there is one left for this stream.
     #[must_use]
     pub(crate) fn take(&mut self) -> bool {
         let (mine, budget) = (self.most(), self.budget.as_ref());
@@ -110,7 +110,7 @@ impl<C: AsRef<Budget>> Share<C> {
         taken
     }
 
-    /// One pin less.
+    /// Returns one pin.
     pub(crate) fn give_back(&mut self) {
         assert!(self.held > 0, "[BUD-1] a pin is given back that was never taken");
         self.held -= 1;

@@ -1,12 +1,12 @@
-//! Look-ahead: pages asked for before anybody wants them, in few large requests.
+//! Look-ahead: pages requested before they are needed, in few large requests.
 //!
-//! What a read stream and pages that are prefetched (`prefetch`: by name, or by `detect`) have in common: *how*
-//! requests are made and taken in (`submit`, `complete`), through which descriptors (`private`), within which share
-//! of the pool (`budget`). Which requests, [`forebay_lookahead`] says.
+//! This module has the common part of read streams and prefetches (`prefetch`: by name, or by `detect`): *how* requests
+//! are made and completed (`submit`, `complete`), through which descriptors (`private`), within which share of the pool
+//! (`budget`). [`forebay_lookahead`] decides which requests.
 //!
-//! A page that is read ahead is mapped in the page table as loading from the moment its read is about
-//! to be submitted, so a thread that asks for it joins that read. When the read ends, the page becomes
-//! resident on whichever thread noticed; nobody needs to have waited for it.
+//! A page that is read ahead is mapped in the page table as loading from the moment its read is about to be submitted,
+//! so a thread that requests it joins that read. When the read ends, the page becomes resident on whichever thread sees
+//! the completion; no thread needs to have waited for it.
 
 mod budget;
 mod complete;

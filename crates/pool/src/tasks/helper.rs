@@ -1,6 +1,6 @@
-//! A thread of the pool's own that is started when there is work for the first time, and sleeps while there is none.
+//! A thread of the pool that is started when there is work for the first time, and sleeps while there is none.
 //!
-//! Concurrency: a wake is not lost: the thread takes it before it works, so one that comes meanwhile has it work again.
+//! Concurrency: no wakeup is lost: the thread consumes it before it works, so a later one makes it work again.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,24 +11,25 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// Until it looks again.
+/// The pause after a panic.
 const AFTER_A_PANIC: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Default)]
 pub(crate) struct Helper {
-    /// It was woken, and has not noticed yet.
+    /// It was woken, and has not seen that yet.
     pending: AtomicBool,
     stopped: AtomicBool,
-    /// Who is to be woken. Set under the lock of `thread`.
+    /// The thread to be woken. Set under the lock of `thread`.
     started: OnceLock<Thread>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Helper {
-    /// There is work. `work` makes what the thread does whenever it is woken, if it is to be started.
+    /// Signals that there is work. If the thread has to be started, `work` creates its function, which runs at each
+    /// wakeup.
     ///
     /// # Errors
-    /// [`Error::Setting`] when the system gives no thread.
+    /// [`Error::Setting`] when the system cannot create a thread.
     pub(crate) fn wake<W>(self: &Arc<Self>, work: impl FnOnce() -> W) -> Result<(), Error>
     where
         W: FnMut(&Helper) + Send + 'static,
@@ -36,7 +37,7 @@ impl Helper {
         self.wake_by(work, |run| thread::Builder::new().name("forebay-tasks".to_owned()).spawn(run))
     }
 
-    /// As [`Helper::wake`], with what starts a thread.
+    /// As [`Helper::wake`], with the function that starts a thread.
     fn wake_by<W>(
         self: &Arc<Self>,
         work: impl FnOnce() -> W,
@@ -52,7 +53,7 @@ impl Helper {
             }
             return Ok(());
         }
-        // Nobody relies on another's start, which may fail.
+        // No thread relies on another's start, which may fail.
         let mut thread = self.thread();
         if let Some(started) = self.started.get() {
             started.unpark();
@@ -60,10 +61,10 @@ impl Helper {
             let (me, mut work) = (Arc::clone(self), work());
             let run = move || {
                 while me.wait() {
-                    // By a log or a clock of the user's. The tasks find out by themselves.
+                    // Caused by a user's log or clock. The tasks detect it on their own.
                     if catch_unwind(AssertUnwindSafe(|| work(&me))).is_err() {
                         tracing::error!("a panic in a thread that works for tasks; it goes on");
-                        // It may have been half-way through, and nobody else may wake it for those who wait.
+                        // It may have been half-way through, and possibly no other thread wakes it for the waiters.
                         thread::sleep(AFTER_A_PANIC);
                         me.pending.store(true, Ordering::SeqCst);
                     }
@@ -83,7 +84,7 @@ impl Helper {
         Ok(())
     }
 
-    /// Sleeps until it is woken. False when it is for stopping.
+    /// Sleeps until it is woken. False when it must stop.
     fn wait(&self) -> bool {
         while !self.pending.swap(false, Ordering::SeqCst) {
             thread::park();
@@ -95,7 +96,7 @@ impl Helper {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Ends the thread, and waits for that, unless it is the one that calls: a waker may have dropped the pool.
+    /// Ends the thread, and waits for that, unless it is the calling thread: a waker may have dropped the pool.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         let Some(thread) = self.thread().take() else { return };
@@ -107,7 +108,7 @@ impl Helper {
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
-        // Each change is one assignment, so a poisoned place is still whole.
+        // Each change is one assignment, so a poisoned value is still consistent.
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         let first = helper.wake_by(work.clone(), |_| {
             let helper = Arc::clone(&helper);
             second = Some(thread::spawn(move || helper.wake(work)));
-            // For as long as the system takes to say no.
+            // As long as the system takes to refuse.
             thread::sleep(Duration::from_millis(50));
             Err(io::ErrorKind::WouldBlock.into())
         });

@@ -1,17 +1,17 @@
-//! How the cleaner is told that it is needed.
+//! How the cleaner is woken.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Thread};
 
-/// How the cleaner is told that it is needed.
+/// How the cleaner is woken.
 #[derive(Debug)]
 pub(crate) struct Wakeup {
-    /// Frames taken by sweeps so far.
+    /// Frames taken by clock sweeps so far.
     pub(super) allocations: AtomicU64,
     /// Wake the cleaner when that many have been taken.
     pub(super) wake_at: AtomicU64,
-    /// It was woken, and has not noticed yet.
+    /// It was woken, and has not seen that yet.
     pub(super) pending: AtomicBool,
     /// Page tables have idle memory.
     pub(super) tables: AtomicBool,
@@ -31,7 +31,7 @@ impl Wakeup {
         }
     }
 
-    /// A frame was taken from the sweep.
+    /// A frame was taken by the clock sweep.
     pub(crate) fn allocated(&self) {
         let count = self.allocations.fetch_add(1, Ordering::Relaxed) + 1;
         if count >= self.wake_at.load(Ordering::Relaxed) {
@@ -39,7 +39,7 @@ impl Wakeup {
         }
     }
 
-    /// A sweep met a dirty victim.
+    /// The clock sweep met a dirty victim.
     pub(crate) fn wake(&self) {
         if !self.pending.swap(true, Ordering::AcqRel)
             && let Some(thread) = self.thread.get()
@@ -55,7 +55,7 @@ impl Wakeup {
         }
     }
 
-    /// Sleeps until it is woken. False when it is for stopping.
+    /// Sleeps until it is woken. False when it must stop.
     pub(super) fn wait(&self) -> bool {
         while !self.pending.swap(false, Ordering::AcqRel) {
             thread::park();

@@ -2,9 +2,9 @@
 //!
 //! Invariants:  [OUT-1] no page is written before the log up to its newest change is durable
 //!              [OUT-2] a page whose write failed is dirty, and in its frame
-//!              [OUT-3] of one page at most one write is under way (WRITING in its word)
-//! Concurrency: any thread. Latches are waited for only with empty hands (no buffer, no other
-//!              page's WRITING): see [WBF-1].
+//!              [OUT-3] at most one write of a page is in progress (WRITING in its word)
+//! Concurrency: any thread. Latches are waited for only while the thread holds no buffer and no other page's WRITING:
+//!              see [WBF-1].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::store::torn::Slot;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn, PageTag};
 
-/// A page on its way out, with the pin that its frame was copied under.
+/// A page that is being written, with the pin under which its frame was copied.
 ///
-/// Dropped before its write has ended well, it leaves the page as dirty as it was ([OUT-2]); also
-/// when the log or a codec panics.
+/// If it is dropped before its write has succeeded, the page is as dirty as before ([OUT-2]); also when the log or a
+/// codec panics.
 pub(crate) struct PageCopy<'c> {
     core: &'c Core,
     file: Arc<FileCore>,
@@ -37,22 +37,21 @@ pub(crate) struct PageCopy<'c> {
     /// The number of the redo point before which every change is in the copy.
     redo: u64,
     buffer: Buffer<'c>,
-    /// Where the page is kept in case that its write is torn.
+    /// Where the page is kept in case its write is torn.
     slot: Option<Slot>,
 }
 
-/// What came of trying to copy a page.
+/// The outcome of trying to copy a page.
 pub(crate) enum Copying<'c> {
     Copied(PageCopy<'c>),
-    /// It is clean, or gone: there is nothing to write.
+    /// It is clean, or discarded: there is nothing to write.
     Clean,
-    /// Somebody holds the latch, or writes it already, or there is no buffer.
+    /// Another thread holds the latch, or already writes it, or there is no buffer.
     NotNow,
 }
 
 impl Core {
-    /// Copies the page `tag` out of `frame`, where the caller has it pinned, if that can be done at
-    /// once.
+    /// Copies the page `tag` from `frame`, which the caller has pinned, if that is possible at once.
     pub(crate) fn try_copy(
         &self,
         file: &Arc<FileCore>,
@@ -72,7 +71,7 @@ impl Core {
         self.copy_latched(file, tag, frame)
     }
 
-    /// As [`Core::try_copy`], with the latch shared already; lets go of the latch.
+    /// As [`Core::try_copy`], with the latch already held shared; releases the latch.
     pub(crate) fn copy_latched(
         &self,
         file: &Arc<FileCore>,
@@ -82,13 +81,13 @@ impl Core {
         let mut copying = self.take_copy(file, tag, frame);
         self.cache.frames.unlatch_shared(frame);
         if let Copying::Copied(copy) = &mut copying {
-            // Now that a panic of the codec's leaves the page as dirty as it was.
+            // From here on a panic of the codec leaves the page as dirty as it was.
             file.encode_page(copy.buffer.bytes_mut(), tag.block);
         }
         copying
     }
 
-    /// As [`Core::copy_latched`], without letting go, and as it is in memory.
+    /// As [`Core::copy_latched`], without releasing the latch, and not encoded.
     fn take_copy(&self, file: &Arc<FileCore>, tag: PageTag, frame: FrameIndex) -> Copying<'_> {
         let Some(mut buffer) = self.buffers.try_take() else {
             return Copying::NotNow;
@@ -97,8 +96,8 @@ impl Core {
             let writing = self.cache.frames.get(frame).word().has(WRITING);
             return if writing { Copying::NotNow } else { Copying::Clean };
         }
-        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are taken: a thread that has
-        // logged a change of the page before that redo point has let go of it.
+        // After WRITING was set (see `RedoPoint`), and under the latch before the bytes are copied: a thread that has
+        // logged a change of the page before that redo point has released the latch.
         let redo = self.redo.now();
         self.memory.copy_out(frame, 0, buffer.bytes_mut());
         let copied = self.cache.frames.copied(frame);
@@ -115,7 +114,7 @@ impl Core {
         })
     }
 
-    /// Writes one page if that can be begun at once. False when it was clean, or somebody had it.
+    /// Writes one page if that can be started at once. False when it was clean, or in use.
     pub(crate) fn write_page(
         &self,
         tag: PageTag,
@@ -148,8 +147,8 @@ impl Core {
         word.has(DIRTY) && !word.has(WRITING | EXCLUSIVE)
     }
 
-    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for exclusive
-    /// latches: the caller must hold none of this file's.
+    /// Writes every page of `file` that is dirty now, in the order of blocks. Waits for exclusive latches: the caller
+    /// must hold none of this file's.
     ///
     /// # Errors
     /// The first one. The pages that could not be written stay dirty; the others are written.
@@ -183,7 +182,7 @@ impl Core {
                         self.cache.frames.unpin(frame);
                         break;
                     }
-                    // Wait with empty hands: first get rid of what is in them.
+                    // Wait without holding buffers: first write the held copies.
                     Copying::NotNow if !batch.is_empty() => write(&mut batch),
                     Copying::NotNow => self.wait_to_copy(frame),
                 }
@@ -195,7 +194,7 @@ impl Core {
         first_error.map_or(Ok(pages), Err)
     }
 
-    /// Sleeps until the pinned page might be copied.
+    /// Sleeps until the pinned page may be ready to be copied.
     fn wait_to_copy(&self, frame: FrameIndex) {
         self.cache.frames.wait_written(frame);
         if self.cache.frames.get(frame).word().has(DIRTY) {
@@ -204,8 +203,7 @@ impl Core {
         }
     }
 
-    /// Writes copies of pages of one file, in the order of their blocks, neighbours together, and
-    /// lets go of the pins.
+    /// Writes copies of pages of one file, in the order of their blocks, neighbours together, and releases the pins.
     pub(crate) fn write_copies(
         &self,
         file: &FileCore,
@@ -233,8 +231,7 @@ impl Core {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// The requests that write `copies`, each with its count of pages; as far as the file's
-    /// segments can be had.
+    /// The requests that write `copies`, each with its number of pages; as far as the file's segments are available.
     fn runs(
         &self,
         file: &FileCore,
@@ -296,7 +293,7 @@ impl Core {
         self.flush_log_to(copies.iter().map(PageCopy::lsn).max().unwrap_or(Lsn::NONE))
     }
 
-    /// The newest record that a change may be from which was not marked: the end of the log ([GRD-2]).
+    /// The newest record that may belong to an unmarked change: the end of the log ([GRD-2]).
     #[cold]
     pub(crate) fn end_of_log(&self) -> Lsn {
         let Some(wal) = &self.wal else { return Lsn::NONE };
@@ -328,7 +325,7 @@ impl Core {
 }
 
 impl PageCopy<'_> {
-    /// How far the log has to be durable before the copy may be written.
+    /// The LSN up to which the log must be durable before the copy may be written.
     pub(crate) fn lsn(&self) -> Lsn {
         self.copied.lsn
     }
@@ -346,23 +343,23 @@ impl PageCopy<'_> {
         self.redo
     }
 
-    /// The page as it is written: encoded, and stamped with its checksum.
+    /// The page as it is written: encoded, with its checksum.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.buffer.bytes()
     }
 
-    /// The copy's memory, for a transfer; to be given back by [`PageCopy::settle`].
+    /// The copy's memory, for a transfer; must be returned with [`PageCopy::settle`].
     pub(crate) fn lend(&mut self) -> Lease {
         self.buffer.lend()
     }
 
-    /// Its transfer has ended: well if `written`.
+    /// Its transfer has ended: successfully if `written`.
     pub(crate) fn settle(&mut self, lease: Lease, written: bool) {
         self.give_back(lease);
         self.written = written;
     }
 
-    /// A transfer that was not that of the page itself has ended.
+    /// A transfer other than that of the page itself has ended.
     pub(crate) fn give_back(&mut self, lease: Lease) {
         self.buffer.give_back(lease);
     }
@@ -376,7 +373,7 @@ impl PageCopy<'_> {
 impl Drop for PageCopy<'_> {
     fn drop(&mut self) {
         if self.written {
-            // Before the page counts as saved: a thread that finds it so has to find the file in want of a sync.
+            // Before the page counts as saved: a thread that sees it saved must see that the file needs a sync.
             self.file.changed();
         }
         // Before the page may be written again: that write's slot is the newer one.

@@ -1,22 +1,23 @@
-//! How many frames there are: more or fewer while the pool serves.
+//! The number of frames, which can grow and shrink while the pool is in use.
 //!
-//! The frames of a pool are numbered up to the most that it may ever have; those in use are the first so many.
-//! Those added go on the free list. To do without the last ones, they are no longer handed out; each is *retired* when
-//! its page has left it (`cache::shrink` sees to that), and when all of them are, the pool has that many fewer.
-//! Until then it may turn back, and hands the retired ones out again.
+//! The frames of a pool are numbered up to the maximum that it may ever have; those in use are the first ones. Added
+//! frames go on the free list. To remove the last ones, they are no longer handed out; each is *retired* when its page
+//! has left it (`cache::shrink` does that), and when all of them are, the pool has that many fewer. Until then the
+//! shrink may be cancelled, and the retired frames are handed out again.
 //!
-//! A thread that takes a frame off the free list says so in its descriptor, looks whether it is still handed out, and
-//! retires it if not. So one that is found on the list after the bound was lowered is as good as retired, and the
-//! list stays where it is: no miss finds it empty because the pool shrinks. One who looked a moment too early uses
-//! the frame for a page, which the one that shrinks finds there when it comes round again.
+//! A thread that takes a frame off the free list records that in its descriptor, checks whether the frame is still
+//! handed out, and retires it if not. So a frame that is found on the list after the bound was lowered is as good as
+//! retired, and the list stays as it is: no miss finds it empty because the pool shrinks. A thread that checked a
+//! moment too early uses the frame for a page, and the shrinking thread finds that page on its next pass.
 //!
-//! Invariants:  [EXT-1] `usable <= len <= most`; every page is in a frame below `len`; a thread that goes through all
-//!              frames for dirty pages goes through those
-//!              [EXT-2] from `len` on, a frame is retired, or on the free list, or in the hands of one who is about to retire
-//!              it; it holds no page until it is handed out again
-//! Concurrency: one thread at a time grows or shrinks; everybody else allocates, frees and reads meanwhile. Frames are
-//!              retired, and the bounds moved, under one lock, which nobody takes who gets a frame that is handed out.
-//! Rejected:    to empty the list and put back what stays: misses would evict pages meanwhile, with memory free.
+//! Invariants:  [EXT-1] `usable <= len <= most`; every page is in a frame below `len`; a thread that scans all frames
+//!              for dirty pages scans those
+//!              [EXT-2] from `len` on, a frame is retired, or on the free list, or held by a thread that is about to
+//!              retire it; it holds no page until it is handed out again
+//! Concurrency: one thread at a time grows or shrinks; all others allocate, free and read meanwhile. Frames are
+//!              retired, and the bounds moved, under one lock, which a thread that gets a frame never takes.
+//! Rejected:    emptying the list and putting back the frames that stay: misses would evict pages meanwhile, with
+//! memory free.
 
 use std::ops::Range;
 
@@ -26,7 +27,7 @@ use super::word::{FrameIndex, OWNED};
 use super::{CHANGING, Frames, NO_TAG, Owned};
 use crate::sync::{AtomicU64, Mutex, Ordering, fence, lock};
 
-/// In place of the frame below: this one is not handed out.
+/// Stored instead of the next frame: this one is not handed out.
 const RETIRED: u64 = 2 << 32;
 
 pub(super) struct Extent {
@@ -34,7 +35,7 @@ pub(super) struct Extent {
     len: AtomicU64,
     /// Frames that are handed out: fewer than `len` while the pool shrinks.
     usable: AtomicU64,
-    /// Frames that have ever been in use; the descriptors of the others are zeroes, and take no memory.
+    /// Frames that have ever been in use; the descriptors of the others are zeroes, and use no memory.
     begun: Mutex<usize>,
 }
 
@@ -58,22 +59,22 @@ impl Frames {
         self.extent.usable.load(Ordering::Acquire) as usize
     }
 
-    /// Frames that there can be.
+    /// The maximum number of frames.
     pub(crate) fn most(&self) -> usize {
         self.frames.len()
     }
 
-    /// Bytes of bookkeeping taken by all frames that ever were.
+    /// Bytes of bookkeeping used by all frames that have ever been in use.
     pub(crate) fn memory_bytes(&self) -> usize {
         *lock(&self.extent.begun) * DESCRIPTOR_BYTES
     }
 
-    /// Frames that anybody may have from the free list now.
+    /// Frames that can be taken from the free list now.
     pub(crate) fn free_count(&self) -> usize {
         (0..self.usable() as FrameIndex).filter(|frame| self.place(*frame) < TAKEN).count()
     }
 
-    /// There are `count` frames from now on, which is more than there are and at most [`Frames::most`].
+    /// Sets the number of frames to `count`, which is more than the current number and at most [`Frames::most`].
     pub(crate) fn grow(&self, count: usize) {
         let mut begun = lock(&self.extent.begun);
         let present = self.len();
@@ -91,8 +92,8 @@ impl Frames {
         self.hand_out(present, count);
     }
 
-    /// Frames up to `count` are handed out; of those from `first` on, the ones that are not retired are on the free list, or
-    /// somebody has them.
+    /// Hands out frames up to `count`; of those from `first` on, the ones that are not retired are on the free list, or
+    /// in use.
     fn hand_out(&self, first: usize, count: usize) {
         self.extent.usable.store(count as u64, Ordering::Release);
         let mut end = count as FrameIndex;
@@ -105,8 +106,8 @@ impl Frames {
         self.free.push_run(&self.frames, first as FrameIndex, end);
     }
 
-    /// Frames from `count` on, which is fewer than there are, are not handed out as long as the result lives, or until
-    /// it has [finished](Shrinking::finish).
+    /// Stops handing out frames from `count` on, which is fewer than there are, while the result lives, or until it has
+    /// [finished](Shrinking::finish).
     pub(crate) fn begin_shrink(&self, count: usize) -> Shrinking<'_> {
         let _begun = lock(&self.extent.begun);
         let (len, usable) = (self.len(), self.usable());
@@ -117,11 +118,11 @@ impl Frames {
         Shrinking { frames: self }
     }
 
-    /// Retires a frame that is not handed out any more; gives it back if it is, again.
+    /// Retires a frame that is not handed out any more; returns it if it is handed out again.
     #[cold]
     pub(crate) fn retire<'a>(&'a self, owned: Owned<'a>) -> Option<Owned<'a>> {
         let _begun = lock(&self.extent.begun);
-        // Changed under the lock only, so what is read here holds.
+        // Changed under the lock only, so the value read here is stable.
         if (owned.frame as usize) < self.usable() {
             return Some(owned);
         }
@@ -135,13 +136,13 @@ impl Frames {
         self.frames.below(frame).expect("[EXT-1] a frame of this pool")
     }
 
-    /// The frame below that one in the free list, [`TAKEN`] or [`RETIRED`].
+    /// The next frame in the free list, [`TAKEN`] or [`RETIRED`].
     fn place(&self, frame: FrameIndex) -> u64 {
         self.below(frame).load(Ordering::Relaxed)
     }
 }
 
-/// A pool that is getting smaller. Dropped before that is so, it is as large as before.
+/// A pool that is shrinking. If this is dropped before it has finished, the size is unchanged.
 #[must_use]
 pub(crate) struct Shrinking<'a> {
     frames: &'a Frames,
@@ -153,7 +154,7 @@ impl Shrinking<'_> {
         self.frames.usable() as FrameIndex..self.frames.len() as FrameIndex
     }
 
-    /// Those of them that somebody has, or a page. No frame becomes one of those any more but to be retired.
+    /// Those of them that are in use or hold a page. A frame only enters this state in order to be retired.
     pub(crate) fn left(&self) -> impl Iterator<Item = FrameIndex> + '_ {
         self.frames().filter(|frame| self.frames.place(*frame) == TAKEN)
     }

@@ -1,10 +1,10 @@
-//! The cache over a disk of numbers: what loom and shuttle drive, as they cannot follow a pool into the kernel.
+//! The cache over a disk of numbers: driven by loom and shuttle, as they cannot follow a pool into the kernel.
 //!
-//! Everything that concerns frames, the page table and a file's length is the cache's own code. Here is what
-//! a pool adds to it, in small: where pages are, a queue for reads ahead, and the copy of a page on its way out.
+//! All code for frames, the page table and a file's length is the cache's own. This module has small versions of what a
+//! pool adds: the location of pages, a queue for reads ahead, and the copy of a page that is being written.
 //!
-//! A page is two words that are equal whenever nobody changes it, so that a mix is seen. They are
-//! accessed `Relaxed`: whatever orders them has to be in the frames.
+//! A page is two words that are equal whenever no thread changes it, so that a mix is detected. They are accessed
+//! `Relaxed`: all ordering must come from the frames.
 
 #[cfg(loom)]
 mod idle;
@@ -37,16 +37,16 @@ use crate::strategy_kind::StrategyKind;
 use crate::sync::{AtomicU64, Mutex, Ordering, Thread, current, lock, park, yield_now};
 use crate::tag::{Block, FileId, Lsn, PageTag};
 
-/// What a page is that has not been read whole, or whose checksum is wrong.
+/// The contents of a page that was not read completely, or whose checksum is wrong.
 const BAD: u64 = u64::MAX;
 
 /// The queue that carries reads ahead.
 const QUEUE: u8 = 1;
 
-/// They are no part of what is modelled, and large.
+/// They are large, and not part of the model.
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::new);
 
-/// A page in memory: two words, equal while nobody changes it.
+/// A page in memory: two words, equal while no thread changes it.
 struct Page([AtomicU64; 2]);
 
 impl Page {
@@ -69,7 +69,7 @@ impl Deref for File {
     }
 }
 
-/// A task that is alone on its thread.
+/// A task that is the only one on its thread.
 struct Alone(Thread);
 
 impl Wake for Alone {
@@ -86,7 +86,7 @@ fn waker() -> Waker {
 #[derive(Default)]
 struct Queue {
     requests: Vec<(Block, Detached)>,
-    /// Threads that wait for a request to end, or to come.
+    /// Threads that wait for a request to end, or to be submitted.
     drivers: Vec<Thread>,
 }
 
@@ -95,14 +95,14 @@ struct Model {
     cache: Cache,
     file: Arc<File>,
     memory: Vec<Page>,
-    /// What is on disk, by block; `BAD` where it cannot be read.
+    /// The contents of the disk, by block; `BAD` where it cannot be read.
     disk: Vec<AtomicU64>,
     queue: Mutex<Queue>,
     reads: AtomicU64,
 }
 
 impl Model {
-    /// A file of blocks that say 10, 11, 12 and so on.
+    /// A file of blocks that contain 10, 11, 12 and so on.
     fn new(frames: usize, blocks: u64) -> Arc<Model> {
         let table = PageTable::new();
         for block in 0..blocks as Block {
@@ -149,18 +149,18 @@ impl Model {
         self.cache.latch_pinned(self, frame, mode);
     }
 
-    /// Puts the page in `frame` out, if that can be done.
+    /// Evicts the page in `frame`, if that is possible.
     fn evict(&self, frame: FrameIndex) -> bool {
         self.cache.claim(self, frame, USAGE_MAX).is_some()
     }
 
-    /// Writes the page in `frame`, if it is dirty and nobody has it.
+    /// Writes the page in `frame`, if it is dirty and not in use.
     fn write_out(&self, frame: FrameIndex) -> bool {
         let Some(tag) = self.frames().get(frame).tag() else { return false };
         self.write_page(tag, frame, StrategyKind::Normal).unwrap_or(false)
     }
 
-    /// What the latched page says.
+    /// The value of the latched page.
     fn read(&self, frame: FrameIndex) -> u64 {
         let [one, two] = self.memory[frame as usize].words();
         assert_eq!(one, two, "[FRM-2] a latched page is changing");
@@ -174,7 +174,7 @@ impl Model {
         assert_eq!(old[0], old[1], "[FRM-2] two change a page");
     }
 
-    /// Says that the exclusively latched page has been changed.
+    /// Marks the exclusively latched page as changed.
     fn mark_dirty(&self, block: Block, frame: FrameIndex, lsn: Lsn) {
         self.cache.mark_dirty(&self.file, block, frame, lsn);
     }
@@ -196,8 +196,7 @@ impl Model {
         Ok(value)
     }
 
-    /// As [`Model::value`] for a task, of a page that is in memory or on its way in. `None` if it is not, or not any
-    /// more.
+    /// As [`Model::value`] for a task, for a page that is in memory or loading. `None` if it is not, or no longer is.
     fn poll_value(
         &self,
         block: Block,
@@ -227,7 +226,7 @@ impl Model {
         }))
     }
 
-    /// As [`Model::poll_value`], on this thread, which does nothing else but `idle`.
+    /// As [`Model::poll_value`], on this thread, which otherwise only calls `idle`.
     fn value_by_task(&self, block: Block, idle: impl Fn()) -> Result<Option<u64>, Error> {
         let (waker, mut held) = (waker(), None);
         loop {
@@ -238,7 +237,7 @@ impl Model {
         }
     }
 
-    /// Reads a page ahead, by the queue. False if that cannot be begun.
+    /// Reads a page ahead, by the queue. False if that cannot be started.
     fn prefetch(&self, block: Block) -> bool {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
             return false;
@@ -256,13 +255,13 @@ impl Model {
         true
     }
 
-    /// Ends a read ahead, if one is under way.
+    /// Completes a read-ahead, if one is in progress.
     fn end_request(&self) -> bool {
         let request = lock(&self.queue).requests.pop();
         request.map(|(block, load)| self.complete(block, load)).is_some()
     }
 
-    /// A read ahead ends, on this thread.
+    /// Completes a read-ahead on this thread.
     fn complete(&self, block: Block, load: Detached) {
         let mut mapped = self.cache.resume(&self.file, block, load);
         if self.fill(block, mapped.loading()) {
@@ -270,7 +269,7 @@ impl Model {
         }
     }
 
-    /// False if what was read is no page.
+    /// False if the bytes read are not a page.
     fn fill(&self, block: Block, loading: &mut Loading<'_>) -> bool {
         let value = self.disk[block as usize].load(Ordering::Relaxed);
         self.memory[loading.frame() as usize].set(value);
@@ -299,14 +298,14 @@ impl Model {
         self.cache.cut(self, &self.file, blocks as Block);
     }
 
-    /// Throws all pages away, as `FileCore::refresh` does in the cache.
+    /// Discards all pages, as `FileCore::refresh` does in the cache.
     #[cfg(loom)]
     fn refresh(&self) {
         let _right = self.file.resizing();
         self.cache.refresh(self, &self.file, self.file.blocks().into());
     }
 
-    /// Makes the file longer by one block that says `value`. Nobody else is at work on that block.
+    /// Makes the file longer by one block with `value`. No other thread uses that block.
     fn extend(&self, value: u64) {
         let _right = self.file.resizing();
         let block = self.file.blocks();
@@ -314,7 +313,7 @@ impl Model {
         self.file.set_blocks(u64::from(block) + 1);
     }
 
-    /// Makes the file longer by one block whose page says `value`, as `FileCore::append` does in the cache.
+    /// Makes the file longer by one block whose page contains `value`, as `FileCore::append` does in the cache.
     #[cfg(loom)]
     fn append(&self, value: u64) {
         let strategy = &AccessStrategy::NORMAL;
@@ -333,7 +332,7 @@ impl Model {
         }
     }
 
-    /// Closes the file, as `FileCore::close` does in the cache; `synced`: whether the last sync ends well.
+    /// Closes the file, as `FileCore::close` does in the cache; `synced`: whether the last sync succeeds.
     #[cfg(loom)]
     fn close(&self, synced: bool) -> Result<(), Error> {
         let _right = self.file.resizing();
@@ -346,7 +345,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whatever has happened: when all is quiet, each frame is free or has a mapped page.
+    /// The final check: when all threads have finished, each frame is free or has a mapped page.
     fn assert_settled(&self) {
         let mut resident = 0;
         for (frame, it) in self.frames().iter() {
@@ -424,9 +423,9 @@ impl Disk for Model {
             };
             match request {
                 Some((block, load)) => self.complete(block, load),
-                // The thread that completes the read wakes its sleepers, of whom this thread is one; a page that is
-                // mapped and not submitted yet is about to be. Asked once more, as loom forgets an unpark of a
-                // thread that has waited for a mutex since.
+                // The thread that completes the read wakes its sleepers, including this thread; a page that is mapped
+                // and not submitted yet is about to be. Checked again, as loom forgets an unpark of a thread that has
+                // waited for a mutex since.
                 None if !done() => park(),
                 None => {}
             }

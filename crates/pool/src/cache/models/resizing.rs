@@ -1,4 +1,4 @@
-//! Files that are made shorter, longer and closed while others load, write and look at their pages.
+//! Files that are shortened, extended and closed while other threads load, write and read their pages.
 
 use super::Model;
 use super::interleavings::{check, run, tag, with_block_0};
@@ -25,7 +25,7 @@ fn loom_a_discarded_page_is_freed_by_the_last_who_has_it() {
     });
 }
 
-/// The length and the page table are looked at in opposite orders: one side sees the other.
+/// The length and the page table are read in opposite orders: one side sees the other.
 #[test]
 fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     for blocks in [0, 1] {
@@ -36,7 +36,7 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
             }
             let other = run(&pool, |pool| drop(pool.value(0)));
             pool.truncate(0);
-            // A thread that mapped it too late is about to take it out again.
+            // A thread that mapped it too late is about to remove it again.
             other.join().unwrap();
             assert_eq!(pool.lookup(0), NO_FRAME, "[RSZ-1] a page beyond the end");
             assert_eq!(pool.frames().free_count(), 1, "[FRM-3]");
@@ -45,8 +45,8 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
     }
 }
 
-/// A thread that comes after the file has grown again is not told of the end that it had before, by a load that came
-/// too late.
+/// A thread that looks up a block after the file has grown again does not get an error for its previous end, from a
+/// load that came too late.
 #[test]
 fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
     check(4, || {
@@ -60,7 +60,8 @@ fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
     });
 }
 
-/// Who finds the block finds the page of who appended it, also who asked for it before it was cut off.
+/// A thread that sees the block sees the page of the appending thread, even if it requested the block before it was
+/// truncated.
 #[test]
 fn loom_rsz_3_a_block_that_is_appended_is_found_with_its_page() {
     check(3, || {
@@ -107,7 +108,7 @@ fn loom_rsz_1_a_page_read_ahead_during_a_truncation_does_not_stay() {
     });
 }
 
-/// The truncation has to drive the queue: nobody else does.
+/// The truncation has to drive the queue: no other thread does.
 #[test]
 fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     check(2, || {
@@ -130,7 +131,7 @@ fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
     });
 }
 
-/// A thread that reads during a close that fails sees nothing of it; of one that ends well, at most that.
+/// A thread that reads during a close that fails is not affected; if the close succeeds, it sees at most that.
 #[test]
 fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
     for synced in [false, true] {

@@ -1,7 +1,7 @@
-//! Clock sweep: a hand goes round the frames and takes the first page not used since it last came.
+//! Clock sweep: a hand goes round the frames and takes the first page not used since its last pass.
 //!
-//! Each pass takes one use away, so a page used n times survives n passes. No list to keep in order
-//! means nothing to lock on a hit.
+//! Each pass decrements the usage, so a page used n times survives n passes. There is no ordered list, so a hit locks
+//! nothing.
 //!
 //! Invariants:  [CLK-1] n steps look at each of n frames once
 //! Source:      Corbató, "A paging experiment with the Multics system" (1968), with the usage
@@ -11,33 +11,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::frame::FrameIndex;
 
-/// What to do with a page that nobody holds.
+/// What to do with an unpinned page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It goes.
+    /// It is evicted.
     Take,
-    /// It stays this time, and counts as used once less.
+    /// It stays this time, and its usage is decremented.
     Spare,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct ClockSweep {
-    /// Steps so far; the hand is at this, modulo the frames that there are.
+    /// Steps so far; the hand is at this, modulo the number of frames.
     steps: AtomicU64,
 }
 
 impl ClockSweep {
-    /// The frame to look at next of `frames`, of which there is one at least.
+    /// The next frame to examine among `frames` frames, of which there is at least one.
     pub(crate) fn advance(&self, frames: usize) -> FrameIndex {
         (self.steps.fetch_add(1, Ordering::Relaxed) % frames as u64) as FrameIndex
     }
 
-    /// Where the next call of [`advance`](ClockSweep::advance) will look, for the cleaner to work ahead of it.
+    /// The frame that the next call of [`advance`](ClockSweep::advance) will return, for the cleaner to work ahead of
+    /// it.
     pub(crate) fn position(&self, frames: usize) -> FrameIndex {
         (self.steps.load(Ordering::Relaxed) % frames as u64) as FrameIndex
     }
 
-    /// Whether a page goes that nobody holds and that was used `usage` times recently (0 to 5).
+    /// Decides on an unpinned page that was used `usage` times recently (0 to 5).
     pub(crate) fn judge(&self, usage: u8) -> Verdict {
         if usage == 0 { Verdict::Take } else { Verdict::Spare }
     }

@@ -1,11 +1,11 @@
-//! Access strategies: what a scan is about to do, and the ring of frames it does it in.
+//! Access strategies: what a scan is about to do, and the ring of frames that it uses.
 //!
-//! A scan of a large table uses each page once. Were its pages to compete for the whole pool, they
-//! would push out everyone else's. So it is given a few frames of its own and reuses them in turn:
-//! the first turn takes them from the pool, and no scan takes more than its ring holds.
+//! A scan of a large table uses each page once. If its pages competed for the whole pool, they would evict all other
+//! pages. So it gets a few private frames and reuses them in turn: the first turn takes them from the pool, and no scan
+//! takes more than its ring holds.
 //!
-//! A frame of the ring that somebody else has come to use (it is pinned, or used more than once) is
-//! left to them, and another one takes its place in the ring.
+//! A frame of the ring that another thread uses as well (it is pinned, or used more than once) is left to the pool, and
+//! another frame replaces it in the ring.
 //!
 //! Invariants:  [RNG-1] a ring reuses a frame only for the page that it put there
 //! Concurrency: one scan may run on several threads; they share the ring.
@@ -22,9 +22,9 @@ use crate::tag::PageTag;
 /// A ring may take one frame in this many.
 const POOL_SHARE: usize = 8;
 
-/// What one scan is about to do, with the frames it reuses. Made by
-/// [`BufferPool::strategy`](crate::BufferPool::strategy), a new one for each scan: its ring is that
-/// scan's, on however many threads it runs.
+/// The use of pages by one scan, and the frames it reuses. Created by
+/// [`BufferPool::strategy`](crate::BufferPool::strategy), a new one for each scan: its ring belongs to that scan, on
+/// however many threads it runs.
 #[derive(Debug)]
 pub struct AccessStrategy {
     kind: StrategyKind,
@@ -41,7 +41,7 @@ struct Ring {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RingSlot {
     place: usize,
-    /// What was put here a turn ago.
+    /// The previous frame and page in this place.
     pub(crate) last: Option<(FrameIndex, PageTag)>,
 }
 
@@ -77,7 +77,7 @@ impl AccessStrategy {
         AccessStrategy::new(kind, Some(bytes), page_bytes, frames)
     }
 
-    /// What the scan does.
+    /// The kind of scan.
     #[inline]
     pub fn kind(&self) -> StrategyKind {
         self.kind
@@ -93,12 +93,12 @@ impl AccessStrategy {
         let mut ring = locked(self.ring.as_ref()?);
         let place = ring.next;
         ring.next = (place + 1) % ring.slots.len();
-        // Taken out, so that two threads of one scan never reuse the same frame.
+        // Taken, so that two threads of one scan never reuse the same frame.
         let last = ring.slots[place].take();
         Some(RingSlot { place, last })
     }
 
-    /// The ring's place now has this page.
+    /// Records that the ring's place now has this page.
     pub(crate) fn fill_slot(&self, slot: RingSlot, frame: FrameIndex, tag: PageTag) {
         if let Some(ring) = &self.ring {
             locked(ring).slots[slot.place] = Some((frame, tag));
@@ -115,7 +115,7 @@ fn usual_ring_bytes(kind: StrategyKind) -> u64 {
 }
 
 fn locked(ring: &Mutex<Ring>) -> MutexGuard<'_, Ring> {
-    // Each change is one assignment, so a poisoned ring is still whole.
+    // Each change is one assignment, so a poisoned ring is still consistent.
     ring.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -144,7 +144,7 @@ mod tests {
         strategy.fill_slot(first, 7, TAG);
         assert_eq!(strategy.next_slot().unwrap().last, None);
         assert_eq!(strategy.next_slot().unwrap().last, Some((7, TAG)));
-        // Until it is filled again, nobody else is offered the same frame.
+        // Until it is filled again, no other thread is offered the same frame.
         strategy.next_slot();
         assert_eq!(strategy.next_slot().unwrap().last, None);
     }

@@ -1,8 +1,7 @@
 //! Snapshots: everything a pool has counted, copied at one moment.
 //!
-//! The counts are listed once, in the two tables below; structs, differences, sums, metrics and
-//! the terminal's table all come from there, so none of them can leave one out, and a count has
-//! one name everywhere.
+//! The counts are listed once, in the two tables below; structs, differences, sums, metrics and the terminal's table
+//! are all generated from them, so none of them can omit one, and a count has one name everywhere.
 //!
 //! Concurrency: plain values.
 //! Failure:     a difference to a snapshot that is not an earlier one has zeros, never a wrap.
@@ -20,7 +19,7 @@ pub(super) struct Named {
     pub(super) value: u64,
 }
 
-/// Makes a struct of counts from its table of names and meanings.
+/// Creates a struct of counts from its table of names and meanings.
 macro_rules! counts {
     ($(#[$attribute:meta])* $Name:ident { $($field:ident: $about:literal,)* }) => {
         $(#[$attribute])*
@@ -48,7 +47,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// What was done for one access strategy, or for all of them together.
+    /// The counts of one access strategy, or of all of them together.
     StrategyStats {
         hits: "Pages asked for and found in memory.",
         hits_in_flight: "Pages asked for while another thread was reading them.",
@@ -74,7 +73,7 @@ counts! {
 }
 
 counts! {
-    /// What was done for no access strategy in particular.
+    /// The counts that belong to no access strategy.
     PoolStats {
         optimistic_reads: "Pages read in memory without a pin.",
         optimistic_retries: "Reads without a pin that met a change and were done again.",
@@ -94,10 +93,10 @@ counts! {
 }
 
 counts! {
-    /// What was done for one file since it was opened, and how much of it is in memory.
+    /// The counts of one file since it was opened, and how much of it is in memory.
     ///
-    /// Hits are counted for the pool alone, by strategy ([`Stats`]): by file, each would be another store, or
-    /// each file would need a cache line for every thread.
+    /// Hits are counted only for the pool, by strategy ([`Stats`]): counting them by file would need another store, or
+    /// a cache line per file and thread.
     FileStats {
         pages_resident: "Pages in memory now.",
         pages_dirty: "Pages in memory now that have changes not yet written.",
@@ -120,8 +119,8 @@ counts! {
 }
 
 impl FileStats {
-    /// Returns what was done after `earlier` was taken from the same file. Pages in memory are those of `self`; a
-    /// count that was larger in `earlier` becomes 0.
+    /// Returns the counts since `earlier` was taken from the same file. Pages in memory are those of `self`; a count
+    /// that was larger in `earlier` becomes 0.
     #[must_use]
     pub fn since(&self, earlier: &FileStats) -> FileStats {
         FileStats {
@@ -133,13 +132,12 @@ impl FileStats {
 }
 
 impl StrategyStats {
-    /// Pages asked for, whether they were in memory or not.
+    /// Requested pages, whether they were in memory or not.
     pub fn asked(&self) -> u64 {
         self.found().saturating_add(self.misses)
     }
 
-    /// Share of the pages asked for that needed no read of their own, from 0 to 1; `None` when
-    /// no page was asked for.
+    /// Share of the requested pages that needed no read of their own, from 0 to 1; `None` when no page was requested.
     pub fn hit_ratio(&self) -> Option<f64> {
         share(self.found(), self.asked())
     }
@@ -154,7 +152,7 @@ impl StrategyStats {
     }
 }
 
-/// What a pool has done since it was made, or between two moments.
+/// The counts of a pool since it was created, or between two moments.
 ///
 /// Counts only grow while a pool lives; [`Stats::since`] gives those of an interval. The numbers
 /// of frames are as they were when the snapshot was taken.
@@ -171,9 +169,9 @@ pub struct Stats {
     pub frames_dirty: u64,
     /// Size of a page, in bytes.
     pub page_bytes: u64,
-    /// What was done for each strategy, at its [`StrategyKind::index`].
+    /// The counts of each strategy, at its [`StrategyKind::index`].
     pub strategies: [StrategyStats; StrategyKind::COUNT],
-    /// What was done for none in particular.
+    /// The counts that belong to no strategy.
     pub pool: PoolStats,
     /// Times waited, at the wait's place in [`Wait::ALL`].
     pub(super) waits: [WaitTimes; Wait::COUNT],
@@ -185,18 +183,18 @@ impl Stats {
         self.frames * self.page_bytes
     }
 
-    /// Returns what was done for one strategy.
+    /// Returns the counts of one strategy.
     pub fn strategy(&self, kind: StrategyKind) -> &StrategyStats {
         &self.strategies[kind.index()]
     }
 
-    /// Returns how long threads waited for one kind of thing.
+    /// Returns how long threads waited for one reason.
     pub fn wait(&self, wait: Wait) -> &WaitTimes {
         &self.waits[wait.index()]
     }
 
-    /// Returns what was done after `earlier` was taken from the same pool. Numbers of frames are those
-    /// of `self`; a count that was larger in `earlier` becomes 0.
+    /// Returns the counts since `earlier` was taken from the same pool. Numbers of frames are those of `self`; a count
+    /// that was larger in `earlier` becomes 0.
     #[must_use]
     pub fn since(&self, earlier: &Stats) -> Stats {
         Stats {
@@ -209,22 +207,22 @@ impl Stats {
         }
     }
 
-    /// Returns what was done for all strategies together.
+    /// Returns the counts of all strategies together.
     pub fn total(&self) -> StrategyStats {
         self.strategies.iter().fold(StrategyStats::default(), |total, strategy| {
             total.combine(strategy, u64::saturating_add)
         })
     }
 
-    /// Share of the pages asked for that needed no read of their own, from 0 to 1. A page read
-    /// without a pin counts as found. `None` when no page was asked for.
+    /// Share of the requested pages that needed no read of their own, from 0 to 1. A page read without a pin counts as
+    /// found. `None` when no page was requested.
     pub fn hit_ratio(&self) -> Option<f64> {
         let (total, optimistic) = (self.total(), self.pool.optimistic_reads);
         share(total.found().saturating_add(optimistic), total.asked().saturating_add(optimistic))
     }
 }
 
-/// `part` of `whole`, from 0 to 1; `None` when there is no whole.
+/// `part` of `whole`, from 0 to 1; `None` when `whole` is zero.
 pub(super) fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }

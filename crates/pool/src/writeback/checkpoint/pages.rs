@@ -1,8 +1,9 @@
-//! The pages of a checkpoint: noted once, in memory set aside, and ordered there.
+//! The pages of a checkpoint: recorded once, in reserved memory, and sorted there.
 //!
-//! A page is noted as its tag, 8 bytes; which frame holds it shows when its turn comes, by the page
-//! table, for until then it may have gone. Pages that are come back to, and those of several tablespaces, need as much again, so a
-//! checkpoint has 16 bytes for each frame that the pool may have, set aside when it is built: a checkpoint must not fail for want of memory.
+//! A page is recorded as its tag, 8 bytes; the page table gives its frame when its turn comes, because it may have been
+//! evicted until then. Deferred pages, and the pages of several tablespaces, need the same amount again, so a
+//! checkpoint has 16 bytes for each possible frame of the pool, reserved when the pool is built: a checkpoint must not
+//! fail for want of memory.
 //!
 //! Worked example: frames hold, in their order, pages 1/7, 0/3, 1/2, 0/4 (file/block), file 0 is in
 //! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the range
@@ -11,16 +12,16 @@
 //! Invariants:  [CKP-2] nothing is allocated here once the pool is built
 //!              [CPG-2] ranges follow one another and hold every page once
 //!              [CPG-3] a page is taken once
-//! Source:      the doubts of the discussion on sorted checkpoints (memory taken at the wrong moment).
+//! Source:      the concerns in the discussion on sorted checkpoints (memory allocated at the wrong moment).
 
 use std::ops::Range;
 
 use crate::tag::{FileId, PageTag};
 
-/// Set in the tag of a page that was taken. No file has a number as high as that.
+/// Set in the tag of a page that was taken. No file number is that high.
 const TAKEN: u64 = 1 << 63;
 
-/// SortBuffer for the pages of a checkpoint.
+/// Memory for the pages of a checkpoint.
 #[derive(Debug)]
 pub(super) struct SortBuffer {
     tags: Box<[u64]>,
@@ -50,13 +51,13 @@ impl SortBuffer {
         (self.len, self.deferred) = (0, 0);
     }
 
-    /// Notes a page; there is room for one of each frame.
+    /// Records a page; there is room for one per frame.
     pub(super) fn push(&mut self, tag: PageTag) {
         self.tags[self.len] = tag.to_bits() & !TAKEN;
         self.len += 1;
     }
 
-    /// Takes those that were deferred for the pages of another round. Gives how many there are.
+    /// Replaces the pages by the deferred ones, for another round. Returns how many there are.
     pub(super) fn turn_to_deferred(&mut self) -> usize {
         std::mem::swap(&mut self.tags, &mut self.scratch);
         self.len = std::mem::take(&mut self.deferred);
@@ -74,13 +75,13 @@ impl SortBuffer {
     }
 }
 
-/// Bytes set aside for the checkpoints of a pool with so many frames: the pages, and as much again
-/// to bring them together by tablespaces and to come back to some.
+/// Bytes reserved for the checkpoints of a pool with `frames` frames: the pages, and the same amount again to group
+/// them by tablespace and to defer some.
 pub(crate) const fn checkpoint_bytes(frames: usize) -> usize {
     2 * size_of::<u64>() * frames
 }
 
-/// The pages that a checkpoint is to write, in the order of their frames until they are sorted.
+/// The pages that a checkpoint must write, in the order of their frames until they are sorted.
 pub(super) struct Pages<'a> {
     tags: &'a mut [u64],
     scratch: &'a mut [u64],
@@ -100,7 +101,7 @@ impl Pages<'_> {
         PageTag::from_bits(self.tags[index] & !TAKEN)
     }
 
-    /// True for a page that is there and was not taken yet.
+    /// True for a page that exists and was not taken yet.
     pub(super) fn is_left(&self, index: usize) -> bool {
         self.tags.get(index).is_some_and(|tag| tag & TAKEN == 0)
     }
@@ -113,7 +114,7 @@ impl Pages<'_> {
         }
     }
 
-    /// The number of the tablespace of the page at `index`, in the order in which tablespaces were given.
+    /// The number of the tablespace of the page at `index`, in the order in which tablespaces were configured.
     pub(super) fn tablespace(&self, index: usize) -> usize {
         (self.tablespace_of)(self.get(index).file)
     }
@@ -123,7 +124,7 @@ impl Pages<'_> {
         self.ranges.len()
     }
 
-    /// Sorts by tablespace, then file, then block. Files come in the order in which they were opened.
+    /// Sorts by tablespace, then file, then block. Files are in the order in which they were opened.
     pub(super) fn sort_by_place(&mut self) {
         self.tags.sort_unstable();
         let mut counts_end = 0;
@@ -137,13 +138,13 @@ impl Pages<'_> {
         assert_eq!(counts_end, self.tags.len(), "[CPG-2] a page is in no range");
     }
 
-    /// Defers a page, to come back to it. Not before they are sorted: that takes the same room.
+    /// Defers a page to a later round. Not before they are sorted: sorting uses the same memory.
     pub(super) fn defer(&mut self, tag: PageTag) {
         self.scratch[*self.deferred] = tag.to_bits();
         *self.deferred += 1;
     }
 
-    /// Brings together what is in one tablespace, in the order that it has.
+    /// Groups the pages by tablespace, keeping their order.
     fn gather_tablespaces(&mut self) {
         let of = self.tablespace_of;
         self.ranges.fill(0..0);

@@ -1,26 +1,25 @@
-//! The ring: which place of the double-write file holds what, and when it may be used again.
+//! The ring: what each slot of the double-write file holds, and when it may be reused.
 //!
-//! The file is cut into [`GROUPS`] groups of slots, a slot for a page. A batch of pages takes whole
-//! groups. A slot is *live* from then on until its page is safe in its own file, so that recovery needs
-//! the slot no more:
+//! The file is divided into [`GROUPS`] groups of slots, a slot for a page. A batch of pages takes whole groups. A slot
+//! is *live* from then on until its page is safe in its own file, so that recovery no longer needs the slot:
 //!
-//! 1. the page's write in place has ended well,
-//! 2. and its file was synced by a sync that began after all writes of the group had ended.
+//! 1. the page's write in place has succeeded,
+//! 2. and its file was synced by a sync that started after all writes of the group had ended.
 //!
-//! A write in place that failed may have torn the page, and nobody knows when it is written again. Its
-//! slot stays live until a newer slot holds the same page, or until the file is gone. Its neighbours in
-//! the group do not stay with it: what is live is known slot by slot.
+//! A write in place that failed may have torn the page, and it is unknown when the page is written again. Its slot
+//! stays live until a newer slot holds the same page, or until the file is removed. Its neighbours in the group do not
+//! stay with it: live slots are tracked individually.
 //!
-//! Groups are used again in no fixed order, so an old copy of a page may outlive a newer one in the
-//! file. Each header therefore carries the [`Table`] of all live slots as of its writing, and recovery
-//! believes the newest header: a slot that is not in its table holds nothing.
+//! Groups are reused in no fixed order, so an old copy of a page may outlive a newer one in the file. Each header
+//! therefore carries the [`Table`] of all live slots at the time of its writing, and recovery uses the newest header: a
+//! slot that is not in its table holds nothing.
 //!
 //! Worked example, two groups: page 5 goes to group 0 (number 10), is written, and its file is synced.
 //! Page 5 changes and goes to group 1 (number 11): the header there says "11 is live, 10 is not".
 //!
-//! Invariants:  [DWR-1] a slot is not used again before its page is durable in its own file
-//!              [DWR-2] of the slots of one page that are not durable yet, all are live, or the newest
-//! Concurrency: one owner, who locks.
+//! Invariants:  [DWR-1] a slot is not reused before its page is durable in its own file
+//!              [DWR-2] of one page's slots that are not durable yet, all are live, or the newest
+//! Concurrency: one owner, which locks.
 
 use crate::tag::{Block, FileId};
 
@@ -30,7 +29,7 @@ pub(super) const GROUPS: usize = 64;
 /// Most slots in a group: bits in a mask.
 pub(super) const GROUP_PAGES_MAX: usize = 64;
 
-/// More groups than this are not left to failed writes: the rest is for trying them again.
+/// Failed writes keep at most this many groups: the rest is for retrying them.
 const FAILED_GROUPS_MAX: usize = GROUPS / 2;
 
 /// A set of groups, a bit for each. A batch fills them in the order of their bits.
@@ -51,13 +50,13 @@ impl Groups {
     }
 }
 
-/// What the newest header says of every group: its number, and which of its slots are live.
+/// The newest header's entry for every group: its number, and which of its slots are live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Table(pub(super) [(u64, u64); GROUPS]);
 
 #[derive(Clone, Copy)]
 struct Group {
-    /// Larger than that of every group taken before.
+    /// Larger than the numbers of all groups taken before.
     number: u64,
     file: FileId,
     blocks: [Block; GROUP_PAGES_MAX],
@@ -66,7 +65,7 @@ struct Group {
     pending: u64,
     /// Live slots whose write in place has failed.
     failed: u64,
-    /// How many changes the file had when the last write in place had ended well, or later.
+    /// The number of the file's changes when the last write in place had succeeded, or later.
     ended: u64,
 }
 
@@ -93,7 +92,7 @@ impl Group {
     }
 }
 
-/// What keeps a batch from its groups.
+/// The reason why a batch cannot get its groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Obstacle {
     /// A sync of this file would free some.
@@ -108,7 +107,7 @@ pub(super) struct GroupRing {
     groups: Box<[Group; GROUPS]>,
     group_pages: usize,
     next_number: u64,
-    /// Where the search for free groups goes on.
+    /// Where the search for free groups continues.
     hand: usize,
 }
 
@@ -189,7 +188,7 @@ impl GroupRing {
         Table(self.groups.each_ref().map(|group| (group.number, group.live)))
     }
 
-    /// The batch never became durable here, so nothing of it is written in place: its groups are free.
+    /// The batch never became durable here, so none of it is written in place: its groups are free.
     pub(super) fn release(&mut self, groups: Groups) {
         for group in groups.iter() {
             let it = &mut self.groups[group];
@@ -201,7 +200,7 @@ impl GroupRing {
         }
     }
 
-    /// Nobody knows what became of the batch: its groups are not used again.
+    /// The fate of the batch is unknown: its groups are not reused.
     pub(super) fn lose(&mut self, groups: Groups) {
         for group in groups.iter() {
             let it = &mut self.groups[group];
@@ -209,8 +208,8 @@ impl GroupRing {
         }
     }
 
-    /// The batch is durable here: older slots of its pages, kept because a write in place has failed,
-    /// are needed no more ([DWR-2]).
+    /// The batch is durable here: older slots of its pages, kept because a write in place has failed, are no longer
+    /// needed ([DWR-2]).
     pub(super) fn protected(&mut self, groups: Groups) {
         if self.groups.iter().any(|group| group.failed != 0) {
             for group in groups.iter() {
@@ -219,8 +218,8 @@ impl GroupRing {
         }
     }
 
-    /// Frees what older groups than `newer` hold of the pages in `slots` of it, among their slots that
-    /// `which` gives.
+    /// Frees the copies in groups older than `newer` of the pages in its `slots`, among those slots that `which`
+    /// returns.
     fn supersede(&mut self, newer: usize, slots: u64, which: fn(&Group) -> u64) {
         let newer = self.groups[newer];
         for older in self.groups.iter_mut() {
@@ -237,8 +236,8 @@ impl GroupRing {
         }
     }
 
-    /// The write in place of the page in `slot` of `group` has ended, well or not. `changes`: how many
-    /// its file has had, this one included.
+    /// The write in place of the page in `slot` of `group` has ended, successfully or not. `changes`: the number of its
+    /// file's changes, this one included.
     pub(super) fn ended(&mut self, group: usize, slot: u32, written: bool, changes: u64) {
         let (it, bit) = (&mut self.groups[group], 1 << slot);
         assert!(it.pending & bit != 0, "[DWR-1] the end of a write that was not under way");
@@ -250,7 +249,7 @@ impl GroupRing {
         }
     }
 
-    /// A sync of `file` has ended well that was submitted after so many `changes` of it.
+    /// A sync of `file` has succeeded that was submitted after `changes` changes of it.
     pub(super) fn synced(&mut self, file: FileId, changes: u64) {
         let mut durable = [0; GROUPS];
         for (group, durable) in self.groups.iter_mut().zip(&mut durable) {
@@ -259,7 +258,7 @@ impl GroupRing {
                 group.live &= group.failed;
             }
         }
-        // [DWR-2] A group that has to wait for other pages may hold older copies of these.
+        // [DWR-2] A group that waits for other pages may hold older copies of these.
         for (group, durable) in (0..).zip(durable).filter(|(_, durable)| *durable != 0) {
             self.supersede(group, durable, |older| older.live & !older.pending);
         }
@@ -270,7 +269,7 @@ impl GroupRing {
         self.groups.iter().any(|group| group.file == file && group.awaits_sync())
     }
 
-    /// The file is gone, and its pages with it.
+    /// The file is removed, and its pages with it.
     pub(super) fn forget(&mut self, file: FileId) {
         for group in self.groups.iter_mut().filter(|group| group.file == file) {
             assert!(group.pending == 0, "[DWR-1] a file went while its pages were written");
@@ -278,8 +277,8 @@ impl GroupRing {
         }
     }
 
-    /// The file was cut down to `blocks` blocks, which the next sync makes durable: failed writes beyond
-    /// that are of no concern any more.
+    /// The file was truncated to `blocks` blocks, which the next sync makes durable: failed writes beyond that no
+    /// longer matter.
     pub(super) fn truncated(&mut self, file: FileId, blocks: Block, changes: u64) {
         for group in self.groups.iter_mut().filter(|group| group.file == file) {
             let failed = group.blocks_of(group.failed).filter(|(_, block)| *block >= blocks);
