@@ -1,8 +1,8 @@
 //! `cargo xtask bugs`: tests of the tests. Each known bug is planted, and the power cuts have to find it.
 //!
-//! A bug is one place in the code that asks, under `#[cfg(forebay_bug)]`, whether it is planted. The suite is
+//! A bug is one place in the code that checks, under `#[cfg(forebay_bug)]`, whether it is planted. The suite is
 //! built once with that cfg and run once for each bug, whose name it takes from its environment; a run that
-//! passes is a failure. Only our own crates are built again: the cfg is given by a wrapper around rustc
+//! passes is a failure. Only the workspace's crates are built again: a wrapper around rustc adds the cfg
 //! (see [`crate::wrapper`]).
 //!
 //! Failure: the first bug that is not found ends the run.
@@ -15,7 +15,7 @@ use cargo_metadata::Metadata;
 
 use crate::{workspace, wrapper};
 
-/// Power cuts for each bug: several times what it takes to find the shyest.
+/// Power cuts for each bug: several times the number that finds the rarest.
 const CUTS: &str = "1600";
 
 /// The bugs, by the names at their places in the code.
@@ -56,9 +56,9 @@ pub(crate) fn suite(workspace: &Metadata) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the suite with `bug` planted. Gives the first promise that was broken.
+/// Runs the suite with `bug` planted. Returns the first promise that was broken.
 fn find(bug: &str, workspace: &Metadata) -> Result<String> {
-    // A process that finds a bug goes without clearing up.
+    // A process that finds a bug exits without cleaning up.
     let scratch = tempfile::Builder::new().prefix("forebay-bugs-").tempdir()?;
     let mut command = suite(workspace)?;
     command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", CUTS).env("TMPDIR", scratch.path());

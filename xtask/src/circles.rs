@@ -1,16 +1,16 @@
 //! Import circles between the files of one crate, for `cargo xtask tidy`.
 //!
-//! A file imports another if it names something of it, by `use` or by a path from `crate` or `super`. A name that
-//! a module hands on counts as an import of the file that has it. Calls of methods count for nothing: the methods of a
+//! A file imports another if it names one of its items, by `use` or by a path from `crate` or `super`. A name that
+//! a module re-exports counts as an import of the file that defines it. Method calls do not count: the methods of a
 //! type may be in several files, and their callers need none of those. Tests are left out.
 //!
-//! Failure: what a macro names is not seen, nor a path that begins with the name of an imported module.
+//! Failure: names in macros are not seen, nor a path that begins with the name of an imported module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 type Module = Vec<String>;
 
-/// One file: what it names, and what it hands on under which name.
+/// One file: the names it uses, and its re-exports by name.
 struct File<'a> {
     path: &'a str,
     names: Vec<Module>,
@@ -62,10 +62,10 @@ fn reached<'m>(
     far
 }
 
-/// The file that has what is named, past those that hand it on.
+/// The file that defines the name, after following re-exports.
 fn home<'f>(files: &'f BTreeMap<Module, File<'_>>, name: &[String]) -> Option<&'f Module> {
     let mut name = name.to_vec();
-    // As often as a name can be handed on before it comes back.
+    // The maximum number of re-exports before a name repeats.
     for _ in 0..files.len() {
         let len = (0..=name.len()).rev().find(|len| files.contains_key(&name[..*len]))?;
         let (module, file) = files.get_key_value(&name[..len])?;
@@ -109,7 +109,7 @@ fn parse<'a>(path: &'a str, text: &str, module: &[String]) -> File<'a> {
     File { path, names, handed_on }
 }
 
-/// A line that begins an import: its visibility, and the tree as far as it goes.
+/// A line that begins an import: its visibility, and the part of the tree on that line.
 fn import(line: &str) -> Option<(&str, &str)> {
     let (visibility, tree) = line.split_once("use ")?;
     let begins =

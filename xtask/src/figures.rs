@@ -32,7 +32,7 @@ struct Plan {
 #[serde(deny_unknown_fields)]
 struct Table {
     title: String,
-    /// How it was measured, and what it says.
+    /// The conditions of the measurement, and its result.
     about: String,
     columns: Vec<String>,
     row: Vec<Row>,
@@ -62,7 +62,7 @@ enum Cell {
     },
 }
 
-/// Where a figure stands, below results/.
+/// The path of a figure, below results/.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Source {
@@ -166,7 +166,7 @@ impl Source {
     }
 }
 
-/// Three digits and no more than it takes: `74,258`, `5.28`.
+/// Three digits, or as many as needed: `74,258`, `5.28`.
 fn number(value: f64) -> String {
     let decimals = match value.abs() {
         100.0.. => 0,

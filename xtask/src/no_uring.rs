@@ -17,7 +17,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-/// What a blocked io_uring call fails with.
+/// The error of a blocked io_uring call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Errno {
     /// Forbidden, as by Docker's default profile
@@ -39,7 +39,7 @@ pub(crate) fn replace_process(command: &[OsString], errno: Errno) -> Result<()> 
     Err(error).with_context(|| format!("cannot run {}", program.to_string_lossy()))
 }
 
-/// Blocks io_uring in this thread, and in what it starts.
+/// Blocks io_uring in this thread, and in the processes it starts.
 #[cfg(target_os = "linux")]
 fn block(errno: Errno) -> Result<()> {
     use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
@@ -50,7 +50,7 @@ fn block(errno: Errno) -> Result<()> {
     };
     let calls = [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
     let filter = SeccompFilter::new(
-        // No rule for a call means: whatever its arguments are.
+        // No rule for a call means: with any arguments.
         calls.into_iter().map(|call| (call, Vec::new())).collect(),
         SeccompAction::Allow,
         SeccompAction::Errno(number.unsigned_abs()),

@@ -1,14 +1,14 @@
-//! `cargo xtask tidy`: the rules of our style that neither rustc, clippy nor rustfmt can hold.
+//! `cargo xtask tidy`: the style rules that neither rustc, clippy nor rustfmt can check.
 //!
-//! - A Rust file opens with `//!`, has 800 lines at most, and is not named for saying nothing.
+//! - A Rust file opens with `//!`, has 800 lines at most, and has a meaningful name.
 //! - No mark of unfinished work stays, in any text.
-//! - Dependencies between our crates point down only, and no files of io, lookahead or pool import each other in a
-//!   circle.
-//! - Invariant tags, two to four capitals, a dash and a number in square brackets: what a `//!` line defines
-//!   is held by code (the message of an assert, say) or named in a test of the same crate, and no other tag is
+//! - Dependencies between the workspace's crates point down only, and no files of io, lookahead or pool import each
+//!   other in a circle.
+//! - Invariant tags, two to four capitals, a dash and a number in square brackets: a tag that a `//!` line defines
+//!   appears in code (the message of an assert, say) or in a test of the same crate, and no other tag is
 //!   named there.
 //!
-//! Files are looked at line by line. A parser was rejected: it drops comments, which most rules are about.
+//! Files are checked line by line. A parser was rejected: it drops comments, which most rules are about.
 //!
 //! Failure: a file that cannot be read is an error, not a pass.
 
@@ -103,7 +103,7 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     Ok(())
 }
 
-/// Reads what is text below `directory`, except for what .gitignore names and what is hidden.
+/// Reads the text files below `directory`, except for those that .gitignore names and hidden ones.
 fn read(directory: &Path, prefix: &str, texts: &mut Texts) -> Result<()> {
     let cannot = || format!("cannot read {}", directory.display());
     for entry in fs::read_dir(directory).with_context(cannot)? {
@@ -137,7 +137,7 @@ fn leftovers(texts: &Texts) -> Vec<String> {
     findings
 }
 
-/// How a Rust file opens, how long it is and what it is called.
+/// Checks how a Rust file opens, its length and its name.
 fn shape(path: &str, text: &str) -> Vec<String> {
     let mut findings = Vec::new();
     if !text.starts_with("//!") {

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
 
-/// The workspace around the current directory: not one that is compiled in, so that one built xtask can check
+/// The workspace around the current directory, not a path that is compiled in, so that one built xtask can check
 /// a scratch copy of the tree. Needs neither network nor a lock file.
 pub(crate) fn find() -> Result<Metadata> {
     MetadataCommand::new().no_deps().exec().context("no workspace here: run this in the checkout")

@@ -2,12 +2,12 @@
 //!
 //! Threads start together behind a gate; time runs from the first start to the last end, so
 //! that neither the starting of 64 threads nor the last reads of a long queue are left out of it.
-//! (The gate is a lock that all wait to share: one wake makes all of them runnable. A `Barrier` wakes
+//! that both the starting of 64 threads and the last reads of a long queue are included.
+//! (The gate is a lock that all threads wait to share: one wake makes all of them runnable. A `Barrier` wakes
 //! them one after the other, and the first ones, which never sleep, keep the others from the
 //! processors for longer than a measurement.)
 //! In the missing case the threads share one order of blocks and take it in short runs; in the
-//! resident case each draws its own, because a shared counter would be what is measured.
-//!
+//! resident case each draws its own, because a shared counter would dominate the measurement.
 //! Invariants:  [CMP-3] a block is read at most once in an order that is shared
 //!              [CMP-4] every page is checked, and a wrong one ends the run
 //! Failure:     the first error of any thread stops all of them and is returned.
@@ -29,13 +29,13 @@ use crate::peer::Peer;
 /// Blocks that a thread takes from the shared order at a time.
 const RUN_BLOCKS: usize = 8;
 
-/// Of reads that take less than a microsecond, one in so many is timed.
+/// Of reads that take less than a microsecond, one in this many is timed.
 const TIMED_OF_SHORT: u64 = 64;
 
-/// How often the user's wish to stop is looked at.
+/// The interval of checks for an interruption.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What is read.
+/// The blocks to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Blocks<'a> {
     /// Each of these once, in this order, shared by all threads.
@@ -219,7 +219,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Counts what is read of it and gives a wrong page for one block.
+    /// Counts the reads of it and returns a wrong page for one block.
     struct Fake {
         content: Content,
         wrong: Option<u32>,

@@ -84,7 +84,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", default_value = "22000000",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) entries: u64,
-    /// With --vmcache: seconds that it runs before those that count, to write out what it has inserted
+    /// With --vmcache: seconds to run before the counted ones, to write out the inserted data
     #[arg(long, value_name = "SECONDS", default_value = "0",
           value_parser = clap::value_parser!(u64).range(..=3600))]
     pub(crate) settle: u64,
@@ -102,7 +102,7 @@ pub(crate) struct Args {
 pub(crate) enum Case {
     /// All in the peer's memory.
     Resident,
-    /// None in the peer's memory nor in the kernel's page cache.
+    /// No page is in the peer's memory or in the kernel's page cache.
     Missing,
 }
 

@@ -11,7 +11,7 @@
 /// Bytes of each page left to the peer: page-db takes 32, Forebay fewer, an LRU none.
 pub(crate) const RESERVED_BYTES: usize = 64;
 
-/// What a file of one seed holds.
+/// The contents of a file of one seed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Content {
     seed: u64,
@@ -34,12 +34,12 @@ impl Content {
         payload[last..].copy_from_slice(&self.word(block, 1).to_le_bytes());
     }
 
-    /// What a reader makes of the payload at the start of `space`: its first and last word.
+    /// The number that a reader computes from the payload at the start of `space`: from its first and last word.
     pub(crate) fn fold(&self, space: &[u8]) -> u64 {
         join(word_at(space, 0), word_at(space, self.payload_bytes - 8))
     }
 
-    /// What [`Content::fold`] gives for `block`.
+    /// The result of [`Content::fold`] for `block`.
     pub(crate) fn expected(&self, block: u32) -> u64 {
         join(self.word(block, 0), self.word(block, 1))
     }

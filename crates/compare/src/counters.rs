@@ -21,7 +21,7 @@ pub(crate) struct Counters {
     pub(crate) stat: Option<PathBuf>,
 }
 
-/// The counts at one moment, or what they grew by; what is not counted here is `None`.
+/// The counts at one moment, or their increase; `None` if they are not available here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Bytes that this process had read from block devices.
@@ -51,7 +51,7 @@ impl Counters {
 }
 
 impl Counts {
-    /// What was counted from `earlier` to this moment.
+    /// The increase from `earlier` to this moment.
     pub(crate) fn since(&self, earlier: &Counts) -> Counts {
         let grown = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Counts {

@@ -78,7 +78,7 @@ pub(crate) struct Device {
 }
 
 impl Storage {
-    /// Finds out what lies under `directory`.
+    /// Reads the facts about the storage of `directory`.
     ///
     /// # Errors
     /// `directory` does not exist or cannot be looked at.

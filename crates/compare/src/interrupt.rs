@@ -1,7 +1,7 @@
-//! Ctrl-C: noticed between two measurements and within one, so that the way out is an ordinary one.
+//! Ctrl-C: noticed between two measurements and within one, so that the run unwinds in the ordinary way.
 //!
-//! The working files have names, because peers open them by path. The directory that holds them
-//! goes when the run ends in order; a second Ctrl-C, which does not wait for that, removes it too.
+//! The working files have names, because peers open them by path. Their directory is removed
+//! when the run ends in order; a second Ctrl-C, which does not wait for that, removes it too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ pub(crate) struct Interrupted;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// What a second Ctrl-C has to remove.
+/// The directory that a second Ctrl-C removes.
 static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 /// From now on SIGINT, SIGTERM and SIGHUP (unless it was ignored) ask the run to stop; a second one ends it at once.

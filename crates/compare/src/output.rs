@@ -34,10 +34,10 @@ pub(crate) fn check(json: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Writes `report` to `json`, if one is wanted, and prints its `tables`; them also if it cannot be written.
+/// Writes `report` to `json`, if requested, and prints its `tables`; it prints them even if `json` cannot be written.
 ///
 /// # Errors
-/// What the system says.
+/// The system's error.
 pub(crate) fn write(
     report: &impl Serialize,
     tables: &str,

@@ -9,7 +9,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// Between two lines on a terminal: more cannot be read.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Progress on standard error; what it drew on a terminal goes with it.
+/// Progress on standard error; dropping it removes what it drew on a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
@@ -23,7 +23,7 @@ impl Progress {
         Progress { terminal, due: Instant::now() + wait }
     }
 
-    /// Says that `done` of `all` are done and what goes on now, if it is time for it.
+    /// Shows that `done` of `all` are done and the current step, if the last update is old enough.
     pub(crate) fn reach(&mut self, done: u64, all: u64, doing: &str) {
         let now = Instant::now();
         if now < self.due {

@@ -47,7 +47,7 @@ pub(crate) struct Report {
     pub(crate) records: Vec<Record>,
 }
 
-/// One cell and what was measured in it.
+/// One cell and its measurement.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct Record {
     pub(crate) experiment: &'static str,

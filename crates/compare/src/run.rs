@@ -24,7 +24,7 @@ use crate::{interrupt, lookups, output, table};
 /// Threads that fill a peer's memory before a measurement.
 const FILLING_THREADS: u32 = 8;
 
-/// Filling goes on until it is done.
+/// Filling always runs to its end.
 const FILLING_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Does what the command line says.
@@ -136,7 +136,7 @@ impl<'a> Bench<'a> {
         then(&Site { directory: &directory, settings, content })
     }
 
-    /// Every cell once in each round, the peers side by side in shuffled order.
+    /// Measures every cell once in each round, with the peers side by side in shuffled order.
     fn measure_all(&self) -> anyhow::Result<Vec<Measurement>> {
         let all = self.settings.measurements();
         let mut random = fastrand::Rng::with_seed(self.settings.seed);

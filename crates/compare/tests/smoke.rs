@@ -1,4 +1,4 @@
-//! The program, run small: every peer gives the right pages, the records parse, nothing is left.
+//! The program, run small: every peer returns the right pages, the records parse, nothing is left.
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;

@@ -69,7 +69,7 @@ impl Cli {
     }
 }
 
-/// `command` whose options take `-5` for a value, so that they say what is wrong with it.
+/// `command` whose options accept `-5` as a value, so that their own error says what is wrong with it.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let takes = |arg: clap::Arg| {
         if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg }
@@ -90,7 +90,7 @@ pub enum Command {
     Compare(CompareArgs),
     /// Find settings for a running server, and prove them on it
     Advise(AdviseArgs),
-    /// Show what a process tree reads and writes, file by file, and what it waits for without need
+    /// Show what a process tree reads and writes, file by file, and its avoidable waits
     Watch(WatchArgs),
 }
 
@@ -192,7 +192,7 @@ pub(crate) fn repeated(
                 continue;
             }
             Some("--dir" | "--dir2" | "--report") => true,
-            // A profile has a name, unless it is one's own.
+            // A profile has a name, unless it is the user's own file.
             Some("--on") => Path::new(&word).is_file(),
             _ => false,
         };

@@ -44,10 +44,10 @@ pub struct Comparison {
     schema: &'static str,
     a: String,
     b: String,
-    /// What is not the same about host, device and kernel.
+    /// Differences in host, device and kernel.
     differences: Vec<Difference>,
     figures: Vec<Figure>,
-    /// Records that only one of them has, or that could not be compared.
+    /// Records that only one report has, or that could not be compared.
     uncompared: usize,
     advice: Vec<AdviceChange>,
 }
@@ -84,7 +84,7 @@ enum Change {
     Undecided,
 }
 
-/// A setting that the reports do not advise alike; `None` where one of them does not advise it.
+/// A setting on which the reports' advice differs; `None` where one of them does not advise it.
 #[derive(Debug, PartialEq, Serialize)]
 struct AdviceChange {
     setting: String,
@@ -96,7 +96,7 @@ struct AdviceChange {
 /// Reads both reports, prints what changed, and writes it on request.
 ///
 /// # Errors
-/// [`BadInput`] for what is no report, or what went wrong.
+/// [`BadInput`] for a file that is no report, or what went wrong.
 pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     if let Some(path) = &args.json {
         output::check_file(path)?;
@@ -182,8 +182,8 @@ fn key(record: &Record) -> (&str, String) {
     (&record.experiment, format!("{sorted:?}"))
 }
 
-/// True if more of a metric is better, false if less is; `None` for one that is neither, or that follows from
-/// another one of `all` [CMP-3].
+/// True if a higher value of a metric is better, false if a lower one is; `None` for a metric that is neither, or that
+/// follows from another one of `all` [CMP-3].
 fn more_is_better(metric: &str, all: &Map<String, Value>) -> Option<bool> {
     let has_rate = || all.keys().any(|key| key.ends_with("_per_s"));
     match metric {
@@ -295,7 +295,7 @@ fn shown(comparison: &Comparison, a: &Report, b: &Report, look: Look) -> String 
     if look.ascii { ascii(&text) } else { text }
 }
 
-/// Both disks' own figures, of those that both have.
+/// Both disks' own figures, if both reports have them.
 fn devices(a: &DeviceSummary, b: &DeviceSummary) -> Table {
     let (a, b) = (tables::device(a), tables::device(b));
     let columns = ["the disk alone", "A/s", "low to high", "B/s", "low to high"];

@@ -30,10 +30,10 @@ pub struct Interrupted;
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// A second signal has come, and the process is about to end.
+/// A second signal has arrived, and the process is about to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// What is still to be done, oldest first.
+/// The outstanding cleanups, oldest first.
 static CLEANUPS: Mutex<BTreeMap<u64, Work>> = Mutex::new(BTreeMap::new());
 
 /// A cleanup could not be done.
@@ -47,14 +47,14 @@ fn cleanups() -> MutexGuard<'static, BTreeMap<u64, Work>> {
     CLEANUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Something that is done on every way out, also when a second signal ends the process at once.
+/// Work that is done on every exit, also when a second signal ends the process at once.
 #[derive(Debug)]
 pub struct Cleanup {
     number: u64,
 }
 
 impl Cleanup {
-    /// Has `work` done when this is dropped, or by a second signal, whichever comes first. `work`
+    /// Runs `work` when this is dropped, or on a second signal, whichever is first. `work`
     /// must not make or drop a `Cleanup` itself.
     pub fn new(work: impl FnOnce() + Send + 'static) -> Cleanup {
         let number = NEXT_CLEANUP.fetch_add(1, Ordering::Relaxed);
@@ -127,7 +127,7 @@ fn is_ignored(signal: i32, status: &str) -> bool {
     ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
-/// Whether the user has asked to stop; does not wait, for callers that have something to end first.
+/// Whether the user has asked to stop; does not wait, for callers that must finish something first.
 pub(crate) fn is_requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
@@ -137,7 +137,7 @@ pub(crate) fn request() {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
 
-/// Whether a second signal has come, and cleanups are being done.
+/// Whether a second signal has arrived, and cleanups are running.
 pub(crate) fn is_ending() -> bool {
     ENDING.load(Ordering::SeqCst)
 }

@@ -49,7 +49,7 @@ fn chain(error: &anyhow::Error) -> String {
     told.unwrap_or_default()
 }
 
-/// A tablespace's error says of its cause what there is to say, and the cause has the store's whole answer.
+/// The message of a tablespace's error says enough about its cause, whose message is the store's whole response.
 #[cfg(feature = "object")]
 fn tells_its_cause(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<forebay_object::Error>()

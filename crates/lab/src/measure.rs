@@ -6,7 +6,7 @@ use forebay_io::{Advice, Error, File};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 
-/// How often emptying is tried before it is given up.
+/// The number of attempts at emptying.
 const EMPTYING_TRIES: u32 = 4;
 
 /// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
@@ -32,7 +32,7 @@ pub enum Coldness {
 }
 
 impl Coldness {
-    /// What a reader has to know, if anything.
+    /// A remark for the reader, if there is one.
     pub fn remark(&self) -> Option<String> {
         match self {
             Coldness::Cold => None,

@@ -19,7 +19,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Single files, as far as they are wanted.
+    /// Single files, as requested.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) if one of them could not be written.
@@ -111,7 +111,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// `text` without what a terminal would obey or show in another order: names of files may have anything in them. Ends of lines
+/// `text` without characters that a terminal would obey or show in another order: file names may contain any. Line ends
 /// and tabs stay.
 pub(crate) fn printable(text: &str) -> String {
     let is_meant = |letter: char| {

@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, now and then a line when stderr goes elsewhere.
+//! Progress of a run: a bar on a terminal, an occasional line when stderr is something else.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Between two lines, where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The progress of one part of a run; what it drew goes with it.
+/// The progress of one part of a run; dropping it removes what it drew.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -31,7 +31,7 @@ impl Progress {
         Progress { bar, len, line_due: Instant::now() + LINE_INTERVAL }
     }
 
-    /// `position` of the steps are done, and `doing` is what goes on now.
+    /// `position` of the steps are done, and `doing` is in progress.
     pub(crate) fn reach(&mut self, position: u64, doing: &str) {
         // Rounds are added while something is undecided.
         self.len = self.len.max(position);
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// One more step is begun, with what is `doing`.
+    /// Begins one more step, with the description `doing`.
     pub(crate) fn step(&mut self, doing: &str) {
         self.reach(self.bar.position() + 1, doing);
     }

@@ -133,7 +133,7 @@ fn measured(
     let mut run = Run { on, counters, device, report, sections: Vec::new() };
     let measured = experiments.iter().map(|experiment| run.measure(&**experiment));
     let measured = measured.collect::<anyhow::Result<Vec<Measurements<'_>>>>()?;
-    // Nothing is said of any of them that the noise floor of another one contradicts.
+    // No conclusion contradicts the noise floor of another experiment.
     let floor = measured.iter().find_map(|it| it.floor).unwrap_or_default();
     for one in measured {
         let outcome = (one.conclude)(&run.report.storage, floor);
@@ -143,7 +143,7 @@ fn measured(
     Ok((run.report, run.sections))
 }
 
-/// What is advised for a disk, by the experiments that `choices` are.
+/// The advice for a disk, from the experiments `choices`.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
@@ -153,7 +153,7 @@ pub(crate) fn of_disk(choices: &[Choice], device: DeviceArgs, seed: u64) -> anyh
     Ok(measured(&experiments(choices)?, device.short(), None, command)?.0)
 }
 
-/// What comes before anything is looked at: what a killed run left would be measured.
+/// Runs before any other step: the leftovers of a killed run would affect the measurement.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     interrupt::install()?;
     for told in ledger::sweep() {
@@ -162,12 +162,12 @@ pub(crate) fn prepare() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A run that is under way.
+/// A run in progress.
 struct Run<'a> {
     on: Option<&'a OnDisk>,
     counters: Option<CounterSource>,
     device: DeviceArgs,
-    /// What was found so far.
+    /// The results so far.
     report: Report,
     sections: Vec<Section>,
 }

@@ -34,8 +34,8 @@ use statrs::statistics::{Data, Median};
 /// A variant keeps its bound if it reaches this part of its rival.
 pub const BOUND: f64 = 0.95;
 
-/// A knee surely reaches this part of the best: what reads in earnest loses something else than what was measured, and
-/// is to keep its bound as well.
+/// A knee surely reaches this part of the best: a real reader loses something else than the measured one, and
+/// must keep its bound as well.
 const NEAR: f64 = 0.975;
 
 /// Fewest rounds that a verdict or an advice rests on.
@@ -58,7 +58,7 @@ pub struct Estimate {
     pub low: f64,
     /// The upper end.
     pub high: f64,
-    /// How many rounds it rests on; 0 once it was written and read.
+    /// The number of rounds; 0 once it was written and read.
     #[serde(skip)]
     pub rounds: usize,
 }
@@ -83,7 +83,7 @@ impl Estimate {
         Estimate { value: 1.0 / value, low: 1.0 / high, high: 1.0 / low, rounds }
     }
 
-    /// Whether what is so much of the best reaches [`BOUND`] of it, and its interval reaches it or lies above 0.975.
+    /// Whether this ratio to the best reaches [`BOUND`], and its interval reaches it or lies above 0.975.
     fn is_near_best(&self) -> bool {
         self.value >= BOUND && (self.high >= 1.0 || self.low >= NEAR)
     }
@@ -131,8 +131,8 @@ fn paired_logs(entrant: &[f64], rival: &[f64]) -> Vec<f64> {
     entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln()).collect()
 }
 
-/// What `entrant` is of the best of `rivals`, by the rounds that all of them have. Which is the best is decided
-/// for each round by the others [STA-2]. Also gives the number of the rival that was most often the best.
+/// The ratio of `entrant` to the best of `rivals`, by the rounds that all of them have. The best of
+/// each round is chosen by the other rounds [STA-2]. Also returns the index of the rival that was most often the best.
 pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Estimate)> {
     let (best, logs) = logs_to_best(entrant, rivals)?;
     Some((best, geometric_mean(&logs)?))
@@ -182,7 +182,7 @@ pub fn unpaired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
     Some(resampled(value, rounds, |random| drawn_mean(&ours, random) - drawn_mean(&theirs, random)))
 }
 
-/// The geometric mean of ratios whose logarithms are given, with its interval.
+/// The geometric mean of ratios from their logarithms, with its interval.
 fn geometric_mean(logs: &[f64]) -> Option<Estimate> {
     if logs.is_empty() || logs.iter().any(|log| !log.is_finite()) {
         return None;
@@ -198,13 +198,13 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// The mean of as many `values` as there are, drawn from them with repetition.
+/// The mean of `values` resampled with repetition, as many as there are.
 fn drawn_mean(values: &[f64], random: &mut fastrand::Rng) -> f64 {
     let drawn = (0..values.len()).map(|_| values[random.usize(..values.len())]);
     drawn.sum::<f64>() / values.len() as f64
 }
 
-/// The ratio whose logarithm is `value`, with the interval in which `draw` finds it, from so many rounds.
+/// The ratio whose logarithm is `value`, with the interval from the resamples of `draw`, for this many rounds.
 fn resampled(
     value: f64,
     rounds: usize,
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn an_interval_covers_the_truth_about_as_often_as_it_says() {
         let mut random = fastrand::Rng::with_seed(3);
-        // Of few rounds it is at most from the lowest to the highest, which is short of what it says.
+        // With few rounds the interval is at most from the lowest to the highest, so its coverage is below nominal.
         for (rounds, least) in [(4, 415), (6, 450), (10, 460), (30, 460)] {
             let covers = (0..500).filter(|_| {
                 let [a, b] = [0.9, 1.0].map(|it| rates(&mut random, rounds, it, 0.1));

@@ -162,7 +162,7 @@ impl Workfile {
     }
 }
 
-/// Makes a file in `directory` that loses its name at once; `None` where the system has no other way to it.
+/// Makes a file in `directory` that loses its name immediately; `None` where the system does not support it.
 fn nameless(directory: &Path) -> anyhow::Result<Option<(std::fs::File, PathBuf)>> {
     let temporary = tempfile::Builder::new().prefix(PREFIX).tempfile_in(directory);
     // tempfile repeats the path in its message; the kind alone reads better.

@@ -1,8 +1,8 @@
 //! Tests that run again where something is forbidden: those whose outcome depends on it.
 //!
-//! A test that names its backend, or whose outcome every backend must give, runs once, in step `test`: the conformance suite
-//! already covers each backend. What runs again chooses by what it finds: the ladder of backends, what the pool does with
-//! the lesser one, rights, limits. `cargo xtask ci --full` runs io, pool and lab whole.
+//! A test that names its backend, or whose outcome must be the same for every backend, runs once, in step `test`: the
+//! conformance suite already covers each backend. The tests that run again depend on what they find: the ladder of
+//! backends, the pool's behaviour with a lesser one, rights, limits. `cargo xtask ci --full` runs io, pool and lab whole.
 
 use std::process::Command;
 
@@ -51,7 +51,7 @@ const AS_USER: &[Part] = &[
 
 /// Of the lab's tests, those that another backend could break.
 const LAB_WITHOUT_URING: &[&str] = &[
-    // Which backends there are, and why one is not, goes into reports and their commands.
+    // Reports and their commands contain which backends there are, and why one is missing.
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
     "emulate::contents::an_experiment_runs_on_it_with_every_backend",
     "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
@@ -168,7 +168,7 @@ fn again(
     Ok(())
 }
 
-/// Runs `test`, of which every io_uring call fails with `errno`.
+/// Runs `test`, with every io_uring call failing with `errno`.
 fn without_uring(run: &mut Run, test: &Test<'_>, arguments: &[&str], errno: &str) -> Result<()> {
     if !cfg!(target_os = "linux") {
         run.skip("the whole step", "there is no io_uring to block");

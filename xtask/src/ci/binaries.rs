@@ -13,7 +13,7 @@ use cargo_metadata::{Message, TargetKind};
 
 use super::run::Run;
 
-/// A program: one that runs tests, or one of the package's own.
+/// A program: one that runs tests, or one that the package builds.
 struct Program {
     tests: bool,
     /// As in Cargo.toml; that of the crate where it is the unit tests of a library.
@@ -32,7 +32,7 @@ pub(super) struct Test<'a> {
 }
 
 impl Binaries {
-    /// Those of the workspace. Builds what is not there yet.
+    /// Those of the workspace. Builds the missing ones.
     ///
     /// # Errors
     /// A test does not compile.

@@ -42,7 +42,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
     Ok(())
 }
 
-/// A filesystem of our own, which goes with this.
+/// A private filesystem, removed when this is dropped.
 struct Mounted {
     directory: PathBuf,
 }

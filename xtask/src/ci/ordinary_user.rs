@@ -31,7 +31,7 @@ pub(super) struct OrdinaryUser {
 }
 
 impl OrdinaryUser {
-    /// The user; none, and it is said why, when a step cannot run as such here.
+    /// The user; none, with a message, when a step cannot run as such here.
     ///
     /// # Errors
     /// The directory cannot be made.

@@ -60,7 +60,7 @@ impl Run {
         Ok(())
     }
 
-    /// Compiles the tests that `selected` says to cargo, then runs those of them whose names have `filter`.
+    /// Compiles the tests that cargo selects by `selected`, then runs those of them whose names contain `filter`.
     ///
     /// # Errors
     /// Those of [`Run::command`].
@@ -78,7 +78,7 @@ impl Run {
         self.command(test)
     }
 
-    /// Runs `command`, whose tests note what they skip, to its end.
+    /// Runs `command`, whose tests record what they skip, to its end.
     ///
     /// # Errors
     /// It cannot be started, or ends with another status than 0.

@@ -14,7 +14,7 @@ use crate::{bugs as planted, tidy as rules, wrapper};
 /// Preemptions that the ordinary models allow: most bugs need two. The long step takes the models' own bounds.
 const LOOM_PREEMPTIONS: &str = "2";
 
-/// What goes through code for other systems: opening, extending, syncing, and the backends that are there.
+/// Code with variants for other systems: opening, extending, syncing, and the available backends.
 const PORTABLE: &[again::Part] = &[
     ("io", "forebay_io", ""),
     ("io", "conformance", "sync/"),
@@ -24,7 +24,7 @@ const PORTABLE: &[again::Part] = &[
     ("pool", "pool", "streams::cold::"),
 ];
 
-/// What is compiled only with a feature.
+/// Code that is compiled only with a feature.
 const WITH_FEATURES: &[again::Part] = &[
     ("compare", "forebay-compare", ""),
     ("compare", "smoke", ""),
@@ -90,7 +90,7 @@ pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
     servers(run, &[LAB_ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
 }
 
-/// What is wrong on a machine that does something else.
+/// Tests that fail on a machine with other load.
 pub(super) fn timing(run: &mut Run) -> Result<()> {
     let (name, value) = ("FOREBAY_TIMING", "1");
     servers(run, &[("lab", "lab")], &["emulate::times"], (name, value))?;
@@ -102,7 +102,7 @@ pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
     servers(run, POSTGRES, &[], ("FOREBAY_PG_QUERIES", "2000"))
 }
 
-/// Runs `tests` as step `test` has built them: of a part of them, cargo would build much again.
+/// Runs `tests` as step `test` has built them: if a part of them was selected, cargo would build much again.
 fn servers(
     run: &mut Run,
     tests: &[(&str, &str)],
@@ -164,7 +164,7 @@ fn models(run: &mut Run, bound: &[(&str, &str)]) -> Result<()> {
     run.tests(&["-p", "forebay", "--profile", "loom", "--lib"], Some("loom_"), &set)
 }
 
-/// Optimised as a user's program is: what is counted is the compiler's work as well.
+/// Optimised like a user's program: the counts include the effect of the compiler.
 pub(super) fn hits(run: &mut Run) -> Result<()> {
     let selected = ["--quiet", "--release", "-p", "forebay-instructions"];
     run.build(run.cargo(&[&["build"], &selected[..]].concat()))?;
@@ -207,7 +207,7 @@ pub(super) fn cuts(run: &mut Run) -> Result<()> {
     run.tests(&selected, None, &[("FOREBAY_POWER_CUTS", "100000")])
 }
 
-/// Cargo unpacks a package for others once for each version, and would build them with what it was in an earlier run.
+/// Cargo unpacks a package only once for each version, so a later run would build with the contents of an earlier run.
 fn forget_packages() -> Result<()> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home")?;
@@ -222,8 +222,8 @@ fn forget_packages() -> Result<()> {
     Ok(())
 }
 
-/// What is published is built from its packages, which lack what is not in them; and the pool and the command without
-/// their features. Everything has been fetched by now.
+/// Published crates are built from their packages, which lack files that are not included; and the pool and the
+/// command without their features. Everything has been fetched by now.
 pub(super) fn package(run: &mut Run) -> Result<()> {
     for lean in [&["-p", "forebay", "--no-default-features"][..], &["-p", "forebay-lab"]] {
         let mut clippy = run.cargo(&["clippy"]);

@@ -79,7 +79,7 @@ impl Settings {
     }
 }
 
-/// Who was measured.
+/// The measured program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Who {

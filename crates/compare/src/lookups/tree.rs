@@ -1,4 +1,4 @@
-//! Our side: `forebay-btree`, loaded once and opened for each measurement.
+//! Forebay's side: `forebay-btree`, loaded once and opened for each measurement.
 
 use std::ops::Bound;
 use std::path::Path;

@@ -16,7 +16,7 @@ use super::{ENTRY_BYTES_MAX, GIB, Seconds, Settings, rest};
 /// Between two looks whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A child that ends with this, whatever comes.
+/// A child process that ends when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -26,7 +26,7 @@ impl Drop for Running {
     }
 }
 
-/// Has it insert everything and then look keys up by `threads` threads.
+/// Lets it insert everything and then look up keys with `threads` threads.
 pub(super) fn measure(
     directory: &Path,
     settings: &Settings,

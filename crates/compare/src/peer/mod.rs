@@ -1,8 +1,8 @@
-//! Peers: who is measured, each behind the same narrow door.
+//! Peers: the measured caches, each behind the same narrow interface.
 //!
 //! A peer reads a block through its cache and folds the page's content into one number. It may
-//! hold its own lock, pin or latch while it does so, and copies nothing out. What it does on a
-//! miss, and whether it checks checksums, is its own affair and is said in the records.
+//! hold its own lock, pin or latch while it does so, and copies nothing out. Its handling of a
+//! miss, and whether it checks checksums, is up to the peer and is noted in the records.
 //!
 //! Invariants:  [CMP-2] peers of one format read the same file, and all files hold the same payloads
 //! Concurrency: a peer is shared by all threads of a measurement.
@@ -30,7 +30,7 @@ pub(crate) trait Peer: Send + Sync {
     /// Reads `block` through the cache and folds its payload ([`Content::fold`]).
     ///
     /// # Errors
-    /// Whatever the peer says, as it says it.
+    /// The peer's error, unchanged.
     fn read(&self, block: u32) -> anyhow::Result<u64>;
 }
 
@@ -57,16 +57,16 @@ pub(crate) enum Kind {
     PreadDirect,
 }
 
-/// What a reader of the figures has to know of a peer.
+/// Remarks on a peer for the reader of the figures.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct About {
     pub(crate) peer: &'static str,
     pub(crate) version: &'static str,
-    /// `direct`, or `buffered` by the kernel's page cache, which comes on top of the memory.
+    /// `direct`, or `buffered` by the kernel's page cache, which is used in addition to the memory.
     pub(crate) cache: &'static str,
-    /// What is held while a missing page is read.
+    /// The locks held while a missing page is read.
     pub(crate) miss: &'static str,
-    /// Whether a page's bytes are checked when they come from the device.
+    /// Whether a page's bytes are checked when they are read from the device.
     pub(crate) checksum: &'static str,
     /// Pages that it may hold.
     pub(crate) frames: u32,
@@ -112,7 +112,7 @@ impl Kind {
     /// Opens the file with an empty cache.
     ///
     /// # Errors
-    /// Whatever the peer says.
+    /// The peer's error.
     pub(crate) fn open(self, site: &Site<'_>) -> anyhow::Result<(Box<dyn Peer>, About)> {
         match self {
             Kind::PageDb => page_db::open(site),
@@ -128,7 +128,7 @@ impl Kind {
     }
 }
 
-/// How pages lie in a file.
+/// The layout of pages in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// page-db's: its header, then the payload.
@@ -149,10 +149,10 @@ impl Format {
         }
     }
 
-    /// Writes all blocks of the file and syncs it; `tell` hears how many are written.
+    /// Writes all blocks of the file and syncs it; `tell` receives the number of written blocks.
     ///
     /// # Errors
-    /// [`Interrupted`](crate::interrupt::Interrupted), or whatever the peer or the system says.
+    /// [`Interrupted`](crate::interrupt::Interrupted), or an error of the peer or the system.
     pub(crate) fn write(self, site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
         match self {
             Format::PageDb => page_db::write(site, tell),

@@ -1,9 +1,9 @@
-//! Caches of values over `pread`: pages as shared bytes in a concurrent cache, as Rust engines mostly keep them.
+//! Caches of values over `pread`: pages as shared bytes in a concurrent cache, as most Rust engines keep them.
 //!
-//! A miss allocates its page, and other threads that want the same page wait for that one read (the caches see to
-//! it). A hit clones an `Arc` and folds the page without any lock. Reads are buffered, advised RANDOM, as the LRUs'
-//! are, and the file is theirs; there is no checksum. They are no buffer pools: a page cannot be changed in them,
-//! nor pinned but by its `Arc`, which the memory does not count.
+//! A miss allocates its page, and other threads that need the same page wait for that one read (the caches ensure
+//! this). A hit clones an `Arc` and folds the page without any lock. Reads are buffered, advised RANDOM, like those of
+//! the LRUs, and use the same file; there is no checksum. They are no buffer pools: a page in them cannot be changed,
+//! and only its `Arc` pins it, which the memory limit does not count.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,7 +26,7 @@ trait Cache: Send + Sync + 'static {
 
     fn new(pages: u32) -> Self;
 
-    /// The page `block`; `read` if it is not there, by one of those who want it.
+    /// The page `block`; if it is missing, one of the threads that need it calls `read`.
     fn get(&self, block: u32, read: impl FnOnce() -> anyhow::Result<Page>) -> anyhow::Result<Page>;
 }
 

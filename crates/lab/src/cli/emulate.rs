@@ -32,14 +32,14 @@ pub struct EmulateArgs {
     /// Size of the disk, at most the profile's [default: the profile's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// Let its time run so many times as fast
+    /// Let its time run this many times as fast
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
     /// Where the data is kept: memory, or a file. An existing file is the disk's contents; it is extended to the
     /// size of the disk, and files made next to disk take space in it. A file created here is removed at the end
     #[arg(long, value_name = "memory|FILE", default_value = "memory")]
     pub data: PathBuf,
-    /// Most memory that the data may take [default: half of what is available]
+    /// Maximum memory for the data [default: half of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub memory: Option<u64>,
     /// Where files next to disk are placed: begin, middle or end of the address space
@@ -48,7 +48,7 @@ pub struct EmulateArgs {
     /// Write every request to this file, as lines of JSON
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Seed of what is random in the model
+    /// Seed of the model's random numbers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
     /// The kernel's readahead for the mount (such as 0, 128KiB, 8MiB); more than its default takes root

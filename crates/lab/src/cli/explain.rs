@@ -67,10 +67,10 @@ pub struct ExplainArgs {
     /// [default: as the kernel sets it]
     #[arg(long, value_name = "SIZE", value_parser = parse_readahead)]
     pub readahead: Option<u64>,
-    /// How adaptive reads, from: buffered, direct; the others are about the page cache
+    /// How adaptive reads, from: buffered, direct; the other strategies always use the page cache
     #[arg(long, value_name = "MODE", value_parser = parse_cache, default_value = "buffered")]
     pub cache: CacheMode,
-    /// Let the disk run so many times faster; the times shown are still its own
+    /// Let the disk run this many times faster; the reported times are still its own
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
     /// Seed of everything random; printed, so that a run can be repeated

@@ -82,7 +82,7 @@ pub struct ObjectArgs {
     pub json: Option<PathBuf>,
 }
 
-/// A part of what is measured.
+/// A part of the measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ObjectPart {
     /// A bare client's GETs and PUTs.

@@ -5,7 +5,7 @@ use clap::Args;
 use crate::ground::filesystem::Filesystem;
 use crate::units::parse_size;
 
-/// What the experiments measure in place of the disk under `--dir`. They may stand behind the name of an
+/// Options to measure something else than the disk under `--dir`. They are accepted after the name of an
 /// experiment as well as before it.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Emulated disks")]
@@ -20,7 +20,7 @@ pub struct OnArgs {
     /// Size of the emulated disk, at most the profile's [default: the profile's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
     pub on_size: Option<u64>,
-    /// Let the emulated disk's time run so many times as fast; times and rates are real ones
+    /// Let the emulated disk's time run this many times as fast; times and rates are real ones
     #[arg(long, value_name = "N", value_parser = super::emulate::parse_speed_up, global = true)]
     pub speed_up: Option<f64>,
 }

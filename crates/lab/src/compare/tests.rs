@@ -3,7 +3,7 @@
 use super::*;
 use crate::report::sample;
 
-/// The sample's report with the rates of every record in `is_changed` so many times as high.
+/// The sample's report, with the rates of every record in `is_changed` multiplied by this factor.
 fn changed(times: f64, is_changed: impl Fn(&Record) -> bool) -> Report {
     let mut report = sample::report();
     for record in report.records.iter_mut().filter(|record| is_changed(record)) {

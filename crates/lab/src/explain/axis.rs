@@ -20,7 +20,7 @@ use crate::report::numbers;
 /// Shorter gaps are never cut.
 const GAP_MIN: u64 = 16;
 
-/// A gap is cut that is at least one part in so many of all that would be drawn.
+/// A gap is cut if it is at least one part in this many of all that would be drawn.
 const GAP_PART: u64 = 16;
 
 /// The most cuts: on the narrowest terminal each segment still has a column.
@@ -146,7 +146,7 @@ impl Columns {
     }
 }
 
-/// What most of the blocks in a column were read for; wanted, where that is even.
+/// The most frequent use of the blocks in a column; wanted, on a tie.
 pub(super) fn most(tally: [u64; 3]) -> Option<Use> {
     let uses = Use::ALL.into_iter().zip(tally).filter(|&(_, blocks)| blocks > 0);
     // Of equals, the last is taken.

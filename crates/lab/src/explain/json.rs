@@ -40,7 +40,7 @@ pub(super) fn text(explained: &Explained, command: &str) -> String {
     });
     let head = head.to_string();
     let told: Vec<String> = told.iter().map(|it| strategy(explained, it).to_string()).collect();
-    // The object goes on with its last field, whose elements get a line each.
+    // The last field of the object is an array, whose elements get a line each.
     let head = head.trim_end_matches('}');
     format!("{head},\"strategies\":[\n{}\n]}}\n", told.join(",\n"))
 }

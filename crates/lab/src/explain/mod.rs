@@ -162,7 +162,7 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
 }
 
 impl Explained {
-    /// What was read.
+    /// The blocks read.
     fn title(&self) -> String {
         let Pattern { text, blocks, wanted, seed } = &self.pattern;
         let mut shown: String = text.chars().take(PATTERN_SHOWN).collect();
@@ -191,7 +191,7 @@ impl Explained {
         format!("on {profile} ({about}){faster}; readahead {readahead}, {kernel}")
     }
 
-    /// What a strategy does, in a few words.
+    /// A short description of a strategy.
     fn about(&self, strategy: Strategy) -> String {
         let reads = match strategy {
             Strategy::Os => "plain reads, the kernel decides",
@@ -220,7 +220,7 @@ impl Explained {
         )
     }
 
-    /// Bytes that were read for nothing, as a part of those that had to be: 0 when each wanted block
+    /// Bytes read unnecessarily, as a part of the necessary ones: 0 when each wanted block
     /// was read once and nothing else.
     fn over_read(&self, told: &Told) -> f64 {
         let needed = self.pattern.wanted.len() as u64 * self.args.block_size;
@@ -240,7 +240,7 @@ fn shown_count(count: usize) -> String {
     numbers::grouped(count as f64)
 }
 
-/// So many of something: `1 block`, `32,000 blocks`.
+/// A count with its unit: `1 block`, `32,000 blocks`.
 fn counted(count: usize, what: &str) -> String {
     format!("{} {what}{}", shown_count(count), if count == 1 { "" } else { "s" })
 }

@@ -39,7 +39,7 @@ pub(super) struct Pattern {
 }
 
 impl Pattern {
-    /// Reads `text`. `seed` is used where something is random.
+    /// Parses `text`. `seed` is used for random items.
     ///
     /// # Errors
     /// A sentence that says which item is wrong, and what is expected there.
@@ -59,7 +59,7 @@ impl Pattern {
     }
 }
 
-/// What has been read so far.
+/// The items parsed so far.
 struct Made {
     blocks: Vec<u32>,
     random: fastrand::Rng,
@@ -120,7 +120,7 @@ impl Made {
         self.blocks_from(start, count(blocks, "the number of blocks")?.into())
     }
 
-    /// `COUNT[/SPAN][@START]`: different blocks out of so many, in random order.
+    /// `COUNT[/SPAN][@START]`: COUNT different blocks out of SPAN, in random order.
     fn random(&mut self, rest: &str) -> anyhow::Result<()> {
         let (rest, start) = with_start(rest)?;
         let (blocks, span) = rest.split_once('/').map_or((rest, None), |(a, b)| (a, Some(b)));
@@ -173,7 +173,7 @@ impl Made {
         Ok(())
     }
 
-    /// Whether `count` more blocks may come [EXP-1].
+    /// Whether `count` more blocks fit [EXP-1].
     fn check_room(&self, count: u64) -> anyhow::Result<()> {
         let all = self.blocks.len() as u64 + count;
         ensure!(all <= BLOCKS_MAX as u64, "a pattern has at most {BLOCKS_MAX} blocks");
@@ -181,7 +181,7 @@ impl Made {
     }
 }
 
-/// What stands before `@START`, and START, or 0.
+/// The text before `@START`, and START, or 0.
 fn with_start(rest: &str) -> anyhow::Result<(&str, u32)> {
     match rest.split_once('@') {
         Some((rest, start)) => Ok((rest, number(start, "the first block")?)),

@@ -41,7 +41,7 @@ const WARM_BLOCKS: u32 = 64;
 pub(super) enum Reader {
     /// Through the page cache, with its own system calls.
     Plain { file: File, distance: usize, block_bytes: u64 },
-    /// Through a stream of a pool. The pool goes last.
+    /// Through a stream of a pool. The pool is dropped last.
     Pool { file: PagedFile, pool: BufferPool },
 }
 
@@ -123,7 +123,7 @@ impl Reader {
     }
 }
 
-/// Has the pool make what it makes once and keeps: its queue and threads. The file that it reads for
+/// Makes the pool create what it makes once and keeps: its queue and threads. The file that it reads for
 /// that is a hole, which has no place on the disk and costs it no time.
 fn warm_up(pool: &BufferPool, directory: &Path, block_bytes: u64) -> anyhow::Result<()> {
     let hole = fs::File::create(directory.join(WARM_FILE));

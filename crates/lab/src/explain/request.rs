@@ -18,9 +18,9 @@ use rangemap::RangeSet;
 pub(super) struct Request {
     /// Bytes of the file; at least one.
     pub(super) bytes: Range<u64>,
-    /// The blocks that it touches, by what they were read for.
+    /// The blocks that it touches, by their use.
     pub(super) runs: Vec<Run>,
-    /// Whether it goes on where the one before ended.
+    /// Whether it continues where the previous request ended.
     pub(super) follows: bool,
 }
 
@@ -37,14 +37,14 @@ pub(super) struct Run {
     pub(super) purpose: Use,
 }
 
-/// What a block in a request was read for.
+/// The use of a block in a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It is in the pattern, and comes for the first time.
+    /// It is in the pattern, and is read for the first time.
     Wanted,
     /// It is not in the pattern.
     Besides,
-    /// An earlier request brought all of it that this one brings.
+    /// An earlier request has read all of it that this one reads.
     Again,
 }
 
@@ -59,16 +59,16 @@ pub(super) struct Account {
     pub(super) requests: Vec<Request>,
     /// Bytes of all requests.
     pub(super) bytes: u64,
-    /// Those of wanted blocks, each byte once.
+    /// Bytes of wanted blocks, each byte once.
     pub(super) wanted_bytes: u64,
-    /// Those of blocks that are not in the pattern, each byte once.
+    /// Bytes of blocks that are not in the pattern, each byte once.
     pub(super) besides_bytes: u64,
     /// Those that had been read before.
     pub(super) again_bytes: u64,
 }
 
 impl Account {
-    /// Of `reads`, bytes in order of issue. `wanted`: the blocks of the pattern, ascending, each once.
+    /// Of `reads`, byte ranges in order of issue. `wanted`: the blocks of the pattern, ascending, each once.
     pub(super) fn of(
         reads: impl IntoIterator<Item = Range<u64>>,
         wanted: &[u32],

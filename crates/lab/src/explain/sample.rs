@@ -1,4 +1,4 @@
-//! A run as it was recorded, for tests of what is drawn from it.
+//! A recorded run, for tests of its pictures.
 
 use clap::Parser;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use crate::cli::{Cli, Command, ExplainArgs};
 
 pub(super) const BLOCK: u64 = 8192;
 
-/// Reads of so many blocks.
+/// Reads of this many blocks.
 pub(super) fn reads(list: &[(u64, u64)]) -> Vec<Range<u64>> {
     let read = |&(first, blocks)| first * BLOCK..(first + blocks) * BLOCK;
     list.iter().map(read).collect()

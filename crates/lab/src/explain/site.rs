@@ -36,14 +36,14 @@ use crate::facts::{Host, Storage, Sysfs};
 use crate::units::shown_size;
 use crate::{bad_input, output};
 
-/// The directory on the disk that a pool takes for its own.
+/// The directory on the disk for a pool.
 const DIRECTORY: &str = "explain";
 
 /// The file in it.
 pub(super) const FILE: &str = "blocks";
 
 /// Bytes of the file after the last block of the pattern: more than any kernel reads ahead, so that
-/// the end of the file has no part in what is shown.
+/// the end of the file does not affect the picture.
 const TAIL_BYTES: u64 = 64 << 20;
 
 /// Runs `strategy` over the pattern on a separate disk, and returns its requests and the disk. `progress` receives the
@@ -88,7 +88,7 @@ pub(super) fn explain(
     Ok((disk, Told { strategy, account, seconds, cached, remark }))
 }
 
-/// Makes the file on a disk of `disk_bytes`, and gives its length in bytes.
+/// Makes the file on a disk of `disk_bytes`, and returns its length in bytes.
 fn make_file(
     directory: &Path,
     args: &ExplainArgs,
@@ -107,8 +107,8 @@ fn make_file(
             shown_size(disk_bytes)
         );
     }
-    // Without a place on the disk it would be a hole, which costs no time. A pool may want it past the page
-    // cache, and a process has a file open in one way only: it is closed again.
+    // Without a place on the disk the file would be a hole, which costs no time. A pool may open it past the page
+    // cache, and a process can have a file open in one mode only: so it is closed again.
     if let Err(error) = file.preallocate(0..file_bytes, Preallocate::Extend) {
         let (size, profile) = (shown_size(file_bytes), &args.profile);
         bad_input!(
@@ -132,7 +132,7 @@ fn look(emulated: &Emulated) -> anyhow::Result<Disk> {
     })
 }
 
-/// Makes all of the file a hole, which ends when no page of it is being read any more.
+/// Makes all of the file a hole; this returns when no page of the file is being read any more.
 fn wait_for_reads(directory: &Path, file_bytes: u64) -> std::io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -144,7 +144,7 @@ fn wait_for_reads(directory: &Path, file_bytes: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The reads of the file as bytes of it, in order of issue.
+/// The reads of the file as byte ranges, in order of issue.
 fn reads(mut log: Vec<LoggedRequest>) -> impl Iterator<Item = Range<u64>> {
     log.sort_by_key(|request| request.number);
     log.retain(|it| it.op == LoggedOp::Read && Path::new(&it.file).ends_with(FILE));

@@ -68,7 +68,7 @@ pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     if look.ascii { ascii(&text) } else { text } // [STP-2]
 }
 
-/// What stands for a block, or for the most of several, by its [`Use`].
+/// The sign for a block, or for the majority of several, by its [`Use`].
 const SIGNS: [char; 3] = ['■', '□', '▣'];
 const COLOURS: [AnsiColor; 3] = [AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Red];
 
@@ -90,7 +90,7 @@ struct Strip<'a> {
 }
 
 impl Strip<'_> {
-    /// The numbers of blocks, and which of them are read when.
+    /// The numbers of blocks, and the order in which they are read.
     fn head(&self, text: &mut String) {
         let (columns, cell) = (&self.columns, self.cell);
         let mut line = vec![' '; self.room];
@@ -167,7 +167,7 @@ impl Strip<'_> {
             .collect()
     }
 
-    /// A line: what it is, a letter, the strip.
+    /// A line: a label, a letter, the strip.
     fn push(&self, text: &mut String, name: &str, letter: char, strip: &str) {
         let name = format!("{name:>digits$} {letter}", digits = self.digits);
         push_line(text, &format!("{} {strip}", styled(&name, Style::new().dimmed(), self.look)));
@@ -196,7 +196,7 @@ impl Strip<'_> {
     }
 }
 
-/// How many of so many requests are in a row.
+/// How many requests a row has, if there are `count` in all.
 fn requests_each(count: usize) -> usize {
     if count <= ROWS_SINGLE_MAX { 1 } else { count.div_ceil(ROWS_FOLDED) }
 }

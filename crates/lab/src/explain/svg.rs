@@ -27,7 +27,7 @@ const LEFT: f64 = 72.0;
 /// Where they end.
 const RIGHT: f64 = WIDTH - 24.0;
 
-/// Between a sheet's edge and what is drawn on it.
+/// The margin between a sheet's edge and the drawing.
 const MARGIN: f64 = 5.0;
 
 /// The narrowest and the widest that a column is drawn.
@@ -38,7 +38,7 @@ const ROWS_MAX: usize = 180;
 const HEIGHT_MAX: f64 = 360.0;
 const ROW_MAX: f64 = 17.0;
 
-/// A pattern of so many blocks at most has the order of reading in it, where a column is as wide.
+/// A pattern of at most this many blocks shows the order of reading, if a column is as wide.
 const ORDER_MAX: usize = 99;
 const ORDER_COLUMN_MIN: f64 = 16.0;
 
@@ -122,7 +122,7 @@ impl Sheet<'_> {
         places.collect()
     }
 
-    /// What a strategy read, with its first row below `top`, and how high that is.
+    /// The reads of a strategy, with its first row below `top`, and their height.
     fn panel(&self, told: &Told, top: f64) -> (Value, f64) {
         let requests = &told.account.requests;
         let each = requests.len().div_ceil(ROWS_MAX).max(1);
@@ -172,7 +172,7 @@ impl Sheet<'_> {
     }
 }
 
-/// What a row is, for those who point at it.
+/// A description of a row, shown under the pointer.
 fn title(requests: &[Request], first: usize) -> String {
     match requests {
         [request] => {

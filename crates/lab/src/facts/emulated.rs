@@ -1,9 +1,9 @@
-//! Emulated disks: a mount of `forebay emulate` below a directory, and what it says of itself.
+//! Emulated disks: a mount of `forebay emulate` below a directory, and its own description.
 //!
-//! It is below when the directory lies in the mount, or on a filesystem whose loop device shows a file
-//! of the mount. Worked example: `/tmp/forebay-mount-a` is ext4 on `/dev/loop0`, which shows
-//! `/tmp/forebay-disk-b/disk`, which lies in a mount of type `fuse.forebay`; so its
-//! `.forebay/profile` is asked.
+//! It is below when the directory is in the mount, or on a filesystem whose loop device is backed by a file
+//! of the mount. Worked example: `/tmp/forebay-mount-a` is ext4 on `/dev/loop0`, which is backed by
+//! `/tmp/forebay-disk-b/disk`, which is in a mount of type `fuse.forebay`; so its
+//! `.forebay/profile` is read.
 //!
 //! Failure:     a mount that does not answer in the form expected is no emulated disk.
 
@@ -23,13 +23,13 @@ pub struct EmulatedDisk {
     /// Name of the profile.
     #[serde(alias = "name")]
     pub profile: String,
-    /// What it is, in a sentence.
+    /// A description, in a sentence.
     pub about: String,
     /// Size of the disk, in bytes.
     pub size_bytes: u64,
     /// Emulated seconds in a real one: times are measured in real ones.
     pub speed_up: f64,
-    /// Seed of what is random in the model.
+    /// Seed of the model's random numbers.
     pub seed: u64,
     /// Where its file `disk` is.
     #[serde(default)]
@@ -37,7 +37,7 @@ pub struct EmulatedDisk {
 }
 
 impl EmulatedDisk {
-    /// Asks the emulated disk that is mounted at `mount_point`.
+    /// Queries the emulated disk that is mounted at `mount_point`.
     pub(super) fn ask(mount_point: &Path) -> Option<EmulatedDisk> {
         let text = std::fs::read_to_string(mount_point.join(".forebay/profile")).ok()?;
         let told: EmulatedDisk = serde_json::from_str(&text).ok()?;

@@ -22,7 +22,7 @@ const CLOCKS: &str = "sys/devices/system/clocksource/clocksource0/available_cloc
 const TREE: &str = "proc/device-tree/hypervisor/compatible";
 const CGROUP: &str = "proc/self/cgroup";
 
-/// A file, a mark in it, and the name that both stand for.
+/// A file, a mark in it, and the name that both indicate.
 type Evidence<T> = (&'static str, &'static str, T);
 
 /// Of hypervisors, the first that applies; `None` is bare metal.
@@ -92,7 +92,7 @@ fn read(root: &Path, path: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What the first `evidence` that applies stands for.
+/// The name that the first matching `evidence` indicates.
 fn first<T: Copy>(root: &Path, evidence: &[Evidence<T>]) -> Option<T> {
     let applies = |path, mark| read(root, path).is_some_and(|text| text.contains(mark));
     evidence.iter().find(|&&(path, mark, _)| applies(path, mark)).map(|&(_, _, name)| name)

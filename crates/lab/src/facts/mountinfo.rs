@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
 /// The number of the filesystem of `path` as the kernel writes it, such as `8:1`: that of its block device, or
-/// with a major of 0 an anonymous one.
+/// an anonymous one with a major of 0.
 pub(super) fn device_number(path: &Path) -> io::Result<String> {
     let number = rustix::fs::stat(path)?.st_dev;
     Ok(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
@@ -29,7 +29,7 @@ pub(crate) struct Mount {
     pub(crate) mount_point: PathBuf,
     pub(crate) filesystem: String,
     pub(crate) source: String,
-    /// Options of the mount, and those of its superblock that are others.
+    /// Options of the mount, and the differing ones of its superblock.
     pub(crate) options: String,
 }
 
@@ -60,7 +60,7 @@ impl Mount {
     }
 }
 
-/// The kernel writes some signs of names as octal numbers. The backslash comes last: it begins the others.
+/// The kernel writes some characters of names as octal numbers. The backslash is last: it begins the others.
 fn unescape(field: &str) -> String {
     let escapes =
         [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\043", "#"), ("\\134", "\\")];

@@ -40,7 +40,7 @@ const ANONYMOUS: [(&[&str], &str); 6] = [
 ];
 
 impl Storage {
-    /// Finds out what lies under `directory`.
+    /// Reads the facts about the storage of `directory`.
     ///
     /// # Errors
     /// `directory` does not exist, cannot be entered or is no directory.
@@ -119,7 +119,7 @@ fn describe(
     }
 }
 
-/// The device of a real number, with what its counters leave out. `emulated`: what is below a loop device
+/// The device of a real number, with what its counters leave out. `emulated`: the storage below a loop device
 /// is known.
 fn block_device(
     number: &str,
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// What lies at a mount point of [`MOUNTS`], which has that number.
+    /// The facts about a mount point of [`MOUNTS`] with that number.
     fn storage(sys: &FakeSys, mount_point: &str, major: u32, minor: u32) -> Storage {
         let mounts = mountinfo::parse(MOUNTS);
         let directory = Path::new(mount_point);

@@ -32,7 +32,7 @@ pub(super) const SECTOR_BYTES: u64 = 512;
 /// Stacks deeper than this are a loop in the links, not a device.
 const STACK_DEPTH_MAX: usize = 16;
 
-/// The tree in which the kernel describes devices; tests stand one up in a directory.
+/// The tree in which the kernel describes devices; tests build one in a directory.
 #[derive(Debug, Clone)]
 pub struct Sysfs {
     root: PathBuf,
@@ -231,7 +231,7 @@ impl BlockNode {
     }
 }
 
-/// What all `disks` say alike; `None` when one of them differs or is silent.
+/// The value on which all `disks` agree; `None` when one of them differs or has none.
 fn agreed<T: PartialEq>(disks: &[BlockNode], fact: impl Fn(&BlockNode) -> Option<T>) -> Option<T> {
     let (first, others) = disks.split_first()?;
     let first = fact(first)?;
@@ -353,7 +353,7 @@ mod tests {
 
     #[test]
     fn a_stack_resolves_to_the_partitions_at_its_bottom() {
-        // dm-0 lies on md0, md0 on sda1 and sdb1.
+        // dm-0 is on md0, md0 on sda1 and sdb1.
         let device = describe(&FakeSys::server(), 253, 0);
         assert_eq!(device.name, "dm-0");
         assert_eq!(device.leaves, ["sda1", "sdb1"], "[SYS-1]");

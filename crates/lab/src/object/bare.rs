@@ -1,4 +1,4 @@
-//! A bare client of the store: what it does with requests of one size, so many in flight.
+//! A bare client of the store: its results with requests of one size, a fixed number in flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -116,7 +116,7 @@ impl Bare {
         Ok(rates(waits, size, begun.elapsed()))
     }
 
-    /// Tasks of their own, so that more than one core serves them.
+    /// Separate tasks, so that more than one core serves them.
     fn workers<W>(&self, workers: u64, worker: impl Fn(u64) -> W) -> anyhow::Result<Vec<Duration>>
     where
         W: Future<Output = anyhow::Result<Vec<Duration>>> + Send + 'static,

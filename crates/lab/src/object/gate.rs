@@ -3,7 +3,7 @@
 //! A PUT that is given up may take effect after its object has been removed. So each runs in its own task, which
 //! continues when its caller does not, and code that removes objects shuts the gate first.
 //!
-//! Invariants:  [GAT-1] once the gate is shut no PUT reaches the store but those that `shut` returns
+//! Invariants:  [GAT-1] once the gate is shut only the PUTs that `shut` returns can reach the store
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,7 +55,7 @@ impl Gate {
         Gate { inner, tasks, puts: Arc::default() }
     }
 
-    /// Lets no further PUT pass, and waits for those under way. Returns the paths of those that have no answer within
+    /// Lets no further PUT pass, and waits for those in flight. Returns the paths of those that have no response within
     /// `patience` ([GAT-1]).
     pub(super) fn shut(&self, patience: Duration) -> Vec<Path> {
         let mut state = self.puts.state();
@@ -154,7 +154,7 @@ mod tests {
             let slow = Slowed::new(Arc::clone(&store), latency, None, 1);
             let gate = Gate::new(Arc::new(slow), runtime.handle().clone());
             let path = Path::from("a");
-            // Its caller gives it up at once.
+            // Its caller gives it up immediately.
             let given_up = async {
                 let put = gate.put(&path, "x".into());
                 tokio::time::timeout(Duration::from_millis(1), put).await.unwrap_err();

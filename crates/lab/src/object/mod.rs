@@ -52,7 +52,7 @@ const COMPARED: Duration = Duration::from_secs(2);
 /// The default of a tablespace.
 const THREADS: usize = 2;
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug, Serialize)]
 struct Findings {
     schema: &'static str,
@@ -151,7 +151,7 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
 
 /// The store and where in it this run is.
 struct Site {
-    /// Removes what was put, before the runtime goes that finishes PUTs.
+    /// Removes all that was put, before the runtime that finishes PUTs is dropped.
     _cleanup: Cleanup,
     store: Arc<dyn ObjectStore>,
     runtime: Arc<Runtime>,
@@ -181,7 +181,7 @@ impl Site {
         site.try_out(&args.url, &*gate)?;
         let listed = async { timeout(LOOK, removing::left_below(&*gate, &base)).await };
         let left = site.runtime.block_on(listed).ok().and_then(Result::ok).unwrap_or_default();
-        // Our own directory is there already.
+        // The run's own directory exists already.
         let left = left.iter().filter(|it| **it != site.prefix).count();
         if left > 0 {
             let url = &args.url;
@@ -238,8 +238,8 @@ fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Makes a request again that fails in a way that may pass, a few times; `repeats` is called before each. What is measured is
-/// a store, and not its best hour.
+/// Retries a request that fails temporarily, a few times; `repeats` is called before each retry. A measurement covers
+/// a store with its failures, not only its best hour.
 async fn again<T, R>(repeats: impl Fn(), request: impl Fn() -> R) -> Result<T, StoreError>
 where
     R: Future<Output = Result<T, StoreError>>,
@@ -362,7 +362,7 @@ impl Measuring<'_> {
                 ObjectPart::Requests => {}
                 ObjectPart::Checkpoint => {
                     let done = space.checkpoint(&mut rng)?;
-                    // As many objects as it took, without the manifest.
+                    // As many objects as were needed, without the manifest.
                     let bare = bare.put("put", done.requests.max(2) - 1, puts)?;
                     self.keep("checkpoint", done, Some(bare.bytes_per_s));
                 }

@@ -17,11 +17,11 @@ use super::{again, store_at};
 use crate::interrupt;
 use crate::output::tell;
 
-/// How the names of runs' own prefixes begin.
+/// The prefix of the names of runs' own prefixes.
 pub(super) const PREFIX: &str = "forebay-lab-";
-/// How long PUTs under way are waited for before objects are removed: one of 8 MiB takes seconds where the link is slow.
+/// How long to wait for PUTs in flight before objects are removed: one of 8 MiB takes seconds on a slow link.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// After how long it is said that they are waited for.
+/// After this time a message says that the run waits for them.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(15);
@@ -107,7 +107,7 @@ pub(super) fn remove_left(url: &str, left: &[Path]) -> anyhow::Result<()> {
 fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
     let (store, _) = store_at(url)?;
     Builder::new_current_thread().enable_all().build()?.block_on(empty(&store, prefix))?;
-    // Of a store of files the directories stay, and what a killed run had not finished.
+    // In a store of files the directories remain, and what a killed run had not finished.
     let directory = std::path::Path::new("/").join(prefix.as_ref());
     if url.starts_with("file://") && directory.is_dir() {
         remove_emptied(&directory).context("cannot remove the directory")?;
@@ -115,7 +115,7 @@ fn remove(url: &str, prefix: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lists and deletes until nothing is there: a PUT whose answer was lost may come in between.
+/// Lists and deletes until nothing is left: a PUT whose response was lost may take effect in between.
 async fn empty(store: &Arc<dyn ObjectStore>, prefix: &Path) -> Result<(), Left> {
     let mut left = Left { paths: Vec::new(), why: "objects keep appearing".to_owned() };
     for round in 0..ROUNDS {

@@ -23,7 +23,7 @@ use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use statrs::distribution::{ContinuousCDF, Normal};
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Requests of which one is slow: half of these exceed the 99th percentile.
+/// One request in this many is slow: half of these exceed the 99th percentile.
 const SLOW_ONE_IN: u32 = 50;
 const SIGMA: f64 = 0.2;
 const SIGMA_SLOW: f64 = 0.25;

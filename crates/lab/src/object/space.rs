@@ -25,7 +25,7 @@ const STAGED: usize = DIRTY_MOST as usize;
 const DIRTY_MOST: u32 = 65_536;
 /// Readers of single pages: one alone would take minutes where a request takes 20 ms.
 const READERS: usize = 4;
-/// In how many places a range is entered at once, as by an index over rows that are in about the same order.
+/// The number of positions at which a range is entered concurrently, as by an index over rows in about the same order.
 const LOCALLY: usize = 64;
 
 pub(super) struct Space {
@@ -56,13 +56,13 @@ pub(super) struct Done {
 /// The ways in which pages are read through the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// All of them in order, read ahead.
+    /// All pages in order, read ahead.
     Scan,
-    /// So many in order, each when it is needed.
+    /// This many in order, each when it is needed.
     PageByPage(u32),
-    /// So many anywhere, all known ahead.
+    /// This many at random, all known ahead.
     Random(u32),
-    /// So many in short ranges anywhere, shuffled locally, all known ahead.
+    /// This many in short random ranges, shuffled locally, all known ahead.
     Local(u32),
 }
 
@@ -196,7 +196,7 @@ impl Space {
             view.read(self.file, rng.u32(..self.blocks), &mut [0; PAGE as usize])?;
             Ok(begun.elapsed())
         };
-        // What is late has to be known before the first one is.
+        // The limit for late requests must be known before the first one is late.
         (0..64).map(|at| one(&mut Rng::with_seed(at))).collect::<anyhow::Result<Vec<_>>>()?;
         let before = bucket.stats();
         let begun = Instant::now();
@@ -243,7 +243,7 @@ fn read(done: Done, before: &Stats, after: &Stats) -> Done {
     }
 }
 
-/// Commits these pages, each of which begins with its number; the rest of it compresses badly.
+/// Commits these pages, each of which begins with its number; the rest of a page compresses badly.
 fn write(writer: &Writer, file: FileId, blocks: &[u32], seed: u64) -> anyhow::Result<()> {
     for part in blocks.chunks(STAGED) {
         interrupt::check()?;

@@ -1,4 +1,4 @@
-//! What was found, to be read: a table of requests, one of the tablespace, and sentences.
+//! The findings, for the reader: a table of requests, one of the tablespace, and sentences.
 
 use serde_json::{Map, Value};
 
@@ -31,7 +31,7 @@ pub(super) fn rounds(cell: &PartCell) -> Vec<Map<String, Value>> {
     cell.rounds.iter().enumerate().map(with_bare).collect()
 }
 
-/// All of it as text. `thousand_gets`: their price.
+/// All findings as text. `thousand_gets`: their price.
 pub(super) fn drawn(findings: &Findings, thousand_gets: f64, look: Look) -> String {
     let slower = match (&findings.latency, findings.bandwidth) {
         (None, None) => String::new(),

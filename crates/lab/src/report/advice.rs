@@ -1,9 +1,9 @@
-//! Advice: settings to change, each with what it gains and how sure that is; and the same to paste.
+//! Advice: settings to change, each with its gain and its confidence; and the same to paste.
 //!
-//! Nothing is advised that is the default already, that was not measured, or whose gain may be too small to be worth a
-//! change: [`Advice::worth_it`] is the one place that says so.
+//! A setting is not advised if it is the default already, if it was not measured, or if its gain may be too small to
+//! be worth a change: only [`Advice::worth_it`] decides this.
 //!
-//! Invariants:  [ADV-1] advice rests on three rounds at least, and what is set now surely does not reach
+//! Invariants:  [ADV-1] advice rests on three rounds at least, and the current value surely does not reach
 //!              [`BOUND`](crate::statistics::BOUND) of it: the whole interval of its gain is above 1.053
 //!              [ADV-2] nothing is advised that is set already
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::statistics::Estimate;
 
-/// What is surely gained by more than this, by many rounds, is advised with high confidence.
+/// A gain that is surely larger than this, by many rounds, is advised with high confidence.
 const GAIN_HIGH: f64 = 1.2;
 const ROUNDS_HIGH: usize = 5;
 
@@ -22,11 +22,11 @@ pub struct Advice {
     pub experiment: String,
     /// The setting, such as `effective_io_concurrency`.
     pub setting: String,
-    /// What it is a setting of.
+    /// The system that has the setting.
     pub applies_to: AppliesTo,
     /// The current value, or the default if it is not set; `None` where that is not known.
     pub current: Option<String>,
-    /// What it should be.
+    /// The advised value.
     pub advised: String,
     /// How many times as fast the advised setting is, in the measure that `evidence` names.
     pub gain: f64,
@@ -36,7 +36,7 @@ pub struct Advice {
     pub gain_high: f64,
     /// How sure it is that it helps.
     pub confidence: Confidence,
-    /// What was measured, in one sentence.
+    /// The measurement, in one sentence.
     pub evidence: String,
 }
 
@@ -79,8 +79,8 @@ pub enum Confidence {
 shown_by_name!(AppliesTo, Confidence);
 
 impl Advice {
-    /// Advice to set `advised` in place of `current`, if that is worth a change [ADV-1] [ADV-2]. `gain`: what is
-    /// measured with the one, of what is with the other; `evidence`: what was measured.
+    /// Advice to replace `current` by `advised`, if that is worth a change [ADV-1] [ADV-2]. `gain`: the
+    /// figure with the advised value divided by that with the current one; `evidence`: the measurement.
     pub fn worth_it(
         experiment: &str,
         (applies_to, setting): (AppliesTo, &str),

@@ -1,12 +1,12 @@
 //! The page: one report as one HTML file that needs nothing else, of the laboratory or of another command.
 //!
-//! Its first screen is for those who run the disk: what it does, which settings to change, and the depth plot.
-//! Below it, collapsed, is what engine authors look for: a section for each experiment, the comparisons,
+//! Its first screen is for those who run the disk: its performance, which settings to change, and the depth plot.
+//! Below it, collapsed, is the part for engine authors: a section for each experiment, the comparisons,
 //! every record, the facts and the command. All of it is plain HTML with plots as inline SVG, so that
 //! it can be read without scripts, printed, and searched.
 //!
-//! The page's content security policy forbids every fetch. That is the proof that it asks
-//! nothing of the network; a promise in a comment was the alternative.
+//! The page's content security policy forbids every fetch. That proves that it loads
+//! nothing from the network; a promise in a comment was the alternative.
 //!
 //! Invariants:  [HTM-1] no text of the report can leave the place it is put in
 //!              [HTM-2] every record is shown in at least one table
@@ -40,7 +40,7 @@ pub struct Kind {
     pub command: &'static str,
     /// What heads all that is collapsed.
     pub details: &'static str,
-    /// What is there to paste.
+    /// The settings to paste.
     pub snippets: Vec<Snippet>,
 }
 
@@ -70,7 +70,7 @@ pub fn render(kind: &Kind, report: &Report, sections: &[Section]) -> anyhow::Res
     });
     let named = sections.iter().filter(|section| !section.name.is_empty());
     let records = tables::plain(&report.records);
-    // As it may stand inside a script element: `<` is written as its escape, so that no text of the report can
+    // Encoded for a script element: `<` is written as its escape, so that no text of the report can
     // end the element or open a comment [HTM-1].
     let report_json = serde_json::to_string(report)?.replace('<', "\\u003c");
     let page = context! {
@@ -107,7 +107,7 @@ fn drawn(plot: &Plot, (width, height): (f64, f64)) -> Value {
     Value::from(Serde(plot::draw(plot, width, height)))
 }
 
-/// A section with what follows for authors of engines, each of its parts under the name of what it is.
+/// A section with the conclusions for authors of engines, each of its parts under its own heading.
 fn shown(section: &Section, report: &Report) -> Value {
     let part = |part: &Part| match part {
         Part::Table(shown) => context! { table => table(shown) },
@@ -120,7 +120,7 @@ fn shown(section: &Section, report: &Report) -> Value {
     context! { name, title, about, told, parts }
 }
 
-/// A table with its notes, and which of its columns hold words.
+/// A table with its notes, and which of its columns contain words.
 fn table(table: &Table) -> Value {
     let words: Vec<bool> = (0..table.columns.len()).map(|it| table.is_words(it)).collect();
     context! { words, notes => Serde(table.notes()), ..Value::from(Serde(table)) }

@@ -50,7 +50,7 @@ pub struct Report {
     pub seconds: f64,
     /// The machine.
     pub host: Host,
-    /// The directory measured and what lies under it.
+    /// The measured directory and its storage.
     pub storage: Storage,
     /// Which I/O backends could be opened, and why the others could not.
     pub backends: Vec<BackendNote>,
@@ -73,11 +73,11 @@ pub struct BackendNote {
     pub backend: String,
     /// True when it could be opened here.
     pub available: bool,
-    /// Why not, or what is worth knowing about it; empty when there is nothing to say.
+    /// Why not, or a remark about it; empty when there is nothing to say.
     pub note: String,
 }
 
-/// One cell of an experiment and what was measured in it.
+/// One cell of an experiment and its measurement.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record {
     /// `depth`, `sync`, `strategies`, `checkpoint`, `readahead`, `activation`, `mixture`.
@@ -106,7 +106,7 @@ pub struct Record {
 pub struct DeviceSummary {
     /// Random reads of 8 KiB, one at a time, in requests a second.
     pub random_read_depth_1: Option<Figure>,
-    /// Random reads of 8 KiB, as many under way as help, in requests a second.
+    /// Random reads of 8 KiB, at the most useful concurrency, in requests a second.
     pub random_read_saturated: Option<Figure>,
     /// How many that is.
     pub saturated_depth: Option<u32>,
@@ -119,7 +119,7 @@ pub struct DeviceSummary {
     /// Seconds under sustained load before the figures were taken (emulated time for an emulated disk), and the
     /// rate at its start and end, if that fell: credits or a cache were used up.
     pub burst: Option<Burst>,
-    /// What could not be measured, and why; and what is worth knowing of the figures.
+    /// What could not be measured, and why; and remarks on the figures.
     pub remarks: Vec<String>,
 }
 

@@ -1,8 +1,8 @@
 //! Settings to paste: the advice as a postgresql.conf, a udev rule and a forebay.toml.
 //!
-//! Invariants:  [PAS-1] what is right for some versions of PostgreSQL only is a comment where there is advice
-//!              for several: of a setting that is given twice, PostgreSQL takes the last, and one that a version
-//!              does not know keeps it from starting
+//! Invariants:  [PAS-1] a setting that suits only some versions of PostgreSQL is a comment where there is advice
+//!              for several: if a setting occurs twice, PostgreSQL takes the last, and a setting that a version
+//!              does not know prevents it from starting
 //!              [PAS-2] no text of a report ends a comment, a string or a line
 
 use serde::Serialize;
@@ -29,8 +29,8 @@ pub struct Snippet {
     pub text: String,
 }
 
-/// What of `advice` can be pasted, measured on `storage`; one entry for each kind of file that there is advice
-/// for.
+/// The part of `advice` that can be pasted, measured on `storage`; one entry for each kind of file with
+/// advice.
 pub fn snippets(advice: &[Advice], storage: &Storage) -> Vec<Snippet> {
     [postgres(advice, storage), block_device(advice, storage), profile(advice)]
         .into_iter()
@@ -53,7 +53,7 @@ fn why(advice: &Advice) -> String {
     format!("{was}{gain} times as fast ({low} to {high})")
 }
 
-/// A line that sets what `advice` says; numbers stand as they are, words between `quote`s.
+/// A line that sets the value of `advice`; numbers are written as they are, words between `quote`s.
 fn line(advice: &Advice, quote: char) -> String {
     let advised = &advice.advised;
     let is_plain = advised.parse::<f64>().is_ok_and(f64::is_finite)
@@ -140,7 +140,7 @@ fn disk_of(name: &str) -> &str {
     }
 }
 
-/// A setting such as `tablespace.main.queue_depth` is a dotted key, which is one of its table.
+/// A setting such as `tablespace.main.queue_depth` is a dotted key within a table.
 fn profile(advice: &[Advice]) -> Option<Snippet> {
     let advice = advice.iter().filter(|it| it.applies_to == AppliesTo::Profile);
     let text: String = advice.map(|it| line(it, '"')).collect();

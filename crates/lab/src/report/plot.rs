@@ -19,7 +19,7 @@ const BOTTOM: f64 = 46.0;
 /// Steps of the vertical axis.
 const STEPS: u32 = 4;
 
-/// Colours of lines; the style sheet has as many.
+/// Colours of lines; the style sheet has this many.
 const INKS: usize = 8;
 
 /// Width of a character of a label, roughly, and height of its line.
@@ -48,7 +48,7 @@ impl Frame {
     }
 }
 
-/// Draws `plot` so many pixels wide and high, measured from its top left corner; `None` where no line has two
+/// Draws `plot` in this width and height in pixels, measured from its top left corner; `None` if no line has two
 /// points above 0.
 pub(super) fn draw(plot: &Plot, width: f64, height: f64) -> Option<Value> {
     let mut plot = plot.clone();
@@ -128,7 +128,7 @@ fn ticks(labels: &[String], frame: &Frame) -> Value {
     labels.map(|(tick, label)| json!({ "at": frame.x(tick), "text": label })).collect()
 }
 
-/// The mark at a point, with its words above and left of it, since curves come from below.
+/// The mark at a point, with its words above and left of it, since curves rise from below.
 fn mark(point: &Point, text: &str, frame: &Frame) -> Value {
     let (x, y) = (frame.x(point.x), frame.y(point.y));
     let long = text.chars().count() as f64 * LETTER;
@@ -137,7 +137,7 @@ fn mark(point: &Point, text: &str, frame: &Frame) -> Value {
     json!({ "x": x, "y": y, "text_x": tenths(text_x), "text_y": tenths(text_y), "text": text })
 }
 
-/// What is drawn, and for each line where it starts and how far it gets.
+/// The drawing, and for each line its start and its extent.
 fn description(plot: &Plot) -> String {
     let mut text = format!("{}: {} by {}.", plot.title, plot.y_name, plot.x_name);
     for Line { name, points, .. } in &plot.lines {

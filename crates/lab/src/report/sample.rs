@@ -53,7 +53,7 @@ pub(crate) fn record(
     made
 }
 
-/// The rate of a line at a depth, as disks have it.
+/// The rate of a line at a depth, similar to real disks.
 fn rate(line: usize, depth: u32) -> f64 {
     let (_, _, alone, most) = LINES[line];
     let noise = 1.0 + 0.02 * (((line * 7 + depth as usize * 5) % 9) as f64 - 4.0) / 4.0;
@@ -426,7 +426,7 @@ fn readahead_section() -> Section {
     }
 }
 
-/// A run as large as they come: ten times of everything, in long words.
+/// An unusually large run: ten times of everything, in long words.
 pub(crate) fn large() -> Report {
     let mut report = report();
     let long = "A sentence that goes on and on, and that nobody needs in full before the report is opened, ".repeat(4);
@@ -453,7 +453,7 @@ pub(crate) fn large() -> Report {
 /// Text that tries to be markup.
 pub(crate) const HOSTILE: &str = "</script><script>document.title='taken'</script><!--\"'><img src=x onerror=\"document.title='taken'\">";
 
-/// The report and its sections with hostile text wherever there is text.
+/// The report and its sections with hostile text in every text field.
 pub(crate) fn hostile() -> (Report, Vec<Section>) {
     let written = serde_json::to_value(report()).unwrap();
     let report = serde_json::from_value(with_hostile_text(written)).unwrap();

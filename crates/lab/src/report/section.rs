@@ -19,9 +19,9 @@ pub struct Section {
     pub name: &'static str,
     /// The heading.
     pub title: String,
-    /// What was measured and how to read it, in a sentence or two.
+    /// The measurement and how to read it, in a sentence or two.
     pub about: String,
-    /// What is shown, in order.
+    /// The parts, in order.
     pub parts: Vec<Part>,
 }
 
@@ -37,7 +37,7 @@ pub enum Part {
 /// A table: rows of cells under named columns, in groups.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Table {
-    /// What the table shows, with the unit of its figures.
+    /// The title of the table, with the unit of its figures.
     pub caption: String,
     /// Names of the columns. The first names the rows, the others are figures.
     pub columns: Vec<String>,
@@ -61,16 +61,16 @@ pub struct TableCell {
     pub text: String,
     /// What to fill the cell with behind the text, 0 to 1: a bar's length.
     pub share: Option<f64>,
-    /// How the figure stands.
+    /// The mark of the figure.
     pub mark: Mark,
-    /// Sentences that stand below the table, each once however many cells have it.
+    /// Sentences below the table, each once even if several cells have it.
     pub notes: Vec<String>,
 }
 
-/// A column of a table whose rows are about `T`s: its name, and its cell in such a row.
+/// A column of a table with one row per `T`: its name, and its cell in such a row.
 pub type Column<'c, T> = (&'c str, &'c dyn Fn(&T) -> TableCell);
 
-/// How a figure stands.
+/// The mark of a figure.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
@@ -88,7 +88,7 @@ pub enum Mark {
 /// Curves over one axis.
 #[derive(Debug, Clone, Default)]
 pub struct Plot {
-    /// What it shows.
+    /// The title.
     pub title: String,
     /// Name of the horizontal axis, with its unit.
     pub x_name: String,
@@ -99,7 +99,7 @@ pub struct Plot {
     pub ticks: Vec<String>,
     /// The curves.
     pub lines: Vec<Line>,
-    /// A place worth looking at, such as a knee, and what it is.
+    /// A position worth attention, such as a knee, and its label.
     pub mark: Option<(Point, String)>,
 }
 
@@ -117,7 +117,7 @@ pub struct Line {
 /// A point of a curve, and the spread of the rounds there.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Point {
-    /// The number of its tick.
+    /// The index of its tick.
     pub x: usize,
     /// The median of the rounds.
     pub y: f64,

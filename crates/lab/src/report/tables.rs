@@ -55,7 +55,7 @@ pub(crate) fn device(device: &DeviceSummary) -> Table {
         Some(depth) => format!("random reads, {depth} at a time"),
         None => "random reads, many at a time".to_owned(),
     };
-    // With the unit and how much of the figure one of it is.
+    // With the unit and its size.
     let figures = [
         ("random reads, one at a time", device.random_read_depth_1, "", 1.0),
         (deep.as_str(), device.random_read_saturated, "", 1.0),

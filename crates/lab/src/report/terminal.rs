@@ -1,10 +1,10 @@
-//! Terminal: what ends a run, in a page of text.
+//! Terminal: the final output of a run, in a page of text.
 //!
-//! Where it was measured, what the disk does, the one table that people come for (settings to change), and
-//! what follows from the experiments, in whole sentences. Everything else is for the page. One
-//! experiment alone also shows its first table, and what is for authors of engines. A table that is wider than the
-//! terminal goes on below, with its first column again; leaving columns out was the alternative, and hid figures.
-//! Nothing is cut: what is too wide is wrapped, and what is too much is counted.
+//! It shows the place of the measurement, the disk's performance, the one table that most users need (settings to
+//! change), and the conclusions from the experiments, in whole sentences. Everything else is on the page. One
+//! experiment alone also shows its first table, and the conclusions for authors of engines. A table that is wider than
+//! the terminal continues below, with its first column again; leaving columns out was the alternative, and hid figures.
+//! Nothing is truncated: text that is too wide is wrapped, and items that are too many are counted.
 //!
 //! Invariants:  [TER-1] no line is wider than `width` (of at least [`WIDTH_MIN`]), but the command
 //!              [TER-2] without colour there is no escape, with `ascii` no other character
@@ -28,7 +28,7 @@ pub const LINES_MAX: usize = 60;
 /// Lines that the caller adds: records, report, settings to paste.
 pub const LINES_OF_FILES: usize = 3;
 
-/// Most lines of each part, so that one of them does not push out the others; together with a blank line
+/// Maximum lines of each part, so that one of them does not displace the others; together with a blank line
 /// before each they are [`LINES_MAX`].
 const PLACE_LINES: usize = 6;
 const DEVICE_LINES: usize = 9;
@@ -69,7 +69,7 @@ pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let told = report.conclusions.iter().filter(|it| is_alone || !it.for_engines);
     let conclusions: Vec<String> = told.map(|it| it.sentence.clone()).collect();
     let counts = if is_alone { tables::verdict_counts(&report.verdicts) } else { Vec::new() };
-    // Not wrapped, so that it can be copied; the terminal needs so many lines for it.
+    // Not wrapped, so that it can be copied; it takes as many lines as the terminal needs.
     let command = format!("to repeat: {}", report.command);
     let is_short = command.chars().count().div_ceil(look.width) <= COMMAND_LINES;
     let command = if is_alone || is_short { &command } else { "to repeat: see the report" };
@@ -140,7 +140,7 @@ fn place(report: &Report) -> Vec<String> {
     [told(&disk), told(&machine)].into_iter().chain(missing).chain(remark).collect()
 }
 
-/// As many whole `sentences` as fit into so many lines, each after `lead`; the last line says how many are left out.
+/// As many whole `sentences` as fit into `lines` lines, each after `lead`; the last line says how many are left out.
 fn listed(lead: &str, sentences: &[String], lines: usize, look: Look) -> String {
     let wrapped = |sentence: &String| {
         let mut text = String::new();
@@ -169,8 +169,8 @@ fn capped(text: &str, lines: usize, look: Look) -> String {
     kept
 }
 
-/// `table` as text with its notes, without its caption; nothing of one without rows. What is wider than the
-/// terminal goes on below.
+/// `table` as text with its notes, without its caption; empty for one without rows. Columns beyond the
+/// terminal's width continue below.
 pub(crate) fn drawn(table: &Table, look: Look) -> String {
     if table.rows.is_empty() {
         return String::new();
@@ -220,7 +220,7 @@ fn push_block(
     full: &dyn Fn(&TableCell) -> String,
     look: Look,
 ) {
-    // What is wider than its column goes on in the next line of the row.
+    // Text wider than its column continues in the next line of the row.
     let push = |text: &mut String, cell: &dyn Fn(usize) -> (String, Style)| {
         let cells: Vec<(Vec<String>, Style)> = columns
             .iter()

@@ -3,15 +3,15 @@
 //! An experiment compares dozens of pairs, and looks at them several times while rounds are added. At 95 % for each
 //! comparison and look, every other run would report a difference where there is none. Here all intervals of an
 //! experiment, at all looks, cover the truth together in 99 runs of 100, and those of a run of five experiments in 95.
-//! So what is decided at one look stays decided, and rounds may be added, or end with the time, whatever they said so far.
+//! So a decision at one look stays valid, and rounds may be added, or end with the time, whatever their results so far.
 //!
 //! Three rounds say little about how far rounds vary: their own variance may be near 0 by chance. So the variance of a
-//! comparison is drawn towards the mean of its series (of its experiment, if that is a pair), which weighs as much as four
-//! rounds more: series have cells that vary two or three times as much as others, which is what a weight of four stands
-//! for.
+//! comparison is shrunk towards the mean of its series (of its experiment, if that is a pair), which weighs as much as
+//! four rounds more: some cells of a series vary two or three times as much as others, which corresponds to a weight
+//! of four.
 //!
 //! Worked example: 40 comparisons, three rounds, cells that vary by 5 %. The ratio of two cells has a standard error
-//! of 4 %; of 6 degrees of freedom 10.6 such errors are outside in 1 of 48,000 cases. So 1.60 is a gain, and 1.40 is
+//! of 4 %; with 6 degrees of freedom 10.6 such errors are exceeded in 1 of 48,000 cases. So 1.60 is a gain, and 1.40 is
 //! undecided. After 24 rounds 1.13 is a gain.
 //!
 //! Invariants:  [JUD-1] all comparisons of an experiment, at all looks, are outside their intervals in at most
@@ -28,10 +28,10 @@ use super::{Estimate, logs, logs_to_best, mean, paired_logs};
 /// laboratory.
 const ERROR: f64 = 0.01;
 
-/// How often the rounds of one series are looked at, at most.
+/// Maximum number of looks at the rounds of one series.
 pub const LOOKS_MAX: u32 = 6;
 
-/// The degrees of freedom that the experiment's own variance counts for, next to that of a comparison.
+/// The degrees of freedom of the experiment's own variance, relative to that of a comparison.
 const PRIOR_FREEDOM: f64 = 4.0;
 
 /// The difference of two that do the same: 0.05 is 5 %. 0 where that was not measured.
@@ -52,7 +52,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// Of an experiment that makes at most so many `comparisons`, each at all its looks. `series`: rows that were measured
+    /// For an experiment with at most this many `comparisons`, each at all its looks. `series`: rows that were measured
     /// side by side, each with its rates.
     pub fn new(series: &[Vec<Vec<f64>>], comparisons: usize, floor: Floor) -> Judge {
         let tail = ERROR / (2.0 * comparisons.max(1) as f64 * f64::from(LOOKS_MAX)); // [JUD-1]
@@ -74,7 +74,7 @@ impl Judge {
             if rows.len() < 2 || rounds < 2 || rows.iter().flatten().any(|log| !log.is_finite()) {
                 continue;
             }
-            // What is left of a rate without its row's and its round's mean.
+            // The residual of a rate without its row's and its round's mean.
             let of_round = |round: usize| rows.iter().map(|row| row[round]).sum::<f64>();
             let of_rounds: Vec<f64> =
                 (0..rounds).map(|round| of_round(round) / rows.len() as f64).collect();
@@ -86,7 +86,7 @@ impl Judge {
             }
             freedom += ((rows.len() - 1) * (rounds - 1)) as f64;
         }
-        // A pair varies as both of them do.
+        // A pair has the variances of both.
         let variance = if freedom > 0.0 { 2.0 * squares / freedom } else { 0.0 };
         Judge { variance, freedom, ..self }
     }
@@ -114,7 +114,7 @@ impl Judge {
         Some((best, self.estimate(&logs)?))
     }
 
-    /// The knee of `cells`, as [`knee`](super::knee) has it.
+    /// The knee of `cells`, as in [`knee`](super::knee).
     pub fn knee<R: AsRef<[f64]>>(&self, cells: &[R]) -> Option<usize> {
         cells.iter().position(|cell| {
             self.ratio_to_best(cell.as_ref(), cells).is_some_and(|(_, it)| it.is_near_best())

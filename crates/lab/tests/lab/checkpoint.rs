@@ -16,7 +16,7 @@ use crate::command::{
 };
 use crate::ground::{lacking, skipped};
 
-/// What comes of `forebay lab checkpoint ARGS`, run in `directory`.
+/// The output of `forebay lab checkpoint ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
     command::output(directory, &[&["lab", "checkpoint"], args].concat())
 }

@@ -1,4 +1,4 @@
-//! The command as its users meet it: exit codes, messages, what is written and what is left.
+//! The command as its users meet it: exit codes, messages, written files and leftovers.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -194,7 +194,7 @@ fn help_teaches() {
     }
     let output = crate::command::forebay(scratch.path(), &["watch", "--help"]).output().unwrap();
     let help = String::from_utf8_lossy(&output.stdout);
-    // As written, and not broken by the width of a terminal: what goes on stays below where it began.
+    // As written, and not broken by the width of a terminal: continuation lines stay aligned.
     assert!(help.contains("\n                  since\n"), "{help}");
     assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
 }

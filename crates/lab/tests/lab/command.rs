@@ -14,7 +14,7 @@ pub(crate) fn forebay(directory: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// What comes of `forebay ARGS`, run in `directory`.
+/// The output of `forebay ARGS`, run in `directory`.
 pub(crate) fn output(directory: &Path, args: &[&str]) -> Output {
     forebay(directory, args).output().unwrap()
 }
@@ -24,7 +24,7 @@ pub(crate) fn started(directory: &Path, args: &[&str]) -> Child {
     spawned(&mut forebay(directory, args))
 }
 
-/// `command`, on its way. What it complains of is kept for `assert_ends_with`.
+/// `command`, started. Its standard error is kept for `assert_ends_with`.
 pub(crate) fn spawned(command: &mut Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
 }
@@ -39,7 +39,7 @@ pub(crate) fn under_way(mut child: Child) -> Child {
     child
 }
 
-/// Waits for the end of `child`; with another exit code than `code`, what it complained of is shown.
+/// Waits for the end of `child`; if the exit code is not `code`, its standard error is shown.
 #[track_caller]
 pub(crate) fn assert_ends_with(code: i32, child: Child, what: &str) {
     let output = child.wait_with_output().unwrap();

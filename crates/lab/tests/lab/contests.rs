@@ -11,7 +11,7 @@ use crate::command::{
     self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch, wait_until,
 };
 
-/// What comes of `forebay lab ARGS`, run in `directory`.
+/// The output of `forebay lab ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
     command::output(directory, &[&["lab"], args].concat())
 }
@@ -35,7 +35,7 @@ fn report(args: &[&str]) -> Value {
     serde_json::from_str(&text).unwrap()
 }
 
-/// The cells of `report`, the device's readahead aside, which has to be in each of them.
+/// The cells of `report`, except for the device's readahead, which must be in each of them.
 fn cells(report: &Value) -> Vec<Value> {
     let mut cells = Vec::new();
     for record in report["records"].as_array().unwrap() {
@@ -48,7 +48,7 @@ fn cells(report: &Value) -> Vec<Value> {
     cells
 }
 
-/// What every measured record has, or null in place of it.
+/// The metrics of every measured record, or null instead.
 fn check_metrics(report: &Value) {
     let names = ["device_requests", "device_bytes", "over_read", "wait_us_p50", "wait_us_p99"];
     for record in report["records"].as_array().unwrap() {

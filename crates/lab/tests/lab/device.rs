@@ -1,4 +1,4 @@
-//! What is measured of the disk itself: its summary, prefetching, and commits; and what the reports of these hold.
+//! Measurements of the disk itself: its summary, prefetching, and commits; and the contents of their reports.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or_else(|| panic!("{key} of {value}"))
 }
 
-/// Every record has its rounds, and of every metric that all of them have the median.
+/// Every record has its rounds, and the median of every metric that all of them have.
 #[track_caller]
 fn assert_rounds(report: &Value, rate: &str, rounds: usize) {
     for record in report["records"].as_array().unwrap() {

@@ -1,4 +1,4 @@
-//! Emulated disks as their users meet them: what is in the mount, when answers come, and what is left afterwards.
+//! Emulated disks as their users meet them: the contents of the mount, response times, and leftovers.
 //!
 //! A mount needs /dev/fuse, and fusermount3 for users other than root; where these are missing, tests say `skipped` and
 //! write that to the file named by FOREBAY_SKIPS.
@@ -156,7 +156,7 @@ impl Called {
 
 impl Drop for Called {
     fn drop(&mut self) {
-        // Whatever a test that failed has left.
+        // The leftovers of a failed test.
         let _ = self.child.kill();
         let _ = self.child.wait();
         self.mounted.take_away();

@@ -30,7 +30,7 @@ const DISK: &str = "nvme";
 
 const BLOCK: u64 = 8192;
 
-/// Whether FUSE can be used, or a skip that is said and counted.
+/// Whether FUSE can be used, or a skip that is printed and counted.
 fn fuse(test: &str) -> bool {
     let why = if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         "/dev/fuse cannot be opened"
@@ -146,7 +146,7 @@ impl Drop for Stopped {
     }
 }
 
-/// `forebay emulate`, mounted until dropped. The process goes first.
+/// `forebay emulate`, mounted until dropped. The process ends first.
 struct Mounted {
     _process: Stopped,
     directory: tempfile::TempDir,
@@ -233,7 +233,7 @@ fn a_readahead_is_set_and_shown_and_its_edges_are_the_kernels() {
     let reads = pairs(&told(&explained, "os")["request_bytes"]);
     assert!(reads.iter().all(|read| read[1] <= 32 << 10), "{reads:?}");
     assert!(reads.iter().skip(2).any(|read| read[1] == 32 << 10), "{reads:?}");
-    // A scan: each request goes on where the one before ended.
+    // A scan: each request continues where the previous one ended.
     assert!(reads.windows(2).all(|pair| pair[0][0] + pair[0][1] == pair[1][0]), "{reads:?}");
 }
 

@@ -1,4 +1,4 @@
-//! What is put under an experiment, and that nothing of it is left, however a run ends.
+//! The environment of an experiment, and that nothing of it is left, however a run ends.
 //!
 //! Everything that is changed here belongs to the test: files in a scratch directory, loop devices over
 //! them, filesystems on those. Without root's rights there is no loop device; the tests that need one
@@ -27,7 +27,7 @@ use crate::command::{
 /// The smallest that all three filesystems take.
 const DISK_BYTES: u64 = 640 << 20;
 
-/// What a run changes: the readahead of the device, a working file with a name, both for a while.
+/// The changes of a run: the readahead of the device, a named working file, both temporary.
 const VARYING: [&str; 11] = [
     "lab",
     "strategies",
@@ -52,7 +52,7 @@ pub(crate) fn skipped(test: &str, reason: &str) {
     file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
 }
 
-/// Why no filesystem of this kind can be made here, if that is so.
+/// The reason if no filesystem of this kind can be made here.
 pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("a loop device needs root".to_owned());
@@ -69,8 +69,8 @@ pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
     missing.map(|program| format!("no {program}"))
 }
 
-/// A directory on a disk, below which nothing is mounted and of which nothing is shown as a device any
-/// more when it goes, also when a test has failed.
+/// A directory on a disk. When it is dropped, also after a failed test, nothing is mounted below it any more and
+/// none of its files is attached to a device.
 pub(crate) struct Grounds(tempfile::TempDir);
 
 impl Grounds {
@@ -87,7 +87,7 @@ impl Drop for Grounds {
     fn drop(&mut self) {
         let shown = self.path().to_str().unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        // The newest first, as one may stand on another.
+        // The newest first, as one may be on top of another.
         for mount in mounts.lines().rev().filter(|line| line.contains(shown)) {
             let point = mount.split(' ').nth(4).unwrap_or_default();
             let source = mount.rsplit(' ').nth(1).unwrap_or_default();
@@ -173,7 +173,7 @@ fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
         assert_eq!(storage.source.unwrap(), format!("/dev/{}", mounted.device()));
         let dio = format!("/sys/block/{}/loop/dio", mounted.device());
         assert_eq!(number(Path::new(&dio)), 1, "[FSY-2]");
-        // What is written there is in the file.
+        // Data written there is in the file.
         let file = File::create(directory.join("file")).unwrap();
         file.write_all_at(b"all that glisters", 0).unwrap();
         file.sync_all().unwrap();
@@ -249,7 +249,7 @@ fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
     assert_eq!(left_of(scratch.path()), [""; 0]);
 }
 
-/// A disk of the test's own, on which a run varies the readahead.
+/// A private disk of the test, on which a run varies the readahead.
 struct Scene {
     mounted: Mounted,
     found_kib: u64,
@@ -291,7 +291,7 @@ impl Scene {
         under_way(child)
     }
 
-    /// What a start says first; this one goes no further.
+    /// The first output of a start; this one does nothing else.
     fn next_start(&self) -> String {
         let output = self.command(&["lab", "depth", "--dir", "nowhere"]).output().unwrap();
         String::from_utf8(output.stderr).unwrap()

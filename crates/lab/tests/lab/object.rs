@@ -1,5 +1,5 @@
-//! `forebay lab object` on stores that need no server: what it measures, what it leaves, and what it says of addresses and
-//! settings that do not do.
+//! `forebay lab object` on stores that need no server: its measurements, its leftovers, and its errors about invalid
+//! addresses and settings.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
     wait_until("objects", is_read);
     child.kill().unwrap();
     child.wait().unwrap();
-    // No run's names, whatever they begin with; and one that the store cannot list.
+    // These are no run's names, whatever their prefix; and one that the store cannot list.
     let mine = ["forebay-lab-12-3x", "forebay-lab-Ab-3", "forebay-lab-notes", "mine"];
     for name in mine {
         std::fs::create_dir(scratch.path().join(name)).unwrap();
@@ -114,7 +114,7 @@ fn what_an_interrupted_run_cannot_remove_is_told() {
     let child = started(scratch.path(), &[&args[..], &["--time", "60s"]].concat());
     let ours = || entries(scratch.path()).into_iter().find(|it| it.starts_with("forebay-lab-"));
     wait_until("objects", || ours().is_some());
-    // No name of an object, so that the store fails to list what is there.
+    // Not a valid object name, so that listing the store fails.
     let odd = std::ffi::OsStr::from_bytes(b"\xff");
     std::fs::write(scratch.path().join(ours().unwrap()).join(odd), "x").unwrap();
     interrupt(&child);

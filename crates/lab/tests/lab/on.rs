@@ -36,7 +36,7 @@ const DEPTH: [&str; 13] = [
     "--json",
 ];
 
-/// Why nothing can be emulated here, if that is so.
+/// The reason if no disk can be emulated here.
 pub(crate) fn no_fuse() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
@@ -46,7 +46,7 @@ pub(crate) fn no_fuse() -> Option<String> {
     (!helper && !rustix::process::geteuid().is_root()).then(|| "no fusermount3".to_owned())
 }
 
-/// A directory of the test's own, in which a run keeps everything.
+/// A private directory of the test, in which a run keeps everything.
 struct Scene {
     scratch: Grounds,
 }
@@ -90,7 +90,7 @@ impl Scene {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// What is there and was not: mounts, loop devices, directories, notes.
+    /// The leftovers: mounts, loop devices, directories, entries.
     fn left(&self) -> Vec<String> {
         let mut left = left_of(self.scratch.path());
         for name in ["tmp", "work", "state"] {
@@ -107,7 +107,7 @@ impl Scene {
         assert_eq!(self.left(), [""; 0]);
     }
 
-    /// What a start says first; this one goes no further.
+    /// The first output of a start; this one does nothing else.
     fn next_start(&self) -> String {
         let output = self.command(&["lab", "depth", "--dir", "nowhere"]).output().unwrap();
         String::from_utf8(output.stderr).unwrap()
@@ -125,7 +125,7 @@ impl Scene {
         let has_set = || {
             let ledgers = std::fs::read_dir(&state).into_iter().flatten().flatten();
             let mut texts = ledgers.map(|entry| std::fs::read_to_string(entry.path()));
-            // To one value or the other, whichever comes first.
+            // To one value or the other, whichever is first.
             let sets = ["\"set_kib\":[0", "\"set_kib\":[132"];
             texts.any(|text| text.is_ok_and(|text| sets.iter().any(|set| text.contains(set))))
         };
@@ -250,7 +250,7 @@ fn a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device() {
         counters.is_ok_and(|line| line.contains("writes") && !line.contains("\"writes\":0,"))
     };
     wait_until("the working file", || written() || has_ended(child.id()));
-    // The lab's only child; its own is the guardian.
+    // The lab's only child; the child's own child is the guardian.
     let emulation = family(child.id())[1];
     kill_process(Pid::from_raw(emulation as i32).unwrap(), Signal::KILL).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));

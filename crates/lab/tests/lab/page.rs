@@ -1,8 +1,8 @@
-//! The report page in a real browser: is the first screen whole, can the page be used, is the console clean.
+//! The report page in a real browser: whether the first screen is complete, the page is usable, the console is clean.
 //!
 //! A page that looks right in its source can still be blank: a script that throws, a policy that
 //! forbids it, a colour that is never resolved. So the page is opened in Chromium, used by a
-//! probe as a reader would use it, and the pixels of its plot are counted. Without a Chromium
+//! probe like a reader, and the pixels of its plot are counted. Without a Chromium
 //! on PATH the tests say `skipped` and write that to the file named by FOREBAY_SKIPS.
 #![allow(clippy::print_stdout)]
 
@@ -26,7 +26,7 @@ const WATCH: &str = "<script>window.seenErrors = [];\
 const DARK: &str = "--blink-settings=preferredColorScheme=0";
 const LIGHT: &str = "--blink-settings=preferredColorScheme=1";
 
-/// What has to be seen without scrolling.
+/// The items that must be visible without scrolling.
 const SCREEN: (u32, u32) = (1280, 800);
 
 fn page() -> String {
@@ -42,7 +42,7 @@ fn probed(page: &str) -> String {
     watched.replacen("</body>", &format!("<script>{PROBE}</script></body>"), 1)
 }
 
-/// The browser, or a skip that is said and counted.
+/// The browser, or a skip that is printed and counted.
 fn browser(test: &str) -> Option<PathBuf> {
     let found = chromium::find();
     if found.is_none() {
@@ -201,7 +201,7 @@ fn hostile_names_stay_inert_in_chromium() {
     assert!(seen(&visit, "knee").contains(','), "the plot is there: {}", seen(&visit, "errors"));
 }
 
-/// Scripts are forbidden by a sandboxed frame; what is then rendered is read from outside.
+/// A sandboxed frame forbids scripts; the test reads the rendered frame from outside.
 #[test]
 fn without_scripts_all_but_the_buttons_remains() {
     let Some(browser) = browser("without_scripts_all_but_the_buttons_remains") else { return };
@@ -230,7 +230,7 @@ fn without_scripts_all_but_the_buttons_remains() {
     }
 }
 
-/// What a phone of 390 pixels shows of the settings without scrolling sideways: what to set, to what, and the gain.
+/// The part of the settings that a phone of 390 pixels shows without scrolling sideways: setting, value, and gain.
 #[test]
 fn on_a_phone_the_advised_values_and_their_gains_are_seen_first() {
     let Some(browser) = browser("on_a_phone_the_advised_values") else { return };

@@ -1,7 +1,7 @@
 //! `readahead` and its parts as their users meet them: the cells they promise, what they refuse, and what they
 //! leave behind.
 //!
-//! Settings of a device are varied on loop devices of the test's own alone; everywhere else by descriptor.
+//! Settings of a device are varied only on the test's own loop devices; everywhere else by descriptor.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -254,7 +254,7 @@ fn help_teaches() {
     }
 }
 
-/// Why there can be no emulated disk here whose readahead could be set, if that is so.
+/// The reason if no emulated disk with a settable readahead is available here.
 fn no_emulated_disk() -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         return Some("no /dev/fuse".to_owned());
@@ -269,8 +269,8 @@ fn on_an_emulated_array_eight_readers_gain_what_one_does_not() {
         skipped("on_an_emulated_array_eight_readers_gain_what_one_does_not", &reason);
         return;
     }
-    // Rates of a few seconds are luck in part: 5.3 times is usual, 4.3 was seen once in ten runs. What is not
-    // seen in three runs is not there.
+    // Rates of a few seconds depend on chance: 5.3 times is usual, 4.3 occurred once in ten runs. An effect that
+    // is missing in three runs does not exist.
     let mut seen = Vec::new();
     for _ in 0..3 {
         let rates = rates_on_an_array();
@@ -289,8 +289,8 @@ fn on_an_emulated_array_eight_readers_gain_what_one_does_not() {
 
 /// Bytes a second for a number of readers and a readahead in sectors.
 fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
-    // A quarter as fast as it would be, so that the disk is slower than the slowest machine. Files of 8 GiB
-    // as document 002 had them, of which the first part is used: more than is read before time is up.
+    // At a quarter of its speed, so that the disk is slower than the slowest machine. Files of 8 GiB
+    // as in document 002, of which the first part is used: more than can be read before time is up.
     let args = [
         "readahead",
         "--on",
@@ -330,14 +330,14 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
     }
 }
 
-/// A filesystem of the test's own, on a loop device over a file in `directory`.
+/// A private filesystem of the test, on a loop device over a file in `directory`.
 fn mounted(directory: &Path, filesystem: Filesystem) -> Mounted {
     let disk = directory.join("disk");
     File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
     Mounted::over(&disk, filesystem).unwrap()
 }
 
-/// The readahead that files of a mount are opened with, wherever this filesystem has it.
+/// The readahead that files of a mount are opened with, at this filesystem's place for it.
 fn readahead_file(mounted: &Mounted, filesystem: Filesystem) -> PathBuf {
     if filesystem.name() != "btrfs" {
         return Path::new("/sys/block").join(mounted.device()).join("queue/read_ahead_kb");
@@ -434,7 +434,7 @@ fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
             let reads = &metrics["reads_until_ahead"];
             match (cell["advice"].as_str().unwrap(), cell["start"].as_str().unwrap()) {
                 ("random", _) => assert!(reads.is_null(), "{name}: {record}"),
-                // The kernel takes the beginning of a file for that of a sequence.
+                // The kernel treats the beginning of a file as the beginning of a sequence.
                 (_, "begin") => assert_eq!(*reads, 1, "{name}: {record}"),
                 _ if is_sequence => assert_eq!(*reads, 2, "{name}: {record}"),
                 // The kernel recognises two streams sooner or later.

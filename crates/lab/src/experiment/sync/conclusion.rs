@@ -192,8 +192,8 @@ mod tests {
             draw(Some("ext4"), &appended, Floor::default()).advice.is_empty(),
             "WAL segments are recycled"
         );
-        // Many disks sync sometimes in 0.1 ms and sometimes in 4 ms, whatever the method: three rounds in favour of one occur
-        // by chance.
+        // Many disks sync sometimes in 0.1 ms and sometimes in 4 ms, whatever the method: three rounds in favour of one
+        // occur by chance.
         let (slow, fast) = (4000.0, 100.0);
         let chance = [
             commit_by(Method::Fdatasync, &[slow, slow, slow]),

@@ -80,7 +80,7 @@ fn thousands_of_requests_are_a_few_rows_and_none_is_left_out() {
     assert_eq!(rows.len(), ROWS_FOLDED);
     assert!(rows[0].starts_with("     1 R █"), "{text}");
     assert!(rows[15].starts_with("30,001 R"), "{text}");
-    // Down the diagonal: where a row ends, the next goes on.
+    // Down the diagonal: where a row ends, the next one continues.
     let column = |row: &str| row.chars().position(|sign| "░▒▓█".contains(sign)).unwrap();
     assert!(rows.windows(2).all(|pair| column(pair[0]) <= column(pair[1])), "{text}");
     assert!(column(rows[0]) < column(rows[15]));

@@ -1,4 +1,4 @@
-//! What is in the picture.
+//! Contents of the picture.
 
 use super::super::Strategy;
 use super::super::sample::{explained, long, neighbours, reads};

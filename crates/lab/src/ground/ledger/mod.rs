@@ -61,7 +61,7 @@ impl Undo {
         act: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<(Undo, T)> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Registered before the lock is taken: the thread that cleans up holds all cleanups while it waits for this lock.
+        // Registered before the lock is taken: the thread that cleans up holds all cleanups during its work.
         let undo = Undo { number, _cleanup: Cleanup::new(move || drop(undo_noted(number))) };
         let mut own = own_before_the_end();
         let ledger = match &mut *own {

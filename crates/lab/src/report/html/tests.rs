@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::sample::{self, bare, record};
 use super::*;
 
-/// What stands between `start` and the next `end`.
+/// The text between `start` and the next `end`.
 fn between<'p>(page: &'p str, start: &str, end: &str) -> &'p str {
     let rest = page.split_once(start).unwrap_or_else(|| panic!("no {start} in {page}")).1;
     rest.split_once(end).unwrap().0

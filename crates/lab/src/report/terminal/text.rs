@@ -54,7 +54,7 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// Replaces what ASCII lacks: our own signs by their spelling, anything else by `?`.
+/// Replaces characters that ASCII lacks: those of this crate by their spelling, any others by `?`.
 pub(crate) fn ascii(text: &str) -> String {
     let spelling = |letter| match letter {
         '–' => '-',

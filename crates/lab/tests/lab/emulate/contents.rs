@@ -86,7 +86,7 @@ fn what_was_cut_off_or_never_written_is_zeros() {
     }
     let disk = emulated("instant");
     let path = disk.directory().join("f");
-    // What lies there was another file's before.
+    // The bytes there belonged to another file before.
     std::fs::write(disk.directory().join("before"), noise(2, 4 << 20)).unwrap();
     std::fs::remove_file(disk.directory().join("before")).unwrap();
     let mut file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
@@ -113,7 +113,7 @@ fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_dev
     let path = disk.directory().join("dir/file");
     std::fs::write(&path, noise(4, 2 << 20)).unwrap();
     let (file, whole) = (direct(&path), direct(&disk.disk()));
-    // On a page's boundary: else it would be a page more than FUSE takes at once.
+    // On a page's boundary: otherwise it would be a page more than FUSE accepts in one request.
     let mut buffer = vec![0; (1 << 20) + 4096];
     let start = buffer.as_ptr().align_offset(4096);
     let buffer = &mut buffer[start..start + (1 << 20)];
@@ -238,7 +238,7 @@ fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
         let size_bytes = Some(1 << 30);
         let options = EmulatedOptions { data: Some(data), size_bytes, ..options() };
         let disk = Emulated::start("instant", &options).unwrap();
-        // Dirty still when the disk goes.
+        // Still dirty when the disk is unmounted.
         File::options()
             .write(true)
             .open(disk.disk())

@@ -29,7 +29,7 @@ fn in_flight(called: &Called) -> u64 {
     counters["in_flight"].as_u64().unwrap()
 }
 
-/// `forebay emulate` on a disk that takes an hour, with a read under way.
+/// `forebay emulate` on a disk that takes an hour, with a read in flight.
 fn with_a_read() -> (Called, JoinHandle<std::io::Result<()>>, tempfile::TempDir) {
     let scratch = scratch();
     let called = Called::start(&fixed(scratch.path(), "slow", "3600s"), &[]);
@@ -125,7 +125,7 @@ fn what_somebody_else_has_mounted_there_since_is_left_alone() {
     if !can_mount(test) || !rustix::process::geteuid().is_root() {
         return;
     }
-    // Of the server, which goes on afterwards, and of the guardian, when it does not.
+    // Of the server, which continues afterwards, and of the guardian, when it does not.
     for end in [Signal::CONT, Signal::KILL] {
         let mut called = Called::start("instant", &[]);
         let path = called.mount_point.clone();

@@ -1,4 +1,4 @@
-//! When answers come.
+//! Response times.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,10 +9,10 @@ use forebay_lab::emulate::{Emulated, EmulatedOptions};
 use super::{can_mount, direct, emulated, fixed, options};
 use crate::command::{scratch, wait_until};
 
-/// Batches, of which the best counts: on a crowded machine most are disturbed.
+/// Batches, of which the best counts: on a busy machine most are disturbed.
 const TRIES: usize = 30;
 
-/// Set by `cargo xtask ci --full`: the machine does nothing else, and what is late is looked at.
+/// Set by `cargo xtask ci --full`: the machine is otherwise idle, and the test checks for late responses.
 const TIMING: &str = "FOREBAY_TIMING";
 
 /// `count` reads of a block, one after the other.
