@@ -1,7 +1,7 @@
-//! The log hook: no page is written before the log that explains it.
+//! The log hook: no page is written before the log that describes its changes.
 //!
-//! The pool knows LSNs and nothing else of a log. Before it writes a page it asks the log to be
-//! durable up to the page's newest change; if the log says no, the page stays dirty in memory.
+//! The pool only knows LSNs. Before it writes a page it calls the log to make it durable up to the page's newest
+//! change; if the log fails, the page stays dirty in memory.
 
 use std::error::Error;
 use std::fmt;
@@ -10,58 +10,58 @@ use crate::tag::{Block, Lsn};
 
 /// A write-ahead log, as far as a pool needs one.
 ///
-/// Called from any thread that needs a frame, from the cleaner and from checkpoints; never with a
-/// latch taken by the pool itself, but perhaps with latches of the engine's: the calling thread may
-/// be about to read one page with another one latched. An implementation must not use the pool that calls it: the caller
-/// may be the only one who could free the frame it would wait for.
+/// Called from any thread that needs a frame, from the cleaner and from checkpoints; never with a latch taken by the
+/// pool itself, but possibly with latches of the engine: the calling thread may be about to read one page with another
+/// one latched. An implementation must not use the pool that calls it: the caller may be the only thread that could
+/// free the frame it would wait for.
 pub trait Wal: fmt::Debug + Send + Sync {
     /// Makes the log durable at least up to and including `lsn`.
     ///
     /// # Errors
-    /// Whatever keeps the log from it. The page is then not written.
+    /// The reason why the log could not be made durable. The page is then not written.
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// The newest record so far: every record appended after this call has a larger LSN. A checkpoint
-    /// takes it for its redo point, and fails if it is less than at an earlier one: recovery has to do again what was
-    /// logged after it. The difference of two is taken for bytes of log.
+    /// Returns the newest record so far: every record appended after this call has a larger LSN. A checkpoint uses it
+    /// as its redo point, and fails if it is less than at an earlier one: recovery must redo what was logged after it.
+    /// The difference of two positions is used as bytes of log.
     ///
     /// A page that was changed and not [marked](crate::PageMut::mark_dirty) is not written before the log is durable up
-    /// to here, asked when its guard is dropped. So this is also called with a latch held: it must not wait for
-    /// one, and whoever drops such a guard must not hold a lock that this takes. If it panics then, the page stays
-    /// dirty until the log is [durable](Wal::flushed) up to `u64::MAX`.
+    /// to its position at the time the guard is dropped. So this is also called with a latch held: it must not wait for
+    /// one, and the thread that drops such a guard must not hold a lock that this takes. If it panics then, the page
+    /// stays dirty until the log is [durable](Wal::flushed) up to `u64::MAX`.
     ///
-    /// A change of a page may be logged before it is marked, because the page is latched exclusively until
-    /// then, and a checkpoint waits for that. Files have no such latch: make or lengthen one before the
-    /// record that says so is appended, so that a recovery that finds the record behind a redo point finds the deed
-    /// synced (see [`PagedFile::extend`](crate::PagedFile::extend)); shorten or remove one after it, and let no checkpoint
-    /// begin between the two (see [`PagedFile::truncate`](crate::PagedFile::truncate)).
+    /// A change of a page may be logged before it is marked, because the page is latched exclusively until then, and a
+    /// checkpoint waits for that. Files have no such latch: create or extend one before the corresponding record is
+    /// appended, so that a recovery that finds the record after a redo point finds the change synced (see
+    /// [`PagedFile::extend`](crate::PagedFile::extend)); truncate or remove one after it, and let no checkpoint begin
+    /// between the two (see [`PagedFile::truncate`](crate::PagedFile::truncate)).
     fn position(&self) -> Lsn;
 
-    /// A checkpoint has ended well: every change logged up to `redo` is in the files, and durable. To be
-    /// made durable itself (in a control file, say) before this returns; only then may the log up to
-    /// `redo` go. Called by the checkpoint thread, one call at a time. Default: nothing.
+    /// A checkpoint has succeeded: every change logged up to `redo` is in the files, and durable. The implementation
+    /// must make `redo` durable (for example in a control file) before this returns; only then may the log up to `redo`
+    /// be removed. Called by the checkpoint thread, one call at a time. Default: does nothing.
     ///
     /// # Errors
-    /// Whatever keeps it from being durable. Then the checkpoint has failed.
+    /// The reason why it could not be made durable. Then the checkpoint has failed.
     fn checkpointed(&self, redo: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
         let _ = redo;
         Ok(())
     }
 
-    /// How far the log is durable already. Cheap: a bulk read asks before it decides whether to
-    /// reuse a dirty frame of its ring.
+    /// Returns the LSN up to which the log is already durable. Must be cheap: a bulk read calls it before it decides
+    /// whether to reuse a dirty frame of its ring.
     fn flushed(&self) -> Lsn;
 
-    /// Appends the whole of a page as it is about to be written, and gives the record's LSN. Asked for
-    /// with [`TornPages::Images`](crate::TornPages::Images) only, for the first write of a page after a
-    /// redo point; the pool then flushes the log that far before it writes the page.
+    /// Appends the whole page as it is about to be written, and returns the record's LSN. Called only with
+    /// [`TornPages::Images`](crate::TornPages::Images), for the first write of a page after a redo point; the pool then
+    /// flushes the log that far before it writes the page.
     ///
-    /// The image is of a moment before this call: records of later changes of the page may be in the
-    /// log before it. So recovery starts a torn page from its newest image, wherever in the log that
-    /// is, and applies to it every record that is newer than the page's own LSN *in the image*.
+    /// The image is from a moment before this call: records of later changes of the page may precede it in the log. So
+    /// recovery restores a torn page from its newest image, wherever in the log that is, and applies to it every record
+    /// that is newer than the page's own LSN *in the image*.
     ///
     /// # Errors
-    /// Whatever keeps the log from it. The page is then not written. By default, that there is no such
+    /// The reason why the log could not be written. The page is then not written. By default, that there is no such
     /// record.
     fn append_image(&self, image: &PageImage<'_>) -> Result<Lsn, Box<dyn Error + Send + Sync>> {
         let _ = image;
@@ -78,10 +78,10 @@ pub struct PageImage<'a> {
     pub tablespace: &'a str,
     /// The name of its file in the tablespace.
     pub file: &'a str,
-    /// Its place in the file.
+    /// Its position in the file.
     pub block: Block,
-    /// All of it as it is on disk: encoded by the file's [`PageCodec`](crate::PageCodec), if it has one, and
-    /// stamped with its checksum. What is to be made a page of again has to be decoded first.
+    /// The page as it is on disk: encoded by the file's [`PageCodec`](crate::PageCodec), if it has one, and with its
+    /// checksum. It must be decoded to restore the page.
     pub bytes: &'a [u8],
 }
 

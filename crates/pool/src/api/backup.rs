@@ -1,13 +1,13 @@
-//! Backups: pages as they are on disk or will be, each of one piece, while others go on changing them.
+//! Backups: pages as they are on disk or will be, each a consistent image, while others go on changing them.
 //!
-//! A program that copies a file past the pool meets pages that are half written, and none of what is in memory only.
-//! Here each page comes through the pool, is copied under its shared latch, and encoded and stamped like a copy that is
-//! written. It goes to the caller, so nothing is held while the backup itself is written.
+//! A program that copies a file without the pool reads half-written pages, and misses all changes that are only in
+//! memory. Here each page comes through the pool, is copied under its shared latch, and encoded and stamped like a copy
+//! that is written. The copy is passed to the caller, so nothing is held while the backup itself is written.
 //!
-//! The images are of different moments. A log makes a database of them: all of them have every change from before
-//! the redo point at which the backup began, and none has one that the log does not know of.
+//! The images are from different moments. The log makes them a database: all of them contain every change from before
+//! the redo point at which the backup began, and none contains a change that is not in the log.
 //!
-//! Invariants:  [BKP-1] an image is the page at one moment, with no change of it half made
+//! Invariants:  [BKP-1] an image is the page at one moment, with no half-made change
 //!              [BKP-2] the log is durable up to every change in the images when the backup returns
 //! Concurrency: latches one page at a time, for the time of a copy, and nothing while the caller has the image.
 //! Source:      PostgreSQL's pg_basebackup, for the two ends of the log.
@@ -22,28 +22,29 @@ use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, Lsn};
 
 impl PagedFile {
-    /// Gives `each` the image of every block of `blocks`, in their order: its page as it is on disk or would be written
-    /// now, encoded and with its checksum, of one piece. Others read, change and write pages meanwhile.
+    /// Passes the image of every block of `blocks` to `each`, in their order: its page as it is on disk or would be
+    /// written now, encoded and with its checksum, as one consistent image. Others read, change and write pages
+    /// meanwhile.
     ///
-    /// Returns how far the log has to be replayed after these images are restored; it is durable that far. It is to be
-    /// replayed from a redo point that was valid when the first image was taken:
+    /// Returns the LSN up to which the log must be replayed after these images are restored; the log is durable that
+    /// far. Replay starts at a redo point that was valid when the first image was taken:
     ///
-    /// 1. take a checkpoint; its [`redo`](crate::CheckpointReport::redo) is where the replay begins (or take that of the
-    ///    last one that ended); keep the log from there;
-    /// 2. back up each file, and at the end those that were made meanwhile;
+    /// 1. take a checkpoint; its [`redo`](crate::CheckpointReport::redo) is where the replay starts (or use that of the
+    ///    last completed checkpoint); keep the log from there;
+    /// 2. back up each file, and finally those that were created meanwhile;
     /// 3. keep the log up to the largest LSN that was returned, or further.
     ///
-    /// A page of zeroes is an image like others, also in a file that refuses it when it is read: it was extended and not
-    /// written, or its write was lost.
+    /// A page of zeroes is an image like others, also in a file that rejects it when it is read: it was extended and
+    /// not written, or its write was lost.
     ///
-    /// Without a log the images are of a whole only if nobody changes anything meanwhile. Pages are read as by a bulk
-    /// read, through a ring of frames. Blocks that are past the end of the file, or cut off meanwhile, are left out:
-    /// what the log says of that is replayed.
+    /// Without a log the images are consistent only if no thread changes anything meanwhile. Pages are read as by a
+    /// bulk read, through a ring of frames. Blocks that are past the end of the file, or truncated meanwhile, are left
+    /// out: replaying the log handles them.
     ///
     /// # Errors
-    /// What `each` says. As [`PagedFile::read`]: a block that is damaged ends the backup, and it may be gone on with
-    /// behind it. [`Error::Log`]. [`Error::ReadOnly`] in a tablespace that is only read: what the pool has of it may be
-    /// older than the redo point, and the log is another's.
+    /// The error of `each`. As [`PagedFile::read`]: a damaged block ends the backup, which may be continued after it.
+    /// [`Error::Log`]. [`Error::ReadOnly`] in a read-only tablespace: its pages in the pool may be older than the redo
+    /// point, and the log belongs to another pool.
     pub fn backup<E: From<Error>>(
         &self,
         blocks: Range<Block>,
@@ -77,7 +78,7 @@ impl PagedFile {
             each(block, &image)?;
         }
         core.flush_log_to(newest)?;
-        // What was written and read again meanwhile had its log flushed before that.
+        // The log of a page that was written and read again meanwhile was flushed before that.
         Ok(core.wal.as_ref().map_or(Lsn::NONE, |wal| wal.flushed()))
     }
 }

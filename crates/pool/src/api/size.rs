@@ -1,16 +1,14 @@
 //! Sizes: an amount of bytes as people write it.
 //!
-//! A setter takes anything that turns into a [`Size`], so `.memory("2 GiB")` and `.memory(1 << 20)`
-//! both read well. What was written is kept and understood only when it is asked for: a setter
-//! need not return a `Result`, and building the pool is the one place that can fail. A size in a
-//! profile is understood at once, while its line is known.
+//! A setter takes anything that converts into a [`Size`], so `.memory("2 GiB")` and `.memory(1 << 20)` both work. The
+//! text is stored and parsed only when it is used: a setter need not return a `Result`, and building the pool is the
+//! one place that can fail. A size in a profile is parsed at once, while its line is known.
 //!
 //! A letter alone counts in powers of 1024, as on the lab's command line and everywhere near a
 //! disk's block size. Examples: `8k` and `8 KiB` are 8192, `8KB` is 8000, `1.5m` is 1,572,864.
 //!
-//! Invariants:  [SIZ-1] an amount that does not fit 64 bits is refused, not cut down to what fits
-//! Failure:     [`Error::Setting`] with what was written. Whether an amount makes sense, zero
-//!              included, is for the setting to judge.
+//! Invariants:  [SIZ-1] an amount that does not fit 64 bits is rejected, not clamped
+//! Failure:     [`Error::Setting`] with the text. Whether an amount is valid, zero included, is decided by the setting.
 
 use std::fmt;
 
@@ -19,15 +17,16 @@ use crate::Error;
 #[cfg(feature = "config")]
 const EXPECTED: &str = "write a size such as 8KiB, 64k, 1.5 GiB, or a plain number of bytes";
 
-/// Fewer, and two threads with two pages each are in each other's way.
+/// With fewer, two threads with two pages each would block each other.
 const FRAMES_MIN: u64 = 8;
 /// Frame numbers are 32 bits, and the page table keeps one of them for "none".
 const FRAMES_MAX: u64 = u32::MAX as u64 - 1;
 
 /// An amount of bytes as a person wrote it: `2GiB`, `512 MiB`, `64k`, `8192`, or a number.
 ///
-/// `k`, `m`, `g`, `t`, `p` and `e` alone count in powers of 1024, as `KiB` and the like do; `KB`
-/// and the like count in powers of 1000. A fraction is cut down to whole bytes. Without the feature `config` there are
+/// `k`, `m`, `g`, `t`, `p` and `e` alone count in powers of 1024, as `KiB` and the like do; `KB` and the like count in
+/// powers of 1000. A fraction is rounded down to whole bytes. Without the feature `config` only numbers of bytes are
+/// supported.
 /// numbers of bytes only.
 #[derive(Debug, Clone)]
 pub struct Size {
@@ -41,10 +40,10 @@ enum Written {
 }
 
 impl Size {
-    /// Returns the amount in bytes. `setting` is the name to complain under.
+    /// Returns the amount in bytes. `setting` is the name for an error.
     ///
     /// # Errors
-    /// [`Error::Setting`] when it was written as text that is no size, or is a negative number.
+    /// [`Error::Setting`] when the text is not a size, or the number is negative.
     pub fn bytes(&self, setting: &'static str) -> Result<u64, Error> {
         match &self.written {
             Written::Bytes(bytes) => Ok(*bytes),
@@ -57,12 +56,12 @@ impl Size {
     }
 }
 
-/// How many pages of `page_bytes` bytes fit in `bytes` of memory, which was asked for as `setting`.
+/// How many pages of `page_bytes` bytes fit in `bytes` of memory, the value of `setting`.
 pub(super) fn frames_of(setting: &'static str, bytes: u64, page_bytes: u64) -> Result<u64, Error> {
     check_frames(setting, bytes, bytes / page_bytes, page_bytes)
 }
 
-/// As many frames as a pool may have, or an error about `setting`, which was given as `value`.
+/// The number of frames if a pool may have it, or an error about `setting`, whose value was `value`.
 pub(super) fn check_frames(
     setting: &'static str,
     value: u64,
@@ -84,23 +83,23 @@ pub(super) fn check_frames(
     })
 }
 
-/// What a size looks like, if `text` is none.
+/// The expected form of a size, if `text` is not one.
 #[cfg(not(feature = "config"))]
 fn parse(text: &str) -> Result<u64, &'static str> {
     text.trim().parse().map_err(|_| "write a number of bytes; units need the feature `config`")
 }
 
-/// What a size looks like, if `text` is none.
+/// The expected form of a size, if `text` is not one.
 #[cfg(feature = "config")]
 pub(super) fn parse(text: &str) -> Result<u64, &'static str> {
     let trimmed = text.trim();
-    // To bytesize a letter alone is a power of 1000.
+    // For bytesize a letter alone is a power of 1000.
     let binary = match trimmed.to_ascii_lowercase().strip_suffix(['k', 'm', 'g', 't', 'p', 'e']) {
         Some(_) => format!("{trimmed}iB"),
         None => trimmed.to_owned(),
     };
     match binary.parse::<bytesize::ByteSize>() {
-        // bytesize answers with the largest it has, whatever was too large ([SIZ-1]).
+        // bytesize returns its maximum for any amount that is too large ([SIZ-1]).
         Ok(size) if size.as_u64() == u64::MAX => Err("write a size of less than 16 EiB"),
         Ok(size) => Ok(size.as_u64()),
         Err(_) => Err(EXPECTED),
@@ -119,8 +118,7 @@ impl From<usize> for Size {
     }
 }
 
-/// For integer literals, which are `i32` where nothing else decides. A negative one is refused
-/// when the size is asked for.
+/// For integer literals, which are `i32` by default. A negative one is rejected when the size is used.
 impl From<i32> for Size {
     fn from(bytes: i32) -> Size {
         u64::try_from(bytes).map_or_else(|_| Size::from(bytes.to_string()), Size::from)

@@ -1,4 +1,5 @@
-//! Pages that have to go: their file is cut, dropped or closed. See `file` for how loads are kept out meanwhile.
+//! Pages that must be discarded: their file is truncated, dropped or closed. See `file` for how loads are prevented
+//! meanwhile.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -13,33 +14,33 @@ use crate::strategy_kind::StrategyKind;
 use crate::sync::{Ordering, fence, yield_now};
 use crate::tag::Block;
 
-/// Pause before a page that somebody has is looked at again.
+/// Pause before a page in use is checked again.
 const PAUSE: Duration = Duration::from_micros(100);
 
 impl Cache {
-    /// The file is `blocks` blocks long now: throws away every page beyond. By the thread that has the right to resize
-    /// it, before it is cut on disk.
+    /// The file is `blocks` blocks long now: discards every page beyond. Called by the thread that has the right to
+    /// resize it, before the file is truncated on disk.
     pub(crate) fn cut<D: Disk>(&self, disk: &D, file: &D::File, blocks: Block) {
         file.set_blocks(blocks.into());
         self.discard_from(disk, file, blocks);
     }
 
-    /// The file is dropped: throws away all its pages. By the thread that has the right to resize it.
+    /// The file is dropped: discards all its pages. Called by the thread that has the right to resize it.
     pub(crate) fn drop_pages<D: Disk>(&self, disk: &D, file: &D::File) {
         file.set_dropped();
         self.discard_from(disk, file, 0);
     }
 
-    /// The file was looked at again, and is `blocks` blocks long: throws away all its pages, to be read again. By
-    /// the thread that has the right to resize it.
+    /// The file was refreshed, and is `blocks` blocks long: discards all its pages, to be read again. Called by the
+    /// thread that has the right to resize it.
     pub(crate) fn refresh<D: Disk>(&self, disk: &D, file: &D::File, blocks: u64) {
         file.set_refreshed(blocks);
         self.discard_from(disk, file, 0);
     }
 
-    /// Throws away every page from `first` on.
+    /// Discards every page from `first` on.
     fn discard_from<D: Disk>(&self, disk: &D, file: &D::File, first: Block) {
-        // With its counterpart in `Cache::map`: one of the two sees the other.
+        // Paired with the one in `Cache::map`: one of the two sees the other.
         fence(Ordering::SeqCst);
         let idle = Cell::new(false);
         for (block, frame) in file.table.mapped_from(first) {
@@ -61,7 +62,7 @@ impl Cache {
                             file.table.count_saved(block);
                         }
                     }
-                    // Being evicted, or its load failing: its entry is about to go.
+                    // Being evicted, or its load failing: its entry is about to be removed.
                     None => yield_now(),
                 }
                 frame = entry.frame();
@@ -72,8 +73,7 @@ impl Cache {
         }
     }
 
-    /// Takes the page `block` out of memory, written first if it is dirty. False if it is not there, or somebody
-    /// has it.
+    /// Removes the page `block` from memory, after writing it if it is dirty. False if it is not in memory, or in use.
     pub(crate) fn evict<D: Disk>(
         &self,
         disk: &D,
@@ -96,8 +96,8 @@ impl Cache {
         Ok(true)
     }
 
-    /// Evicts every page, which must be clean and unpinned. Waits for a limited time for those who have one
-    /// in passing.
+    /// Evicts every page, which must be clean and unpinned. Waits for a limited time for threads that have one pinned
+    /// briefly.
     ///
     /// # Errors
     /// [`Error::Busy`] with the number of pages that stay.
@@ -105,7 +105,7 @@ impl Cache {
         // As in `discard_from`.
         fence(Ordering::SeqCst);
         let mut pages = 0;
-        // The cleaner, or a reader in passing, may have a page for a moment.
+        // The cleaner, or a brief reader, may have a page for a moment.
         let start = disk.now();
         for (block, frame) in file.table.mapped_from(0) {
             let (entry, tag) = (file.table.entry(block), file.tag(block));
@@ -118,7 +118,7 @@ impl Cache {
                     pages += 1;
                     break;
                 } else {
-                    // It may be on its way in, with nobody waiting for it.
+                    // It may be loading, with no thread waiting for it.
                     disk.pause(PAUSE);
                 }
             }

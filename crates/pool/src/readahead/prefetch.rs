@@ -43,7 +43,7 @@ impl Core {
         self.prefetch_sorted(file, wanted, &AccessStrategy::NORMAL, None, requests_most).pages
     }
 
-    /// Requests those of `wanted` (ascending, each once) that are not in memory, in at most `most` requests.
+    /// Requests those of `wanted` (ascending, each once) that are not in memory, in at most `requests_most` requests.
     pub(super) fn prefetch_sorted(
         self: &Arc<Self>,
         file: &Arc<FileCore>,

@@ -1,15 +1,14 @@
-//! Checksums: how a page proves that it is what was written, where it was written.
+//! Checksums: how a page proves that it is what was written, and at the right place.
 //!
-//! The sum is CRC32C over the page without its four checksum bytes, followed by the block number
-//! in four little-endian bytes. So a page that the device put in another block of the file shows,
-//! although its bytes are in order. (One that it put in the same block of another file does not:
-//! files are numbered again in each run, and a number on disk would outlive its meaning.)
-//! Where in the page the sum stands is up to the engine.
+//! The sum is CRC32C over the page without its four checksum bytes, followed by the block number in four little-endian
+//! bytes. So a page that the device wrote to another block of the file is detected, although its bytes are intact. (A
+//! page written to the same block of another file is not: files are renumbered in each run, and a number on disk would
+//! outlive its meaning.) The engine chooses where in the page the sum is stored.
 //!
-//! No value of the sum is special, zero neither; "no checksum" is [`Checksum::Off`], never a
-//! value. A file that was extended has pages of zeroes that nobody ever wrote and that carry no
-//! sum, so an all-zero page passes unless [`ZeroPages::Refuse`] is asked for. The page is looked
-//! at for that only when its sum does not match: a good page costs one pass over its bytes.
+//! No value of the sum is special, not even zero; "no checksum" is [`Checksum::Off`], never a value. A file that was
+//! extended has pages of zeroes that were never written and that carry no sum, so an all-zero page passes unless
+//! [`ZeroPages::Refuse`] is set. The page is only checked for zeroes when its sum does not match: a good page costs one
+//! pass over its bytes.
 //!
 //! Invariants:  [CHK-1] the four bytes lie inside the page, and no other byte is changed
 //!              [CHK-2] a stamped page verifies, whatever its bytes and its sum
@@ -26,23 +25,22 @@ const FIELD_BYTES: usize = 4;
 /// Whether pages carry a checksum, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Checksum {
-    /// Pages carry none: nothing is stamped and every page verifies, damaged or not.
+    /// Pages carry none: nothing is stored and every page verifies, damaged or not.
     Off,
     /// CRC32C in four little-endian bytes.
     Crc32c {
-        /// Where they begin, in bytes from the start of the page.
+        /// The byte offset in the page.
         offset: usize,
     },
 }
 
-/// What to make of a page that is all zeroes and whose checksum does not match.
+/// How to treat a page that is all zeroes and whose checksum does not match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ZeroPages {
     /// It was never written since the file was extended: it verifies.
     #[default]
     Accept,
-    /// It is corrupt. For engines that write every page before they read it: a lost first write
-    /// shows.
+    /// It is corrupt. For engines that write every page before they read it: a lost first write is detected.
     Refuse,
 }
 
@@ -53,9 +51,9 @@ pub enum ZeroPages {
      from the log or a backup"
 )]
 pub(crate) struct Mismatch {
-    /// What the page's bytes and block number give.
+    /// The checksum computed from the page's bytes and block number.
     pub(crate) expected: u32,
-    /// What is stored in the page.
+    /// The checksum stored in the page.
     pub(crate) found: u32,
     /// True when every byte of the page is zero.
     pub(crate) all_zeroes: bool,
@@ -93,7 +91,7 @@ impl Checksum {
         page[offset..offset + FIELD_BYTES].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// Returns true when `page` is what was last stamped for this block, or has no checksum.
+    /// Returns true when `page` is what was last stamped for this block, or carries no checksum.
     pub fn matches(&self, page: &[u8], block: Block, zero_pages: ZeroPages) -> bool {
         self.verify(page, block, zero_pages).is_ok()
     }
@@ -131,7 +129,7 @@ impl Checksum {
     }
 }
 
-/// A page taken apart at its checksum.
+/// A page split at its checksum.
 struct Parts<'a> {
     before: &'a [u8],
     field: &'a [u8; FIELD_BYTES],
@@ -154,7 +152,7 @@ impl Parts<'_> {
     }
 }
 
-/// Looks at 64 bytes at a time, which compiles to vector instructions and still stops early.
+/// Checks 64 bytes at a time, which compiles to vector instructions and still stops early.
 pub(super) fn is_all_zeroes(page: &[u8]) -> bool {
     let (chunks, rest) = page.as_chunks::<64>();
     let zero = |bytes: &[u8]| bytes.iter().fold(0, |all, byte| all | byte) == 0;
@@ -170,7 +168,7 @@ mod tests {
 
     const AT_START: Checksum = Checksum::Crc32c { offset: 0 };
 
-    /// A page of any size that can hold a checksum, and where that is.
+    /// A page of any size that can hold a checksum, and the checksum's position.
     fn pages() -> impl Strategy<Value = (Vec<u8>, Checksum)> {
         (prop::collection::vec(any::<u8>(), FIELD_BYTES..600), any::<Index>()).prop_map(
             |(page, place)| {

@@ -1,4 +1,4 @@
-//! The disk below the cache, as the pool has it: one page read by the thread that misses it.
+//! The disk below the cache, as the pool implements it: one page read by the thread that misses it.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
 
-/// Pauses between tries to read a page that somebody may be writing: the first, each twice as long as the one
-/// before, and how many. A write in the page cache takes microseconds; one to a slow disk, past it, some
+/// Pauses between attempts to read a page that another pool may be writing: the first, each twice as long as the one
+/// before, and their number. A write in the page cache takes microseconds; a direct one to a slow disk, some
 /// milliseconds.
 const TORN_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const TORN_PAUSES: u32 = 8;
 
 thread_local! {
-    /// A list for the one lease of a read, used by one miss after the other.
+    /// A list for the one lease of a read, reused by successive misses.
     static LEASES: Cell<Vec<Lease>> = const { Cell::new(Vec::new()) };
 }
 
-/// On whose behalf a page is read, and how. The default is a plain read.
+/// The reader of a page, and its parameters. The default is a plain read.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Reader<'a> {
-    /// Descriptors of the reader's own, which the kernel keeps apart from everyone else's.
+    /// The reader's private descriptors, which the kernel tracks separately from all others.
     pub(crate) through: Option<&'a Private>,
-    /// Where to say how long a read took, if one was needed.
+    /// Where to store the duration of a read, if one was needed.
     pub(crate) took: Option<&'a Cell<Duration>>,
-    /// Where a miss that looks like one of a sequence has what follows read as well.
+    /// Where a miss that continues a sequence has the following blocks read as well.
     pub(crate) detect: Option<(&'a Arc<Core>, &'a Arc<FileCore>)>,
 }
 
@@ -51,8 +51,7 @@ impl Reader<'_> {
 }
 
 impl Core {
-    /// The page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is
-    /// in the way.
+    /// Returns the page `block` of `file`, pinned and latched in `mode`, if it is in memory and nothing is in the way.
     #[inline(always)]
     pub(crate) fn hit(
         &self,
@@ -66,7 +65,7 @@ impl Core {
         Some(found)
     }
 
-    /// One try of [`Disk::read`].
+    /// One attempt of [`Disk::read`].
     fn read_once(
         &self,
         file: &FileCore,
@@ -78,7 +77,7 @@ impl Core {
         let (segment, offset) = reader.place(file, block)?;
         file.counts.count(&self.counters, kind, Event::Reads);
         let start = self.clock.now();
-        // Not there in a thread that is ending, which takes a new one.
+        // Not available in a thread that is ending, which allocates a new one.
         let mut leases = LEASES.try_with(Cell::take).unwrap_or_default();
         leases.push(self.memory.lend(loading));
         let mut done = file.space.sync_io.carry_out(Request::read(&segment, offset, leases));
@@ -143,7 +142,7 @@ impl Disk for Core {
     ) -> Result<(), Error> {
         file.counts.count(&self.counters, kind, Event::Miss);
         let mut done = self.read_once(file, block, loading, kind, reader);
-        // Beside a writer it may have been met half written.
+        // While another pool writes the file, the page may have been read half written.
         let pauses = if file.space.read_only { TORN_PAUSES } else { 0 };
         for pause in (0..pauses).map(|number| TORN_PAUSE * (1 << number)) {
             if !done.as_ref().is_err_and(Error::is_damage) {

@@ -1,7 +1,7 @@
-//! What the pool knows of a file of pages.
+//! The pool's state of a file of pages.
 //!
-//! A file is a row of pages, perhaps cut into segments. It stays open in the pool until it is closed
-//! or dropped, whether or not anyone has a handle: its pages may be dirty.
+//! A file is an array of pages, possibly split into segments. It stays open in the pool until it is closed or dropped,
+//! even without any handle: its pages may be dirty.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,14 +21,14 @@ use crate::tag::Block;
 /// Most blocks in a file: block numbers are 32 bits, and a count has to fit as well.
 pub(crate) const BLOCKS_MAX: u64 = Block::MAX as u64;
 
-/// Readaheads of the kernel that a scan has to go over to be left to it: then what it reads too much is at
-/// most an eighth.
+/// Minimum size of a scan that is left to the kernel, in multiples of its readahead: then it reads at most an eighth
+/// too much.
 const READAHEADS_MIN: u64 = 8;
 
-/// What Linux sets where nobody else does, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
+/// The Linux default, in bytes. Source: VM_READAHEAD_PAGES in linux/mm.h.
 const KERNEL_READAHEAD_USUAL: u64 = 128 << 10;
 
-/// What the pool knows of an open file.
+/// The pool's state of an open file.
 pub(crate) struct FileCore {
     pub(super) cached: CachedFile,
     pub(crate) space: Arc<Space>,
@@ -40,13 +40,13 @@ pub(crate) struct FileCore {
     pub(super) segments: Segments,
     /// Sequences among the misses of plain reads.
     pub(crate) detector: Mutex<Detector>,
-    /// What has been done to the file that only a sync makes durable: writes, changes of its size.
+    /// Changes of the file that only a sync makes durable: writes, changes of its size.
     pub(super) changes: AtomicU64,
-    /// As many of them are durable.
+    /// How many of them are durable.
     pub(super) changes_synced: AtomicU64,
 }
 
-/// What the cache knows of it is read as its own.
+/// The cache's state of the file is accessible directly.
 impl Deref for FileCore {
     type Target = CachedFile;
 
@@ -68,7 +68,7 @@ impl FileCore {
         Err(Error::ReadOnly { file: Arc::clone(&self.path) })
     }
 
-    /// Makes of the copy of a page what is written to `block` ([COD-1]).
+    /// Encodes the copy of a page, in place, for `block` ([COD-1]).
     pub(crate) fn encode_page(&self, page: &mut [u8], block: Block) {
         if let Some(codec) = &self.codec {
             codec.encode(&self.name, block, page);
@@ -76,7 +76,7 @@ impl FileCore {
         self.checksum.stamp(page, block);
     }
 
-    /// Makes of what was read from `block` the page, or refuses it ([COD-2]).
+    /// Decodes the bytes read from `block` into the page, or rejects them ([COD-2]).
     pub(crate) fn decode_page(&self, page: &mut [u8], block: Block) -> Result<(), Error> {
         let file = || Arc::clone(&self.path);
         self.checksum.verify(page, block, self.zero_pages).map_err(|it| Error::Corrupt {
@@ -96,7 +96,7 @@ impl FileCore {
         decoded.map_err(|source| Error::Codec { file: file(), block, source: source.into() })
     }
 
-    /// What is told of a page whose codec panicked where the panic cannot be passed on.
+    /// The error for a page whose codec panicked where the panic cannot be propagated.
     pub(crate) fn codec_panicked(&self, block: Block) -> Error {
         let source: Box<dyn std::error::Error + Send + Sync> = "the codec panicked".into();
         Error::Codec { file: Arc::clone(&self.path), block, source: source.into() }
@@ -107,7 +107,7 @@ impl FileCore {
         self.segments.place(block)
     }
 
-    /// As [`FileCore::place`], to write `pages` pages there: not behind the end of what is left of the file ([SEG-4]).
+    /// As [`FileCore::place`], to write `pages` pages there: not past the end of what is left of the file ([SEG-4]).
     pub(crate) fn place_to_write(&self, block: Block, pages: usize) -> Result<(File, u64), Error> {
         self.segments.check_reaches(u64::from(block) + pages as u64)?;
         self.place(block)
@@ -132,38 +132,37 @@ impl FileCore {
         self.segments.run_length_max(block)
     }
 
-    /// Fewest blocks of a scan that may be left to the kernel, which reads on by up to its readahead behind
-    /// the last of them.
+    /// Fewest blocks of a scan that may be left to the kernel, which reads on by up to its readahead past the last of
+    /// them.
     pub(crate) fn scan_blocks_min(&self) -> u64 {
         let readahead = || self.place(0).ok().and_then(|(file, _)| file.kernel_readahead());
         let readahead = self.space.kernel_readahead(readahead).unwrap_or(KERNEL_READAHEAD_USUAL);
         (readahead * READAHEADS_MIN).div_ceil(self.space.page_bytes())
     }
 
-    /// Something was done to the file that only a sync makes durable. Said before anybody may take it for
-    /// done.
+    /// Records a change of the file that only a sync makes durable. Called before any thread may consider it done.
     pub(crate) fn changed(&self) {
         self.changes.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// What a sync that is submitted after this makes durable, for [`FileCore::synced`].
+    /// The number of changes that a sync submitted after this call makes durable, for [`FileCore::synced`].
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// As [`FileCore::changes`]; `None` when all of that is durable.
+    /// As [`FileCore::changes`]; `None` when all changes are durable.
     pub(crate) fn unsynced(&self) -> Option<u64> {
         let changes = self.changes();
         (changes > self.changes_synced.load(Ordering::SeqCst)).then_some(changes)
     }
 
-    /// A sync that was submitted after so many changes has ended well.
+    /// A sync that was submitted after `changes` changes has succeeded.
     pub(crate) fn synced(&self, changes: u64) {
         self.changes_synced.fetch_max(changes, Ordering::SeqCst);
         self.space.torn.synced(self.id, changes);
     }
 
-    /// The segment of that number, from 0, if there is one.
+    /// The segment of that number, from 0, if it exists.
     pub(crate) fn segment_file(&self, number: usize) -> Option<File> {
         self.segments.get(number)
     }

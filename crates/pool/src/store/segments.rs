@@ -3,22 +3,22 @@
 //! With a segment size of n bytes, `name` holds the first n, `name.1` the next, and so on. Every
 //! segment but the last is full.
 //!
-//! Space is reserved for every block. A file that grows block by block would ask for that at each of them,
-//! and where several grow side by side the filesystem would give them single blocks in turns: on ext4, four
-//! such files of 4096 blocks had 4096 extents each. So space is reserved beyond the end, in steps of an
-//! eighth of the segment and at most 8 MiB, which makes it 65, and given back when the file is closed. What
-//! a crash leaves reserved, the next truncation gives back, or the close of the file after it has grown.
+//! Space is reserved for every block. Reserving it block by block would make the filesystem give single blocks in turn
+//! to files that grow at the same time: on ext4, four such files of 4096 blocks had 4096 extents each. So space is
+//! reserved beyond the end, in steps of an eighth of the segment and at most 8 MiB, which reduces this to 65, and
+//! released when the file is closed. Space that a crash leaves reserved is released by the next truncation, or by the
+//! close of the file after it has grown.
 //!
 //! Invariants:  [SEG-1] a block has one place, whatever the file's length
-//!              [SEG-2] at most an eighth of a segment, and 8 MiB, is reserved beyond its end, none beyond
-//!              its full size, and nothing once it is closed
-//!              [SEG-3] what a truncation was to cut off and did not is cut off before the file's length is said to be
-//!              durable, and never comes back into a file that grows
-//!              [SEG-4] a file that is shorter than the pool has left it is never made longer: zeroes would stand where blocks
-//!              were lost, and nothing would show that they were
-//! Concurrency: any thread reads; one at a time resizes, which has the file's right to do that.
-//!              A segment that was removed loses its bytes at once, not when the last descriptor goes.
-//! Failure:     an extension that fails half-way is taken back as far as the filesystem lets it.
+//!              [SEG-2] at most an eighth of a segment, and 8 MiB, is reserved beyond its end, none beyond its full
+//!              size, and nothing once it is closed
+//!              [SEG-3] blocks that a truncation failed to remove are removed before the file's length is reported
+//!              durable, and never reappear in a file that grows
+//!              [SEG-4] a file that is shorter than the pool has left it is never made longer: zeroes would replace
+//!              lost blocks, and the loss would go undetected
+//! Concurrency: any thread reads; one at a time resizes, namely the one with the file's right to do that.
+//!              A segment that was removed loses its bytes at once, not when the last descriptor is closed.
+//! Failure:     an extension that fails half-way is undone as far as the filesystem allows.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,10 +33,10 @@ use crate::tag::Block;
 /// ENOENT.
 const NOT_THERE: OsError = OsError::from_raw(2);
 
-/// Space is reserved ahead by one part in so many of a segment.
+/// Space is reserved ahead in steps of one part in this many of a segment.
 const STEP_PART: u64 = 8;
 
-/// The most that is reserved ahead, in bytes.
+/// The most space that is reserved ahead, in bytes.
 const STEP_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Debug)]
@@ -49,14 +49,14 @@ pub(super) struct Segments {
     read_only: bool,
     cache: CacheMode,
     files: RwLock<Vec<File>>,
-    /// Up to which byte of the file there is space; `u64::MAX` where none can be reserved.
+    /// End of the reserved space in the file, in bytes; `u64::MAX` where none can be reserved.
     reserved: AtomicU64,
-    /// Why the last truncation has failed: what lies beyond the end is still there.
+    /// Why the last truncation has failed: the blocks beyond the end still exist.
     uncut: Mutex<Option<Error>>,
 }
 
 impl Segments {
-    /// Opens the first segment as `options` say, and the others that are there.
+    /// Opens the first segment with `options`, and the other existing ones.
     pub(super) fn open(
         volume: &Volume,
         base: PathBuf,
@@ -96,7 +96,7 @@ impl Segments {
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
     }
 
-    /// Opens the segments that are there now, or leaves it at those there were. Gives the number of whole pages.
+    /// Opens the segments that exist now, or keeps the previous ones. Returns the number of whole pages.
     pub(super) fn open_again(&self) -> Result<u64, Error> {
         let files = self.open_all(&self.options())?;
         let len = self.len_of(&files)?;
@@ -117,7 +117,7 @@ impl Segments {
         name.into()
     }
 
-    /// Whether a segment is on disk. "No" is certain: what cannot be looked at is an error.
+    /// True if a segment is on disk. "No" is certain: a failed check is an error.
     fn is_there(&self, segment: usize) -> Result<bool, Error> {
         Ok(self.volume.exists(&self.path(segment))?)
     }
@@ -135,10 +135,10 @@ impl Segments {
         Ok(())
     }
 
-    /// Whether the segment's name is there, and leads to it.
+    /// True if the segment's name exists and refers to it.
     ///
     /// # Errors
-    /// [`Error::Detached`] when it leads to another file.
+    /// [`Error::Detached`] when it refers to another file.
     pub(super) fn is_named(&self, segment: usize) -> Result<bool, Error> {
         match (self.volume.number(&self.path(segment))?, self.get(segment)) {
             (None, _) => Ok(false),
@@ -151,8 +151,7 @@ impl Segments {
         Error::Detached { file: self.base.as_path().into(), replaced, read_only: self.read_only }
     }
 
-    /// Removes the segments from `first` on: those of the list, and what is on disk beyond it from an
-    /// earlier failure.
+    /// Removes the segments from `first` on: those of the list, and those left on disk beyond it by an earlier failure.
     fn remove_from(&self, first: usize) -> Result<(), Error> {
         let listed = self.files().len();
         let mut end = listed.max(first);
@@ -160,12 +159,13 @@ impl Segments {
             end += 1;
         }
         let mut removed = Vec::new();
-        // From the end, so that a failure leaves no hole before a segment that is still there.
+        // From the end, so that a failure leaves no hole before a segment that still exists.
         for segment in (first..end).rev() {
-            // Another's file is left alone.
+            // A different file is left alone.
             self.is_named(segment)?;
             if segment == 0 && end > 1 {
-                // For good: a power cut that brought one of them back without the first would leave a name that cannot be opened.
+                // Permanently: a power cut that brought one of them back without the first would leave a name that
+                // cannot be opened.
                 self.volume.sync_directory(directory(&self.base))?;
             }
             match self.volume.remove(&self.path(segment)) {
@@ -174,12 +174,12 @@ impl Segments {
             }
             removed.extend(self.get(segment));
             let mut files = self.files.write().unwrap_or_else(PoisonError::into_inner);
-            // The first one stays open for those who still read it.
+            // The first one stays open for current readers.
             if segment > 0 {
                 files.truncate(segment);
             }
         }
-        // Also of those that were removed before, by a truncation that then could not make that durable.
+        // Also for segments that an earlier truncation removed, and could not make durable.
         if end > first || self.check_cut().is_err() {
             self.volume.sync_directory(directory(&self.base))?;
         }
@@ -192,7 +192,7 @@ impl Segments {
     }
 
     fn files(&self) -> std::sync::RwLockReadGuard<'_, Vec<File>> {
-        // Each change is one push or truncation, so a poisoned list is still whole.
+        // Each change is one push or truncation, so a poisoned list is still consistent.
         self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -241,21 +241,21 @@ impl Segments {
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing. What a truncation was to
-    /// cut off is cut off.
+    /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing. Completes a failed
+    /// truncation.
     pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         self.check_reaches(from)?;
-        // Else its next segments would become another file's.
+        // Otherwise its next segments would become those of another file.
         if self.end_of(to).0 >= self.files().len() && !self.is_named(0)? {
             return Err(self.detached(false));
         }
         if self.len()? != from * self.page_bytes {
-            // A partial page that was left beyond the end must not come back.
+            // A partial page that was left beyond the end must not reappear.
             self.truncate(from)?;
         }
         let Err(error) = self.try_extend(from, to) else { return Ok(()) };
         match self.truncate(from) {
-            // The worse of the two: it may come back.
+            // The worse of the two: the space may reappear.
             Err(Error::Io(left)) if left.is_failed_sync() => Err(Error::Io(left)),
             Err(left) => {
                 tracing::error!(error = %left, file = %self.base.display(), "cannot take back an extension");
@@ -283,8 +283,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes a segment longer by `range` (its bytes), with space reserved; it begins at byte `base` of the
-    /// file.
+    /// Extends a segment by `range` (its bytes), with space reserved; it begins at byte `base` of the file.
     fn lengthen(&self, file: &File, base: u64, range: Range<u64>) -> Result<(), Error> {
         if base + range.end <= self.reserved.load(Ordering::Relaxed) {
             return Ok(file.set_len(range.end)?);
@@ -310,33 +309,34 @@ impl Segments {
         }
     }
 
-    /// Gives back the space reserved beyond the end. The file may grow again.
+    /// Releases the space reserved beyond the end. The file may grow again.
     pub(super) fn give_back(&self) -> Result<(), Error> {
         let reserved = self.reserved.swap(0, Ordering::Relaxed);
         let last = self.files().last().cloned();
         match last {
-            // Of the length that it has, whatever that is [SEG-4].
+            // At its current length, whatever that is [SEG-4].
             Some(file) if reserved > self.len()? => Ok(file.set_len(file.len()?)?),
             _ => Ok(()),
         }
     }
 
     fn add(&self, segment: usize) -> Result<File, Error> {
-        // Every segment but the last counts as full, so the one before has to be so durably before
-        // there is one after it.
+        // Every segment but the last counts as full, so the previous one must be durably full before there is a next
+        // one.
         let before = self.files().last().cloned();
         before.map_or(Ok(()), |file| file.sync_data())?;
-        // Behind a hole, which a power cut in a truncation leaves where a later removal came to the disk before an earlier one.
+        // After a hole, which a power cut during a truncation leaves if a later removal reached the disk before an
+        // earlier one.
         self.remove_from(segment + 1)?;
         let file = self.open_one(segment, true)?;
-        // It may be there from a truncation that failed.
+        // It may exist from a truncation that failed.
         file.set_len(0)?;
         self.volume.sync_directory(directory(&self.base))?;
         self.files.write().unwrap_or_else(PoisonError::into_inner).push(file.clone());
         Ok(file)
     }
 
-    /// Makes the file `pages` pages long, from as many or more, and gives back the space behind.
+    /// Makes the file `pages` pages long, from as many or more, and releases the space beyond.
     pub(super) fn truncate(&self, pages: u64) -> Result<(), Error> {
         let truncated = self.try_truncate(pages);
         *self.uncut.lock().unwrap_or_else(PoisonError::into_inner) = truncated.clone().err();
@@ -364,7 +364,7 @@ impl Segments {
         (last as usize, (pages - last * self.pages.min(pages)) * self.page_bytes)
     }
 
-    /// [SEG-4] That the file is `pages` pages long at least, on disk.
+    /// [SEG-4] Checks that the file is at least `pages` pages long on disk.
     pub(super) fn check_reaches(&self, pages: u64) -> Result<(), Error> {
         let (last, expected) = self.end_of(pages);
         let Some(file) = self.get(last) else { return Ok(()) };
@@ -382,7 +382,7 @@ impl Segments {
     }
 }
 
-/// Gives back the space of a file that was removed, durably: who has it open, for however long, keeps an empty one. A file
+/// Frees the space of a file that was removed, durably: other processes that have it open keep an empty file. A file
 /// that has another name stays as it is.
 fn give_up(file: &File) {
     match file.has_name().and_then(|named| if named { Ok(()) } else { file.set_len(0) }) {
@@ -391,7 +391,7 @@ fn give_up(file: &File) {
     }
 }
 
-/// The directory that a file's name is in.
+/// The directory of a file's name.
 pub(super) fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -416,7 +416,7 @@ mod tests {
             .unwrap()
     }
 
-    /// The ends of what was reserved, in bytes of a segment, and the newest length that was set.
+    /// The ends of the reservations, in bytes of a segment, and the newest length that was set.
     #[derive(Debug, Default)]
     struct Reservations {
         ends: Mutex<Vec<u64>>,
@@ -478,7 +478,7 @@ mod tests {
         (0..130).for_each(|block| segments.extend(block, block + 1).unwrap());
         assert!(seen.ends.lock().unwrap().iter().all(|&end| end <= 50 * PAGE as u64), "[SEG-2]");
         drop(open(&path, Some(50)));
-        // What was reserved is not there any more, so it is reserved again.
+        // The reserved space no longer exists, so it is reserved again.
         segments.truncate(60).unwrap();
         seen.ends.lock().unwrap().clear();
         segments.extend(60, 61).unwrap();

@@ -1,24 +1,24 @@
 //! Free frames: a stack, so that warm memory is used first.
 //!
-//! It is empty for nearly all of a pool's life, while every miss asks it first; asking is then one load.
+//! It is empty for nearly all of a pool's life, while every miss checks it first; the check is then one load.
 //!
 //! Invariants:  [FRM-3] a frame is freed once
-//! Concurrency: any thread, without locks. The top and a count of its changes are one word, so that a frame which
-//!              went and came back between look and change is not taken for one that stayed.
+//! Concurrency: any thread, without locks. The top and a count of its changes are one word, so that a frame which was
+//!              taken and put back between load and exchange is detected.
 //! Source:      the stack is Treiber's (IBM RJ 5118, 1986), with the counter of the same report.
 
 use super::memory::Descriptors;
 use super::word::{FrameIndex, NO_FRAME};
 use crate::sync::{AtomicU64, Ordering};
 
-/// Stands for the frame below one that is not free.
+/// Stored instead of the next frame in a frame that is not free.
 pub(super) const TAKEN: u64 = 1 << 32;
 
-/// Frames that nobody owns and no page uses. Each one's descriptor names the frame below it, or says [`TAKEN`].
+/// Frames without an owner or a page. Each one's descriptor names the frame below it, or says [`TAKEN`].
 pub(super) struct FreeList {
     /// The frame on top, or [`NO_FRAME`]; above it, in the upper half, the count of changes.
     top: AtomicU64,
-    /// For callers that only want to know.
+    /// For callers that only need the number.
     count: std::sync::atomic::AtomicUsize,
 }
 
@@ -37,7 +37,7 @@ impl FreeList {
         self.push_run(frames, frame, frame + 1);
     }
 
-    /// Frames from `first` to before `end`, which are nobody's: the first on top.
+    /// Frames from `first` to before `end`, which are unused: the first on top.
     pub(super) fn push_run(&self, frames: &Descriptors, first: FrameIndex, end: FrameIndex) {
         if first >= end {
             return;
@@ -55,7 +55,7 @@ impl FreeList {
     }
 
     pub(super) fn pop(&self, frames: &Descriptors) -> Option<FrameIndex> {
-        // It may have been taken, and be changed, at this moment: then the top has changed too.
+        // The frame may have been taken, and be changing, at this moment: then the top has changed too.
         let frame =
             self.change(|top| Some(frames.below(top)?.load(Ordering::Relaxed) as FrameIndex))?;
         frames.below(frame)?.store(TAKEN, Ordering::Relaxed);
@@ -63,7 +63,7 @@ impl FreeList {
         Some(frame)
     }
 
-    /// Puts what `next` makes of the top in its place until that sticks or says no; gives the old top.
+    /// Replaces the top by the result of `next` until the exchange succeeds or `next` refuses; returns the old top.
     fn change(&self, next: impl Fn(FrameIndex) -> Option<FrameIndex>) -> Option<FrameIndex> {
         let mut now = if cfg!(loom) {
             // See `Frame::guess`.
@@ -74,7 +74,7 @@ impl FreeList {
         loop {
             let top = now as FrameIndex;
             let changed = ((now >> 32) + 1) << 32 | u64::from(next(top)?);
-            // Release: a thread that takes a frame sees what the last owner did to it.
+            // Release: a thread that takes a frame sees the last owner's changes to it.
             match self.top.compare_exchange_weak(now, changed, Ordering::AcqRel, Ordering::Acquire)
             {
                 Ok(_) => return Some(top),

@@ -1,8 +1,8 @@
-//! Many threads, few frames, random steps, and a model that says what must have come of them.
+//! Many threads, few frames, random steps, and a model that says what the result must be.
 //!
-//! With `--cfg shuttle` the threads are shuttle's, and each run is one random schedule, which a
-//! failure prints so that it can be run again. Otherwise they are the system's, for Miri and the
-//! thread sanitizer to watch. Each thread's steps come from a seed of their own.
+//! With `--cfg shuttle` the threads are shuttle's, and each run is one random schedule, which a failure prints so that
+//! it can be repeated. Otherwise they are the system's, for Miri and the thread sanitizer. Each thread's steps come
+//! from a separate seed.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ const THREADS: u64 = 4;
 const FRAMES: usize = 3;
 const BLOCKS: u64 = 4;
 
-/// What a run comes to: for each block, how often it was changed.
+/// The result of a run: for each block, the number of its changes.
 type Changes = Vec<AtomicU64>;
 
 fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
@@ -71,7 +71,7 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             pool.frames().release_exclusive(frame);
         }
         8 => {
-            // A request that nobody is about to end is ended here.
+            // A request that no other thread is about to complete is completed here.
             let idle = || {
                 if !pool.end_request() {
                     park();
@@ -86,7 +86,7 @@ fn step(pool: &Model, changes: &Changes, random: &mut fastrand::Rng) {
             if let Some(seen) = pool.optimistic(block)
                 && let Some(value) = pool.read_by(seen)
             {
-                // A change is counted before its latch goes, so no less than is seen.
+                // A change is counted before its latch is released, so the count is at least what is seen.
                 let ever = 10 + u64::from(block)..=said(block);
                 assert!(ever.contains(&value), "[OPT-1] {value} in block {block}");
             }
@@ -115,7 +115,7 @@ fn random_steps(steps: usize, seed: u64) {
     }
 }
 
-/// Blocks come and go, and some cannot be read: the caller is told, and no frame is lost.
+/// Blocks are added and removed, and some cannot be read: the caller gets an error, and no frame is lost.
 fn truncations(steps: usize, seed: u64) {
     let pool = Model::new(FRAMES, BLOCKS);
     pool.spoil(1);
@@ -150,7 +150,7 @@ fn truncations(steps: usize, seed: u64) {
     assert_eq!(pool.frames().free_count(), FRAMES, "[FRM-3]");
 }
 
-/// A seed that belongs to the schedule, so that a failed one can be run again.
+/// A seed that is part of the schedule, so that a failed one can be repeated.
 #[cfg(shuttle)]
 fn seed() -> u64 {
     use shuttle::rand::Rng;

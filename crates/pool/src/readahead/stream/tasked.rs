@@ -1,10 +1,11 @@
-//! A read stream for tasks: the window, the look-ahead and the requests of a [`ReadStream`], and another way to wait.
+//! A read stream for tasks: the window, the look-ahead and the requests of a [`ReadStream`], with a different way to
+//! wait.
 //!
-//! What a thread would sleep on, a task leaves a waker with: the page that is next, or, in any order, whichever read of
-//! the stream ends first. A page that could not be read ahead is read by the task as [`PagedFile::read_async`] does.
+//! Where a thread would sleep, a task registers a waker: for the next page, or, in any order, for whichever read of the
+//! stream ends first. A page that could not be read ahead is read by the task as [`PagedFile::read_async`] does.
 //!
-//! Nothing is left to the kernel's own readahead: to take in what it has fetched is to read, on the executor's thread. For
-//! the same reason a full queue counts as a lack of frames.
+//! Nothing is left to the kernel's own readahead: getting its data requires a read, on the executor's thread. For the
+//! same reason a full queue counts as a lack of frames.
 //!
 //! [`PagedFile::read_async`]: crate::PagedFile::read_async
 
@@ -39,12 +40,12 @@ where
     coming: Option<Coming<'f, Data<I>>>,
     /// While it waits for any of its reads.
     attended: Option<Attended<'f>>,
-    /// Then it stands on the list of one of their frames too: its page may come by a read of somebody else's, which
-    /// says nothing to this stream's watch.
+    /// Then it is registered on the list of one of their frames too: the page may be loaded by another reader's read,
+    /// which does not notify this stream's watch.
     parked: Option<(FrameIndex, TaskPlace)>,
 }
 
-/// The block that is next.
+/// The next block.
 struct Coming<'f, D> {
     block: Block,
     data: D,
@@ -53,10 +54,10 @@ struct Coming<'f, D> {
     since: Duration,
 }
 
-/// How the block that is next was found.
+/// How the next block was found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// Pinned: here, or still on its way.
+    /// Pinned: resident, or still being read.
     Pinned { frame: FrameIndex, asked: bool, late: bool },
     /// Not read ahead.
     Alone,
@@ -69,8 +70,8 @@ where
     /// Turns the stream into one for tasks, which blocks no thread. See [Futures](crate#futures).
     ///
     /// Its pages are read ahead by the tablespace's queue, whatever was chosen; with `Os`, `Hint` and `Max`, and for
-    /// `Prefetch` past the page cache, each is read when it is its turn. The iterator of blocks runs on the task's
-    /// thread. Dropping the stream lets go of everything at once.
+    /// `Prefetch` with direct I/O, each is read when it is its turn. The iterator of blocks runs on the task's thread.
+    /// Dropping the stream releases everything at once.
     pub fn into_async(
         mut self,
     ) -> impl Stream<Item = Result<Streamed<'f, Data<I>>, StreamError<Data<I>>>> + Unpin + use<'f, I>
@@ -89,7 +90,7 @@ impl<I: Iterator<Item: Wanted>> Drop for Tasked<'_, I> {
     }
 }
 
-/// Nothing in it is pinned by having been polled.
+/// Polling pins nothing in it.
 impl<I: Iterator<Item: Wanted>> Unpin for Tasked<'_, I> {}
 
 impl<'f, I> Stream for Tasked<'f, I>
@@ -115,7 +116,7 @@ impl<'f, I> Tasked<'f, I>
 where
     I: Iterator<Item: Wanted>,
 {
-    /// Settles which block is next. Ready with false when there is none.
+    /// Determines the next block. Ready with false when there is none.
     fn choose(&mut self, waker: &Waker) -> Poll<bool> {
         self.unpark();
         let stream = &mut self.stream;
@@ -132,7 +133,7 @@ where
         } else {
             stream.refill();
             if stream.window.has_named() {
-                // The iterator panicked while it was asked for more.
+                // The iterator panicked while the stream took more blocks from it.
                 stream.ask();
             }
         }
@@ -150,7 +151,7 @@ where
     fn any_place(&mut self, waker: &Waker) -> Poll<usize> {
         let stream = &self.stream;
         stream.watch.wake_by_next(waker);
-        // After the waker is in its place.
+        // After the waker is registered.
         if let Some(place) = stream.place_ready() {
             self.attended = None;
             return Poll::Ready(place);
@@ -160,7 +161,7 @@ where
         if self.attended.is_none() && stream.place_own().is_some() {
             self.attended = attend().ok();
         }
-        // Without one of its own, or without a driver, it is the oldest that it waits for: there the error shows.
+        // Without an own read, or without a driver, it waits for the oldest: the error shows there.
         let own = stream.place_own().and_then(|place| stream.window.state(place));
         let (Some(State::Pinned { frame, .. }), true) = (own, self.attended.is_some()) else {
             self.attended = None;
@@ -199,7 +200,7 @@ where
         self.coming = Some(Coming { block, data, page, how, since });
     }
 
-    /// The page that was waited for has come, or has failed to: books it, and hands it out.
+    /// The page is resident, or its load has failed: records that, and returns the page.
     fn give(
         &mut self,
         coming: Coming<'f, Data<I>>,
@@ -213,7 +214,7 @@ where
         let kind = stream.strategy.kind();
         let waited = || core.clock.now().saturating_sub(since);
         let why = match how {
-            // It was lost on its way, or cut off.
+            // Its read failed, or it was truncated.
             _ if page.has_loaded() => {
                 stream.stats.read_alone += 1;
                 stream.pace.read += 1;

@@ -1,12 +1,11 @@
 //! The syncs of a checkpoint: every file that was changed since its last sync, once.
 //!
-//! Also files that this checkpoint has written nothing of: the cleaner may have, or a thread in need of a
-//! frame, or the file was made longer. In each tablespace one file after the other, the tablespaces side
-//! by side. Where the checkpoint is paced, so are its syncs: each is followed by a rest as long as itself,
-//! if the time that is left allows it, for a sync is what the disk's other users notice most.
+//! This includes files of which this checkpoint has written nothing: the cleaner may have, or a thread that needed a
+//! frame, or the file was extended. Each tablespace syncs one file after the other, the tablespaces in parallel. Where
+//! the checkpoint is paced, so are its syncs: each is followed by a rest of the same length, if the remaining time
+//! allows it, because a sync disturbs the disk's other users most.
 //!
-//! Invariants:  [CKS-1] a file counts as synced only when a sync has succeeded that was submitted after
-//!              the write
+//! Invariants:  [CKS-1] a file counts as synced only when a sync has succeeded that was submitted after the write
 //! Failure:     a failed sync latches its tablespace ([TBS-1](crate::tablespace)).
 
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::file::FileCore;
 
-/// Figures of the syncs of one checkpoint.
+/// Statistics of the syncs of one checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct SyncTimes {
     pub(super) files: u32,
@@ -33,7 +32,7 @@ pub(super) struct Syncs<'s, 'c> {
     pub(super) core: &'c Core,
     pub(super) in_flight: &'s mut InFlight<'c>,
     pub(super) tablespaces: &'s mut [TablespaceState],
-    /// When the checkpoint began.
+    /// When the checkpoint started.
     pub(super) started: Duration,
     /// When it should have ended, if it is paced.
     pub(super) due: Option<Duration>,
@@ -55,7 +54,7 @@ impl Syncs<'_, '_> {
                 {
                     return;
                 }
-                // A file whose end was cut off meanwhile needed no more syncs.
+                // A file that was truncated meanwhile needed no more syncs.
                 continue;
             }
             self.core.waiting(Wait::Sync, || self.in_flight.wait());
@@ -69,7 +68,7 @@ impl Syncs<'_, '_> {
         }
     }
 
-    /// Goes on with the sync of a file of a tablespace, or begins that of the next.
+    /// Continues with the sync of a file of a tablespace, or starts that of the next.
     fn go_on(&mut self, number: usize, checkpoints: &RequestQueue) {
         if self.tablespaces[number].syncing.is_none() {
             self.begin_next(number);
@@ -85,7 +84,7 @@ impl Syncs<'_, '_> {
             syncing.left += 1;
         }
         if syncing.left == 0 && !syncing.failed && self.in_flight.has_room(number, 0) {
-            // The segments that were left have gone since: their end was cut off.
+            // The remaining segments have been removed since: the file was truncated.
             self.finish(number, checkpoints);
         }
     }
@@ -109,7 +108,8 @@ impl Syncs<'_, '_> {
             if forebay_io::bug::is_planted("skip_sync") {
                 continue;
             }
-            // Behind the redo point nothing would say what was to be cut off ([SEG-3]): also by a truncation under way.
+            // After the redo point the log would not record the truncation ([SEG-3]): this includes a truncation in
+            // progress.
             file.wait_resized();
             if let Err(error) = file.settle_length()
                 && !matches!(error, Error::Gone { .. })
@@ -141,8 +141,8 @@ impl Syncs<'_, '_> {
         if let Err(error) = result {
             self.core.counters.count_pool(PoolEvent::SyncErrors);
             syncing.failed = true;
-            // Of a file that was dropped meanwhile nothing is left to lose, but its sync's failure
-            // reports on the device anyway.
+            // A file that was dropped meanwhile has nothing left to lose, but a failed sync of it reports on the device
+            // anyway.
             let error = self.core.spaces[number].sync_failed(error);
             tablespace.failed(error);
         }
@@ -170,7 +170,7 @@ impl Syncs<'_, '_> {
         tablespace.report.ended = now.saturating_sub(self.started);
     }
 
-    /// Leaves the disk alone for as long as it was just kept busy, if there is time.
+    /// Leaves the disk idle for as long as it was just kept busy, if there is time.
     fn rest(&self, busy: Duration, checkpoints: &RequestQueue) {
         let (Some(due), true) = (self.due, self.in_flight.is_empty()) else { return };
         let now = self.core.clock.now();
