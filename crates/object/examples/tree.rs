@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// False when there is no such command.
+/// Returns false for an unknown command.
 pub(crate) fn run(
     args: &[&str],
     variables: impl IntoIterator<Item = (String, String)>,
@@ -89,7 +89,7 @@ fn set(bucket: &Bucket, takeover: Takeover, key: &str, value: &str) -> Result<()
     }
     let writer = bucket.writer(takeover)?;
     let is_new = writer.view().files().is_empty();
-    // What is written waits here until a sync puts it into the bucket.
+    // Written pages stay here until a sync puts them into the bucket.
     let local = tempfile::tempdir()?;
     let mount = Mount::new(writer, local.path(), 64 << 20)?;
     let pool = pool(&mount)?;
@@ -114,7 +114,7 @@ fn read(bucket: &Bucket, look: impl FnOnce(&Tree) -> Result<()>) -> Result<()> {
 fn pool(mount: &Mount) -> Result<BufferPool> {
     let tablespace = Tablespace::new("main", mount.directory());
     let tablespace = tablespace.volume(mount.volume()).io(mount.io(256)?).costs(mount.costs());
-    // The store keeps a checksum of each page and replaces objects whole.
+    // The store keeps a checksum of each page and replaces whole objects.
     let builder = BufferPool::builder().checksum(Checksum::Off).torn_pages(TornPages::Unprotected);
     Ok(builder.page_size(PAGE_BYTES).tablespace(tablespace).build()?)
 }

@@ -1,8 +1,9 @@
 //! Stores by their addresses: `s3://bucket/prefix`, `gs://…`, `az://…`, `http://…`, `file:///directory`.
 //!
-//! Credentials, endpoints and regions come under the names that the stores' own tools give their environment variables.
-//! The stores' own retries are off, since [`Options`](crate::Options) say how often and for how long. Objects are deleted one
-//! in a request: the answer for many has status 200 whatever became of each, so that a refusal would be none.
+//! Credentials, endpoints and regions have the names of the environment variables of the stores' own tools.
+//! The stores' own retries are off, since [`Options`](crate::Options) set how often and for how long to retry. Objects
+//! are deleted one in a request: the answer to a request for many has status 200 even if some deletions fail, so that a
+//! refusal would go unnoticed.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -22,12 +23,12 @@ use url::{Position, Url};
 use crate::error::{Error, Result};
 use crate::failure::in_short;
 
-/// What these variables are called by users who set them.
+/// Prefixes of these variables, as users set them.
 const NAMES: [&str; 3] = ["AWS_", "AZURE_", "GOOGLE_"];
 
 /// The store at `address`, and the prefix in it that the address names. `variables` are those of the environment, or
-/// what is to stand for them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and so on; others
-/// are not looked at. Nothing is asked of the store yet.
+/// a replacement for them: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL` and so on;
+/// others are ignored. No request is sent to the store yet.
 ///
 /// # Errors
 /// [`Error::Address`].
@@ -46,7 +47,7 @@ pub fn open(
         return Err(Error::Address { address: address.into(), what: what.to_owned() });
     }
     if url.query().is_some() || url.fragment().is_some() {
-        // It may be a signature, which is a secret.
+        // The query may be a signature, which is a secret.
         let address = url[..Position::AfterPath].to_owned();
         let what = "an address ends with its path: what is set after ? or # belongs into the store's variables, and in \
                     a name these are written %3F and %23";
@@ -60,14 +61,14 @@ pub fn open(
     }
     let parsed = ObjectStoreScheme::parse(&url).map_err(|_| refuse(known.to_owned()))?;
     let (scheme, prefix) = parsed;
-    // Only the first one counts, and another part of the program may have its own.
+    // Only the first call counts, and another part of the program may have installed a provider.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut variables: Vec<(String, String)> = variables
         .into_iter()
         .filter(|(name, _)| NAMES.iter().any(|it| name.starts_with(it)))
         .map(|(name, value)| (name.to_lowercase(), value))
         .collect();
-    // A user who names such an endpoint means it.
+    // A user who configures an http endpoint wants plain HTTP.
     if variables.iter().any(|(name, to)| name.contains("endpoint") && to.starts_with("http:")) {
         variables.push(("aws_allow_http".to_owned(), "true".to_owned()));
     }
@@ -112,7 +113,7 @@ pub fn open(
     Ok((store.map_err(|error| refuse(error.to_string()))?, prefix.to_string()))
 }
 
-/// Credentials whose source fails with the variant for it, and not as if the store had.
+/// Credentials whose failing source is reported with the variant for it, and not as a failure of the store.
 #[derive(Debug)]
 struct Credentials<C>(Arc<dyn CredentialProvider<Credential = C>>);
 
@@ -143,7 +144,7 @@ mod tests {
             name("AWS_ACCESS_KEY_ID", "key"),
             name("AWS_SECRET_ACCESS_KEY", "secret"),
             name("AWS_ENDPOINT_URL", "http://127.0.0.1:9"),
-            // Of another program, though the builder knows the word.
+            // A variable of another program, although the builder knows the key.
             name("REGION", "nowhere"),
         ];
         for (address, store, prefix) in [
@@ -165,7 +166,7 @@ mod tests {
             "{error}"
         );
         assert!(!error.contains("hunter2"), "{error}");
-        // What stands there in an address of Azure's is no user.
+        // In an address of Azure's, this part is not a user.
         assert!(open("abfss://files@account.dfs.core.windows.net/a", []).is_ok());
     }
 

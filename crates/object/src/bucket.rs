@@ -26,13 +26,13 @@ const PROBE_LIFE: Duration = Duration::from_secs(3600);
 /// What to do when another writer has the tablespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Takeover {
-    /// Leave it to it.
+    /// Fail, and leave the tablespace to the other writer.
     Refuse,
-    /// Fence it off: whatever it does from now on is refused, and what it had acknowledged stays.
+    /// Fence the other writer off: whatever it does from now on is refused, and what it had acknowledged stays.
     Force,
 }
 
-/// Where a tablespace is. Cheap to clone.
+/// The location of a tablespace. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bucket {
     client: Arc<Client>,
@@ -40,8 +40,8 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// The tablespace below `prefix`. Nothing is asked of the store yet. Its own retries, where it has some, are best
-    /// switched off: `options` are for that.
+    /// The tablespace below `prefix`. No request is sent to the store yet. If `store` has its own retries, switch them
+    /// off: `options` control retries.
     ///
     /// # Errors
     /// [`Error::Setting`]; [`Error::Local`] for the directory of a local tier that is in use, or not a tier's.
@@ -83,7 +83,7 @@ impl Bucket {
         unreachable!("the loop ends by returning")
     }
 
-    /// Opens the tablespace for writing, as the only one.
+    /// Opens the tablespace for writing, as the only writer.
     ///
     /// # Errors
     /// [`Error::Absent`]; [`Error::Held`] if another writer has not closed it and `takeover` does not fence that off;
@@ -93,24 +93,24 @@ impl Bucket {
         Writer::open(Arc::clone(&self.client), self.runtime.clone(), takeover)
     }
 
-    /// Opens the tablespace for reading, as it is now. The writer keeps what the reader needs as long as the reader
-    /// is there, and waits for it never.
+    /// Opens the tablespace for reading, in its current state. The writer keeps the objects that the reader needs while
+    /// the reader is open, and never waits for it.
     ///
     /// # Errors
     /// [`Error::Absent`], [`Error::Corrupt`], [`Error::Format`]; [`Error::Unreachable`] after one
-    /// [`Options::deadline`]; [`Error::Unconnected`], [`Error::Refused`] at once, also where a reader may not put its
+    /// [`Options::deadline`]; [`Error::Unconnected`], [`Error::Refused`] at once, also if a reader may not put its
     /// lease.
     pub fn reader(&self) -> Result<Reader> {
         Reader::open(Arc::clone(&self.client), self.runtime.clone())
     }
 
-    /// Ends the requests of all who were opened here, on whichever threads they are waited for, with [`Error::Closed`],
-    /// and refuses what comes. What was acknowledged stays; a writer that was not closed before has to be taken over.
+    /// Ends the requests of every reader, writer and mount opened here, on all threads, with [`Error::Closed`], and
+    /// refuses new ones. What was acknowledged stays; a writer that was not closed before has to be taken over.
     pub fn cancel(&self) {
         self.client.cancel();
     }
 
-    /// What has been asked of the store so far, by all who were opened here.
+    /// The requests to the store so far, of everything opened here.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.client.stats()
@@ -143,7 +143,7 @@ pub(crate) async fn read_manifest(client: &Client) -> Result<(Manifest, UpdateVe
     }
 }
 
-/// The same of a tablespace that is open, which has one.
+/// The same for a tablespace that is open, and therefore has a manifest.
 pub(crate) async fn reread_manifest(client: &Client) -> Result<(Manifest, UpdateVersion)> {
     read_manifest(client).await.map_err(|error| match error {
         Error::Absent { path } => Error::Missing { path },
@@ -151,7 +151,7 @@ pub(crate) async fn reread_manifest(client: &Client) -> Result<(Manifest, Update
     })
 }
 
-/// The indexes of those objects of `manifest` that `snapshot` does not have.
+/// Reads the indexes of those objects of `manifest` that `snapshot` does not have.
 pub(crate) async fn read_indexes(
     client: &Client,
     manifest: &Manifest,
@@ -171,7 +171,7 @@ pub(crate) async fn read_indexes(
     indexes.buffered(client.options.in_flight).try_collect().await
 }
 
-/// Refuses a store whose conditions do not hold: two writers could both be acknowledged there.
+/// Refuses a store that does not enforce conditions: two writers could both be acknowledged there.
 pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
     let path = client.path(&["probes", &format!("{:016x}", client.draw())]);
     let proved = try_conditions(client, &path).await;
@@ -180,7 +180,7 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
         Err(error) => Err(error),
     };
     match swept {
-        // A store that does not answer does not answer this either; a later client deletes it.
+        // A store that does not answer will not delete the probe either; a later client deletes it.
         Err(error) if error.is_silence() => Err(error),
         swept => swept.and(client.delete(&path).await),
     }
@@ -201,7 +201,7 @@ async fn sweep_probes(client: &Client, own: &Path) -> Result<()> {
 
 async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
     let refuse = |why: &str| Err(Error::NotConditional { why: why.to_owned() });
-    // Each step in a state that repeating it does not change: an answer that was lost proves nothing.
+    // Repeating a step does not change its outcome, since a lost answer proves nothing.
     client.put(path, "first".into()).await?;
     let Some((_, old)) = client.get(path).await? else {
         return refuse("an object that was put is not there");
@@ -216,7 +216,7 @@ async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
     if let Swap::Done(_) = client.swap_known(path, "updated".into(), PutMode::Update(old)).await? {
         return refuse("it replaces an object that has changed (If-Match is ignored)");
     }
-    // A put of before whose answer was lost may still come and change it: that is no refusal.
+    // An earlier put whose answer was lost may still take effect and change the object: that is not a refusal.
     for _ in 0..3 {
         let Some((_, new)) = client.get(path).await? else {
             return refuse("an object that was put is not there");
@@ -226,7 +226,7 @@ async fn try_conditions(client: &Client, path: &Path) -> Result<()> {
         {
             return Ok(());
         }
-        // The condition does not hold any more after an update whose answer was lost.
+        // After an update whose answer was lost, the condition no longer holds.
         if client.get(path).await?.is_some_and(|it| it.0 == "updated") {
             return Ok(());
         }

@@ -52,16 +52,16 @@ const PAUSE_MOST: Duration = Duration::from_secs(5);
 /// Minimum time of an attempt, also close to the deadline.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
-/// What is asked of a store.
+/// An operation on the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Bytes from an object.
+    /// Reads bytes of an object.
     Get,
-    /// A new object, or another manifest.
+    /// Puts a new object, or the next manifest.
     Put,
-    /// An object that goes.
+    /// Deletes an object.
     Delete,
-    /// The names below a prefix.
+    /// Lists the names below a prefix.
     List,
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Client {
     pub(crate) tier: Option<Arc<LocalTier>>,
     permits: Semaphore,
     latencies: Mutex<Latencies>,
-    /// As they were set or measured.
+    /// The costs as set or measured.
     costs: OnceLock<DeviceCosts>,
     rng: Mutex<Rng>,
     cancelled: watch::Sender<bool>,
@@ -102,18 +102,18 @@ pub(crate) struct Client {
     allowed: AtomicU8,
 }
 
-/// What an attempt ended with.
+/// The failure of an attempt.
 enum Ended<T> {
     Done(T),
     /// The object is not there.
     Absent(Arc<StoreError>),
-    /// To be made again.
+    /// To be retried.
     Passing(Arc<StoreError>),
     Final(Error),
 }
 
 tokio::task_local! {
-    /// Until when requests are made again, for all requests of [`Client::in_one_deadline`].
+    /// The time until which requests are retried, for all requests of [`Client::in_one_deadline`].
     static UNTIL: Instant;
 }
 
@@ -159,15 +159,15 @@ impl Client {
         stats
     }
 
-    /// What a request and a byte take.
+    /// Costs of a request and of a byte.
     pub(crate) fn costs(&self) -> DeviceCosts {
         self.costs.get().copied().unwrap_or(COSTS_USUAL)
     }
 
-    /// Finds out what they take, where that is not set.
+    /// Measures the costs, unless they are set.
     pub(crate) async fn know_costs(&self) -> Result<()> {
         if self.costs.get().is_none() {
-            // The first to come has measured as well.
+            // Another caller may have measured as well; the first result is kept.
             let _ = self.costs.set(probe(self).await?);
         }
         Ok(())
@@ -177,12 +177,12 @@ impl Client {
     pub(crate) fn draw(&self) -> u64 {
         match self.options.seed {
             Some(_) => self.rng().u64(1..),
-            // The time as well: a machine that is resumed twice from one state has the same keys.
+            // The time as well: two machines resumed from the same state have the same keys.
             None => RandomState::new().hash_one(Instant::now()).max(1),
         }
     }
 
-    /// Ends what is under way and refuses what comes.
+    /// Ends the requests in progress and refuses new ones.
     pub(crate) fn cancel(&self) {
         self.cancelled.send_replace(true);
     }
@@ -192,11 +192,11 @@ impl Client {
     }
 
     fn latencies(&self) -> MutexGuard<'_, Latencies> {
-        // An estimate, whatever a panic has left of it.
+        // An estimate, usable even after a panic of another thread.
         self.latencies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All of an object, and which version of it that is; `None` if it is not there.
+    /// Reads all of an object, and its version; `None` if it is not there.
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<(Bytes, UpdateVersion)>> {
         let once = || self.get_once(path, None).boxed();
         match self.repeat(Op::Get, path, once).await? {
@@ -207,7 +207,7 @@ impl Client {
         }
     }
 
-    /// The bytes `range` of an object ([CLI-1]); `None` if it is not there.
+    /// Reads the bytes `range` of an object ([CLI-1]); `None` if it is not there.
     pub(crate) async fn get_range(&self, path: &Path, range: Range<u64>) -> Result<Option<Bytes>> {
         let once = || self.get_hedged(path, range.clone()).boxed();
         let Some((bytes, meta)) = self.repeat(Op::Get, path, once).await? else { return Ok(None) };
@@ -239,7 +239,7 @@ impl Client {
         }
     }
 
-    /// The same until the outcome is known, where doing it twice is no harm.
+    /// Retries the same until the outcome is known, for puts that may be done twice.
     pub(crate) async fn swap_known(
         &self,
         path: &Path,
@@ -251,7 +251,7 @@ impl Client {
         Ok(swapped.unwrap_or(Swap::Lost))
     }
 
-    /// Deletes an object; that it is not there is fine.
+    /// Deletes an object; a missing object is not an error.
     pub(crate) async fn delete(&self, path: &Path) -> Result<()> {
         let once = || {
             count(&self.counters.deletes, 1);
@@ -263,7 +263,7 @@ impl Client {
         Ok(())
     }
 
-    /// What is below `path`.
+    /// Lists the objects below `path`.
     pub(crate) async fn list(&self, path: &Path) -> Result<Vec<ObjectMeta>> {
         let once = || {
             count(&self.counters.lists, 1);
@@ -272,29 +272,29 @@ impl Client {
         Ok(self.repeat(Op::List, path, once).await?.unwrap_or_default())
     }
 
-    /// A pause before attempt `attempt` of something that is tried again.
+    /// Waits before attempt `attempt` of a retried operation.
     pub(crate) async fn pause(&self, attempt: u32) {
         let most = PAUSE_LEAST.saturating_mul(1 << attempt.min(12)).min(PAUSE_MOST);
         let part = 0.5 + self.rng().f64() / 2.0;
         sleep(most.mul_f64(part)).await;
     }
 
-    /// Requests of `work` are made again until one deadline of them all, and not each until its own.
+    /// Gives all requests of `work` one common deadline, instead of one for each request.
     pub(crate) async fn in_one_deadline<T>(&self, work: impl Future<Output = T>) -> T {
         UNTIL.scope(Instant::now() + self.options.deadline, work).await
     }
 
-    /// Until when a request is made again that begins now.
+    /// The time until which a request that begins now is retried.
     fn until(&self) -> Instant {
         UNTIL.try_with(|it| *it).unwrap_or_else(|_| Instant::now() + self.options.deadline)
     }
 
-    /// How long an attempt may take.
+    /// The time limit of an attempt.
     fn limit(&self, until: Instant) -> Duration {
         (until - Instant::now()).max(LAST_ATTEMPT).min(self.options.attempt_timeout)
     }
 
-    /// The error of a request that failed until its deadline.
+    /// The error of a request that was retried until its deadline.
     pub(crate) fn gave_up(
         op: Op,
         path: Path,
@@ -324,7 +324,7 @@ impl Client {
             attempts += 1;
             let source = match self.attempt(op, path, self.limit(until), once()).await {
                 Ended::Done(done) => return Ok(Some(done)),
-                // What is put has no other reason not to be found than its bucket.
+                // A PUT fails with "not found" only if the bucket does not exist.
                 Ended::Absent(source) if op == Op::Put => {
                     return Err(Error::Refused { op, path: path.clone(), source });
                 }
@@ -426,7 +426,7 @@ impl Client {
         self.body(answer, range).await
     }
 
-    /// The beginning of an answer: its bytes are still to come.
+    /// The beginning of an answer: its bytes are not read yet.
     async fn ask(&self, path: &Path, range: Option<Range<u64>>) -> Result<GetResult, StoreError> {
         count(&self.counters.gets, 1);
         let range = range.map(GetRange::Bounded);
@@ -439,7 +439,7 @@ impl Client {
         range: Option<Range<u64>>,
     ) -> Result<(Bytes, ObjectMeta), StoreError> {
         let meta = answer.meta.clone();
-        // Of an object that ends within the range there is no more to come.
+        // If the object ends within the range, fewer bytes are expected.
         let expected = range.map_or(meta.size, |it| it.end.min(meta.size).saturating_sub(it.start));
         let bytes = answer.bytes().await?;
         count(&self.counters.bytes_read, bytes.len() as u64);
@@ -482,7 +482,7 @@ impl Client {
     }
 }
 
-/// Of a request that has a condition: it may be the condition that the store does not have.
+/// The error of a conditional request: the store may lack conditions.
 fn not_conditional(error: Error) -> Error {
     match error {
         Error::Refused { source, .. } if Failure::of(&source) == Failure::Unsupported => {

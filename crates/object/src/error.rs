@@ -1,6 +1,6 @@
-//! Everything that can go wrong, each with what to do.
+//! The errors of this crate, each with a remedy.
 //!
-//! Four kinds: *retry* (the store did not answer in time), *data* (what it gave is not what was put there),
+//! Four kinds: *retry* (the store did not answer in time), *data* (it returned other bytes than were put there),
 //! *refused* (it cannot do what is needed, or may not), and *latched* (another writer has taken over, and this one
 //! writes nothing any more).
 
@@ -12,32 +12,32 @@ use object_store::path::Path;
 use crate::client::Op;
 use crate::failure::in_short;
 
-/// The result of everything here that can fail.
+/// The result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting that cannot be.
+    /// A setting with an invalid value.
     #[error("{setting} is {value}: {expected}")]
     Setting {
-        /// Which one.
+        /// The name of the setting.
         setting: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What it should be.
+        /// The accepted values.
         expected: &'static str,
     },
-    /// An address of no store that is known, or of one that needs something more.
+    /// An address of an unknown store, or one that lacks a required part.
     #[error("{address}: {what}")]
     Address {
-        /// As it was given.
+        /// The given address.
         address: String,
         /// What is wrong with it.
         what: String,
     },
-    /// The store did not answer in time, again and again. Nothing that was acknowledged is lost; try later.
+    /// The store did not answer in time, in spite of retries. Nothing that was acknowledged is lost; try later.
     #[error(
         "{op} {path} failed {attempts} times in {spent:.1?}, the last time with: {}; try again later",
         in_short(source)
@@ -45,24 +45,24 @@ pub enum Error {
     Unreachable {
         /// The requested operation.
         op: Op,
-        /// Of which object.
+        /// The object.
         path: Path,
-        /// How often.
+        /// The number of attempts.
         attempts: u32,
-        /// For how long.
+        /// The time spent.
         spent: Duration,
         /// The last failure.
         source: Arc<object_store::Error>,
     },
-    /// No server accepts a connection, and none has before.
+    /// No server accepts a connection, and none has accepted one before.
     #[error(
         "{op} {path} failed for want of a connection: {}; check the address, the network, and that the server runs",
         in_short(source)
     )]
     Unconnected {
-        /// What was requested.
+        /// The requested operation.
         op: Op,
-        /// Of which object.
+        /// The object.
         path: Path,
         /// How the connection failed.
         source: Arc<object_store::Error>,
@@ -75,12 +75,12 @@ pub enum Error {
     Refused {
         /// The requested operation.
         op: Op,
-        /// Of which object.
+        /// The object.
         path: Path,
-        /// How the store says it.
+        /// The store's own error.
         source: Arc<object_store::Error>,
     },
-    /// The store has no conditional PUT, or has one that does not hold.
+    /// The store has no conditional PUT, or does not enforce its condition.
     #[error(
         "this store cannot hold a tablespace: {why}; without that, two writers could both be acknowledged"
     )]
@@ -88,7 +88,7 @@ pub enum Error {
         /// What it lacks.
         why: String,
     },
-    /// Bytes that are not what was put there, also when read again.
+    /// The bytes differ from what was put there, also when read again.
     #[error("{path}: {what}; restore the object from a copy")]
     Corrupt {
         /// The object.
@@ -96,13 +96,13 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// An object that the manifest names is not there, or the manifest of an open tablespace.
+    /// The store lacks an object that the manifest names, or the manifest of an open tablespace.
     #[error("{path} belongs to the tablespace and is not in the store; restore it from a copy")]
     Missing {
         /// The object.
         path: Path,
     },
-    /// A reader's snapshot is older than its lease, and what it needs has been deleted.
+    /// A reader's snapshot is older than its lease, and an object that it needs was deleted.
     #[error(
         "the snapshot of version {version} has expired, and the writer has deleted what it needs: refresh, or open \
          the mount again; if leases are not renewed in time, make Options::lease longer"
@@ -157,16 +157,16 @@ pub enum Error {
         /// Its name, or number.
         file: String,
     },
-    /// A file of that name is there.
+    /// A file of that name exists already.
     #[error("there is a file {file} already")]
     NameTaken {
         /// The name.
         file: String,
     },
-    /// It has been closed.
+    /// The tablespace has been closed.
     #[error("the tablespace is closed; open it again")]
     Closed,
-    /// The local directory of a mount fails, or is not one to be used.
+    /// The local directory of a mount fails, or cannot be used as one.
     #[error("{path}: {what}")]
     Local {
         /// The file or directory.
@@ -183,7 +183,7 @@ impl Error {
         matches!(self, Error::Unreachable { .. })
     }
 
-    /// Whether the store has not answered, so that further requests are in vain.
+    /// Whether the store has not answered, so that further requests are pointless.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Error::Unreachable { .. } | Error::Unconnected { .. })
     }

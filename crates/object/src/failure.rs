@@ -1,18 +1,18 @@
-//! What a store's error says about another attempt.
+//! What a store's error says about whether to retry.
 //!
-//! Some variants of `object_store::Error` say it. What has no variant is `Generic`, and so are all failures of a LIST: the
-//! status of the answer is in a type that `object_store` does not export, so it is read from the text of that link of the
-//! source chain. Tests over a scripted server fail if a later version words it differently.
+//! Some variants of `object_store::Error` say it directly. Other failures, and all failures of a LIST, are `Generic`:
+//! the status of the answer is in a type that `object_store` does not export, so it is read from the text of that link
+//! of the source chain. Tests with a scripted server fail if a later version words it differently.
 
 use std::error::Error as StdError;
 use std::io;
 
 use object_store::Error as StoreError;
 
-/// Codes of a 404 that means the object; others are of its bucket or of the credentials.
+/// Codes of a 404 that refer to the object; others refer to its bucket or to the credentials.
 const OF_AN_OBJECT: [&str; 6] =
     ["NoSuchKey", "NoSuchVersion", "BlobNotFound", "ObjectNotFound", "KeyNotFound", "NotFound"];
-/// Codes of a 400 that S3 gives for a request that was cut short or damaged on the way.
+/// Codes of a 400 with which S3 answers a request that was cut short or damaged in transit.
 const DAMAGED_ON_THE_WAY: [&str; 3] = ["RequestTimeout", "IncompleteBody", "BadDigest"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
     Denied,
     /// No server accepts a connection at that address.
     Unconnected,
-    /// The store does not have such a request.
+    /// The store does not support such a request.
     Unsupported,
     /// The answer to the same request will be the same.
     Permanent,
@@ -76,7 +76,7 @@ fn without_status(error: &StoreError) -> Failure {
             {
                 return Failure::Unconnected;
             }
-            // One redirect leads to the next.
+            // A chain of redirects without an end.
             if link.downcast_ref().is_some_and(reqwest::Error::is_redirect) {
                 return Failure::Permanent;
             }
@@ -96,7 +96,7 @@ fn without_status(error: &StoreError) -> Failure {
 fn status(error: &StoreError) -> Option<u16> {
     links(error).find_map(|link| {
         let text = link.to_string();
-        // Its status was 301, 302 or the like; which one is not kept.
+        // The status was 301, 302 or similar; the error does not keep which.
         if text.starts_with("Received redirect without LOCATION") {
             return Some(301);
         }
@@ -120,7 +120,8 @@ fn code(error: &StoreError) -> Option<String> {
     element(&error.to_string(), "Code")
 }
 
-/// What went wrong at a store, in one line: of an answer in XML the code and the message; of others the first cause as well.
+/// A summary of a store's error, in one line: for an answer in XML its code and message; for others the first cause as
+/// well.
 #[must_use]
 pub fn in_short(error: &StoreError) -> String {
     const LETTERS_MAX: usize = 300;

@@ -1,11 +1,11 @@
-//! Fetching: from the pages that are wanted to ranged GETs, and back.
+//! Fetching: from the requested pages to ranged GETs, and back.
 //!
-//! Pages that are neighbours in an object share a request, up to the size of an object, and a gap is read through
-//! where its bytes cost less than another request, within the share that may be wasted. That is the coalescing of
-//! `forebay-lookahead`, over slots.
+//! Pages that are adjacent in an object share a request, up to the size of an object. A gap is read through
+//! if its bytes cost less than another request, within the share that may be wasted. The coalescing is that of
+//! `forebay-lookahead`, applied to slots.
 //!
-//! Failure: a page whose checksum does not match is read again, twice, since what is damaged on the way is whole in
-//!          the store.
+//! Failure: a page whose checksum does not match is read again, twice, since bytes that were damaged in transit are
+//!          intact in the store.
 
 use std::ops::Range;
 
@@ -24,30 +24,30 @@ use crate::snapshot::Snapshot;
 use crate::stats::count;
 use crate::tier::{Hit, SlotKey};
 
-/// A request for more than this part of an object is one for many pages.
+/// A request for more than this part of an object counts as one for many pages.
 const MANY_PART: u64 = 16;
 /// How often damaged bytes are requested.
 pub(crate) const READS_MAX: u32 = 3;
 
-/// One ranged GET, and what of it is wanted: bytes, and each page's place in the list of wanted ones.
+/// One ranged GET: its bytes, and each requested page in it with its index in the list of wanted pages.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fetch {
     range: Range<u64>,
     slots: u32,
-    /// Those that are wanted, and the bytes of each.
+    /// The requested pages, and the range of each.
     places: Vec<(Place, Range<u64>)>,
 }
 
-/// Where a wanted page is.
+/// The position of a wanted page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     object: ObjectId,
     key: SlotKey,
-    /// Its place in the list of wanted ones.
+    /// Its index in the list of wanted pages.
     index: usize,
 }
 
-/// What fetches the wanted pages.
+/// The requests and the tier reads that fetch the wanted pages.
 #[derive(Debug, Default)]
 pub(crate) struct Plan {
     pub(crate) gets: Vec<Fetch>,
@@ -56,21 +56,21 @@ pub(crate) struct Plan {
 }
 
 impl Fetch {
-    /// The places of its pages in the list of wanted ones.
+    /// The indexes of its pages in the list of wanted pages.
     pub(crate) fn indexes(&self) -> impl Iterator<Item = usize> + '_ {
         self.places.iter().map(|(place, _)| place.index)
     }
 }
 
 impl Plan {
-    /// The places in the list of wanted ones of all pages that are anywhere.
+    /// The indexes in the list of wanted pages of all pages that exist.
     pub(crate) fn indexes(&self) -> impl Iterator<Item = usize> + '_ {
         let kept = self.kept.iter().map(|(_, place)| place.index);
         self.gets.iter().flat_map(Fetch::indexes).chain(kept)
     }
 }
 
-/// What bounds the requests of a client.
+/// The limits of a client's requests.
 fn limits(client: &Client, page_bytes: u32) -> Limits {
     Limits {
         combine_blocks: (client.options.object_bytes / slot_bytes(page_bytes)).max(1) as u32,
@@ -79,8 +79,8 @@ fn limits(client: &Client, page_bytes: u32) -> Limits {
     }
 }
 
-/// How `wanted` is fetched; what is in no object was never written. What the local tier has comes from there, unless that
-/// would tear a request to the store into several.
+/// Plans how to fetch `wanted`; a page that is in no object was never written. Pages in the local tier are read from
+/// there, unless that would split a request to the store into several.
 pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> Plan {
     let limits = limits(client, snapshot.page_bytes);
     let gets = requests(snapshot, &places(snapshot, wanted), limits);
@@ -103,7 +103,7 @@ pub(crate) fn plan(client: &Client, snapshot: &Snapshot, wanted: &[PageId]) -> P
     plan
 }
 
-/// Where `wanted` is, by object and slot. Pages of a file that is not there are nowhere.
+/// The positions of `wanted`, by object and slot. Pages of a file that does not exist have none.
 fn places(snapshot: &Snapshot, wanted: &[PageId]) -> Vec<Place> {
     let place = |(index, page): (usize, &PageId)| {
         let (object, slot) = snapshot.locate(*page).ok()??;
@@ -115,7 +115,7 @@ fn places(snapshot: &Snapshot, wanted: &[PageId]) -> Vec<Place> {
     places
 }
 
-/// The GETs that fetch `places`, which are in order.
+/// The GETs that fetch `places`, which are sorted.
 fn requests(snapshot: &Snapshot, places: &[Place], limits: Limits) -> Vec<Fetch> {
     let mut fetches = Vec::new();
     let mut runs: Vec<Run> = Vec::new();
@@ -172,8 +172,8 @@ pub(crate) async fn carry_out(
     Ok(pages)
 }
 
-/// Pages from the local tier, each with its place in the list of wanted ones; and the requests for those that it does not
-/// have whole.
+/// Reads pages from the local tier, each with its index in the list of wanted pages; also returns requests for those
+/// that cannot be read there undamaged.
 pub(crate) async fn from_tier(
     client: &Client,
     snapshot: &Snapshot,
@@ -226,7 +226,7 @@ pub(crate) async fn get_verified<T>(
     }
 }
 
-/// The bytes of each wanted page; `None` for what was never written.
+/// The bytes of each wanted page; `None` for a page that was never written.
 pub(crate) async fn fetch(
     client: &Client,
     snapshot: &Snapshot,
@@ -290,10 +290,10 @@ mod tests {
         let places = vec![place(3, 0), place(4, 1), place(5, 3)];
         let expected = Fetch { range: 3 * 8208..6 * 8208, slots: 3, places };
         assert_eq!(fetches, [expected]);
-        // Of a file that was removed under way.
+        // A page of a file that was removed meanwhile.
         let gone = page(FileId(99), 0);
         assert_eq!(plan(&[gone, page(one, 13)], limits)[0].indexes().collect::<Vec<_>>(), [1]);
-        // One page in twenty may be wasted: here none.
+        // One page in twenty may be wasted: here no gap is read.
         let apart = plan(&[page(one, 10), page(two, 2)], limits);
         assert_eq!(apart.len(), 2);
         let wasteful = Limits { over_read_percent: 400, ..limits };

@@ -4,15 +4,15 @@
 
 use std::time::Duration;
 
-/// Reads that are remembered.
+/// Number of remembered reads.
 const KEPT: usize = 256;
-/// No judgement from fewer.
+/// Minimum number of reads for a percentile.
 const LEAST: usize = 32;
-/// The percentile is looked up again after so many reads.
+/// The percentile is recomputed after this many reads.
 const EVERY: usize = 16;
 /// Hedges that may be saved up.
 const SAVED_MAX: u32 = 10;
-/// What a hedge costs, in reads.
+/// The cost of a hedge, in reads.
 const PRICE: u32 = 20;
 
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Latencies {
         }
     }
 
-    /// After how long a read is late, if that is known.
+    /// The time after which a read is late, if that is known.
     pub(crate) fn late(&self) -> Option<Duration> {
         self.late
     }

@@ -26,7 +26,7 @@ use crate::error::Result;
 /// The object from whose age the age of leases is computed.
 const CLOCK: &str = "clock";
 
-/// Leases of this many times their time are forgotten.
+/// Leases that are older than this multiple of their duration are expired.
 const FORGOTTEN: u32 = 3;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Leases {
         Leases { client, id, held: Mutex::default(), put: AsyncMutex::default() }
     }
 
-    /// Objects of `version` and later are needed as long as the token is held; true in the store after the next
+    /// Objects of `version` and later are needed while the token is held; effective in the store after the next
     /// [`Leases::renew`].
     pub(crate) fn hold(&self, version: u64) -> Arc<()> {
         let token = Arc::new(());
@@ -54,7 +54,7 @@ impl Leases {
         token
     }
 
-    /// Puts the lease of the oldest version in use, and takes others away.
+    /// Puts the lease of the oldest version in use, and deletes the others.
     pub(crate) async fn renew(&self) -> Result<()> {
         let mut put = self.put.lock().await;
         let oldest = {
@@ -91,7 +91,7 @@ pub(crate) async fn oldest_needed(client: &Client) -> Result<Option<u64>> {
         let Some((version, time)) = parse(&name(&lease.location)) else {
             continue;
         };
-        // Without a clock all leases hold.
+        // Without a clock object all leases count.
         let age = clock.map(|now| now - lease.last_modified);
         let age = age.and_then(|age| age.to_std().ok()).unwrap_or_default();
         if age <= time {

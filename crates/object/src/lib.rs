@@ -1,9 +1,9 @@
 //! Tablespaces on object stores.
 //!
-//! An object store is a disk with 20 ms a request, any number of requests in flight and a price for each: asking
-//! early, in few large requests, and writing in sorted, combined order is worth more there than anywhere. So dirty
-//! pages leave sorted and packed, some thousand to an immutable object, and one manifest says which objects there
-//! are. It is replaced in one step, by one writer at a time; any number of readers elsewhere follow it.
+//! An object store behaves like a disk with 20 ms a request, any number of requests in flight and a price for each:
+//! prefetching in few large requests and writing in sorted, combined order gain more there than anywhere. So dirty
+//! pages are written sorted and packed, about a thousand to an immutable object, and one manifest lists the objects.
+//! One writer at a time replaces the manifest, in one step; any number of readers on other machines follow it.
 //!
 //! ```text
 //! Writer --stage--> data objects (PUT)          View --plan--> ranged GETs, neighbours and gaps joined
@@ -36,11 +36,11 @@
 //! # }
 //! ```
 //!
-//! Below a page cache it is a [`Mount`]: `Tablespace::new(name, mount.directory()).volume(mount.volume())` with
-//! `.io(mount.io(256)?)` and `.costs(mount.costs())`, and nothing else of an engine changes.
+//! To use it below a page cache, make a [`Mount`]: `Tablespace::new(name, mount.directory()).volume(mount.volume())`
+//! with `.io(mount.io(256)?)` and `.costs(mount.costs())`; nothing else in an engine changes.
 //!
-//! Calls block their thread. They are not for threads of an asynchronous runtime, but for those that may block
-//! there (`spawn_blocking`).
+//! Calls block their thread. Do not make them on the worker threads of an asynchronous runtime, but on threads that may
+//! block (`spawn_blocking`).
 #![cfg_attr(not(test), deny(clippy::disallowed_methods))]
 #![forbid(unsafe_code)]
 
@@ -94,7 +94,7 @@ pub struct FileId(pub(crate) u32);
 pub struct PageId {
     /// The file.
     pub file: FileId,
-    /// The page's place in it, counted in pages from 0.
+    /// The page's position in the file, counted in pages from 0.
     pub block: u32,
 }
 

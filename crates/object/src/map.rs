@@ -28,7 +28,7 @@ impl Run {
         self.first + self.count
     }
 
-    /// What of it is in `first..end`, not empty.
+    /// The part of it that is in `first..end`, which is not empty.
     fn part(self, first: u16, end: u16) -> Run {
         let first = first.max(self.first);
         let slot = self.slot + u32::from(first - self.first);
@@ -52,7 +52,7 @@ pub(crate) struct FileMap {
 }
 
 impl FileMap {
-    /// From now on these blocks are there. Calls `freed` with each object whose pages they replace, and how many.
+    /// Maps the blocks of `place`. Calls `freed` with each object whose pages they replace, and how many.
     pub(crate) fn set(&mut self, place: Place, mut freed: impl FnMut(u64, u32)) {
         for (row, first, end, skipped) in rows(place.first, place.count) {
             if self.rows.len() <= row {
@@ -64,7 +64,7 @@ impl FileMap {
         }
     }
 
-    /// Blocks from `blocks` on are nowhere.
+    /// Removes the mapping of the blocks from `blocks` on.
     pub(crate) fn cut(&mut self, blocks: u32, mut freed: impl FnMut(u64, u32)) {
         let row = (blocks / ROW_BLOCKS) as usize;
         let first = (blocks % ROW_BLOCKS) as u16;
@@ -77,7 +77,7 @@ impl FileMap {
         self.rows.truncate(row + usize::from(first > 0));
     }
 
-    /// Blocks in objects that are not `kept` are nowhere.
+    /// Removes the mapping of blocks in objects that are not `kept`.
     pub(crate) fn retain(&mut self, kept: impl Fn(u64) -> bool) {
         for runs in &mut self.rows {
             if !runs.iter().all(|run| kept(run.object)) {
@@ -86,7 +86,7 @@ impl FileMap {
         }
     }
 
-    /// Those of `count` blocks from `first` on that are somewhere, in order.
+    /// The mapped ones of `count` blocks from `first` on, in order.
     pub(crate) fn places(&self, first: u32, count: u32) -> impl Iterator<Item = Place> + '_ {
         let blocks = self.rows.len() as u64 * u64::from(ROW_BLOCKS);
         let count = blocks.saturating_sub(first.into()).min(count.into()) as u32;
@@ -107,13 +107,13 @@ impl FileMap {
         )
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     pub(crate) fn runs(&self) -> usize {
         self.rows.iter().map(|runs| runs.len()).sum()
     }
 }
 
-/// The parts of a range of blocks in each row: row, first and end within it, and how many blocks are before.
+/// The parts of a range of blocks in each row: row, first and end within it, and the number of blocks before.
 fn rows(first: u32, count: u32) -> impl Iterator<Item = (usize, u16, u16, u32)> {
     let end = u64::from(first) + u64::from(count);
     let mut next = u64::from(first);

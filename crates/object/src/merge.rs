@@ -16,18 +16,18 @@
 use crate::format::manifest::ObjectEntry;
 use crate::format::object::{FOOTER_BYTES, RUN_BYTES};
 
-/// Merging begins when objects take so many times their live pages, in tenths,
+/// Merging begins when objects take this many times their live pages, in tenths,
 const SPACE_BEGIN: u64 = 16;
-/// and ends here.
+/// and ends at this.
 const SPACE_END: u64 = 15;
-/// Objects of less than half the size that are left alone.
+/// Number of objects of less than half the size that are left alone.
 const SMALL_MAX: usize = 64;
-/// An object is put together with others that are at most this many times smaller in all.
+/// An object is merged with smaller ones if these are together at least this many times as large.
 const MAGNITUDE: u64 = 4;
-/// Most objects made in one step, after which what is obsolete is deleted.
+/// Maximum number of objects made in one step, after which obsolete objects are deleted.
 pub(crate) const STEP_OBJECTS: usize = 8;
 
-/// An object, as far as it matters here.
+/// The properties of an object that merging needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) entry: ObjectEntry,
@@ -48,7 +48,7 @@ impl Candidate {
     }
 }
 
-/// How much may be merged, and into what.
+/// How much may be merged, and into objects of which size.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) object_bytes: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Limits {
     pub(crate) credit: u64,
 }
 
-/// The objects to merge now, in groups that become one object each.
+/// Chooses the objects to merge now, in groups that become one object each.
 pub(crate) fn choose(objects: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
     let live_bytes: u64 = objects.iter().map(Candidate::live_bytes).sum();
     let stored: u64 = objects.iter().map(Candidate::bytes).sum();
@@ -78,7 +78,7 @@ pub(crate) fn choose(objects: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
     group(&victims, limits)
 }
 
-/// Small objects to put together, smallest first.
+/// Small objects to merge, smallest first.
 fn small(objects: &[Candidate], object_bytes: u64) -> Vec<Candidate> {
     let mut small: Vec<Candidate> =
         objects.iter().copied().filter(|it| it.bytes() < object_bytes / 2).collect();
@@ -93,7 +93,7 @@ fn small(objects: &[Candidate], object_bytes: u64) -> Vec<Candidate> {
         fits
     };
     let of_a_kind = small.iter().copied().take_while(fits).count();
-    // With others that are hardly larger there is at least something to do.
+    // At least this many, even if some are larger than that, so that every merge makes progress.
     small.truncate(of_a_kind.max(SMALL_MAX / 2));
     small
 }
@@ -119,7 +119,7 @@ fn group(victims: &[Candidate], limits: Limits) -> Vec<Vec<u64>> {
             _ => groups.push((needed, vec![it.number()])),
         }
     }
-    // One object that loses nothing, alone, would be a copy.
+    // A single object without dead pages would only be copied.
     let gains = |group: &Vec<u64>| {
         let full = |it: &Candidate| it.live == it.entry.slots;
         group.len() > 1 || !victims.iter().any(|it| it.number() == group[0] && full(it))

@@ -1,4 +1,4 @@
-//! What can be set, and what it is if it is not.
+//! Settings and their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,39 +10,40 @@ use crate::error::{Error, Result};
 use crate::format::object::Compression;
 use crate::tier::Tier;
 
-/// Settings of a tablespace's client. What belongs to the data, the page size, is set when it is created.
+/// Settings of a tablespace's client. The page size belongs to the data, and is set when the tablespace is created.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Most bytes of a data object. Default: 8 MiB.
+    /// Maximum bytes of a data object. Default: 8 MiB.
     pub object_bytes: u64,
-    /// How pages are kept in new objects. Default: as they are.
+    /// How pages are stored in new objects. Default: uncompressed.
     pub compression: Compression,
-    /// Most requests in flight. Default: 64.
+    /// Maximum number of requests in flight. Default: 64.
     pub in_flight: usize,
-    /// Longest time of one attempt at a request. Default: 15 s.
+    /// Maximum time of one attempt at a request. Default: 15 s.
     pub attempt_timeout: Duration,
-    /// How long a request is tried again before it fails; of an opening and of a publishing, all requests together.
+    /// How long a request is retried before it fails; for an opening or a publishing, all its requests together.
     /// Default: 2 min.
     pub deadline: Duration,
     /// Whether a read whose answer begins later than the 95th percentile is sent a second time. Default: yes.
     pub hedge: bool,
-    /// What a request and a byte take: gaps between wanted pages are read through where that is cheaper than
-    /// another request, and streams look ahead so far. Default: a [`Mount`](crate::Mount) measures it, and others take
-    /// 20 ms and 1 ms a MiB.
+    /// Costs of a request and of a byte: gaps between wanted pages are read through if that is cheaper than
+    /// another request, and streams choose their look-ahead distance by them. Default: a [`Mount`](crate::Mount)
+    /// measures them, and others assume 20 ms and 1 ms a MiB.
     pub costs: Option<DeviceCosts>,
-    /// Most unneeded pages read, of 100 wanted. Default: 5.
+    /// Maximum number of unneeded pages read, per 100 wanted. Default: 5.
     pub over_read_percent: u32,
-    /// How long a reader's lease holds what it needs after the reader was last heard of. Default: 60 s.
+    /// How long a reader's lease lasts without renewal. Default: 60 s.
     pub lease: Duration,
-    /// How long an object stays after nothing needs it any more: longer than lists of the store are out of date, where
-    /// they can be. Default: 0, for stores whose lists are exact, as S3, GCS and Azure have them.
+    /// How long an object is kept after nothing needs it any more: longer than the store's lists may be out of date.
+    /// Default: 0, for stores whose lists are exact, such as S3, GCS and Azure.
     pub grace: Duration,
     /// What requests and bytes cost, for the statistics. Default: nothing.
     pub prices: Prices,
     /// A cache of pages on a local disk. Default: none.
     pub tier: Option<Tier>,
-    /// Decides what has to differ between two clients, and jitter. For tests, and never of a store that is read through a
-    /// tier: pages of two objects of one stamp pass for each other there. Default: drawn from the system.
+    /// Seed of everything that must differ between two clients, and of jitter. For tests only, and never for a store
+    /// that is read through a tier: there, two objects with the same stamp are mistaken for each other. Default: drawn
+    /// from the system.
     pub seed: Option<u64>,
     /// Where requests run. A current-thread runtime runs tasks only while a call waits: then leases of readers are not
     /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: a runtime with two threads.

@@ -20,16 +20,16 @@ use crate::error::{Error, Result};
 const MEBIBYTES: u32 = 4;
 const BYTES: u64 = (MEBIBYTES as u64) << 20;
 const SMALL_BYTES: u64 = 4096;
-/// The first one may open a connection, and does not count.
+/// Number of small reads; the first one may open a connection, and does not count.
 const SMALL_READS: usize = 8;
 const WHOLE_READS: usize = 5;
 /// No link to a store is faster, so a shorter time is a measurement error: 12 GB/s.
 const MEBIBYTE_LEAST: Duration = Duration::from_micros(80);
 
-/// The costs of the client's store.
+/// Measures the costs of the client's store.
 pub(crate) async fn probe(client: &Client) -> Result<DeviceCosts> {
     let path = client.path(&["probes", &format!("{:016x}-costs", client.draw())]);
-    // Not to be compressed on the way.
+    // Random bytes, so that they are not compressed in transit.
     let mut bytes = vec![0; BYTES as usize];
     Rng::with_seed(client.draw()).fill(&mut bytes);
     client.put(&path, Bytes::from(bytes)).await?;

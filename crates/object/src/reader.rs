@@ -1,6 +1,6 @@
-//! A reader: a snapshot of a manifest, followed when asked to.
+//! A reader: a snapshot of a manifest, refreshed on request.
 //!
-//! Concurrency: any thread; views of older versions stay good while they are held.
+//! Concurrency: any thread; views of older versions stay valid while they are held.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -32,7 +32,7 @@ pub struct Reader {
 impl Reader {
     pub(crate) fn open(client: Arc<Client>, runtime: Executor) -> Result<Reader> {
         let leases = Arc::new(Leases::new(Arc::clone(&client)));
-        // Whatever version there is when the manifest is read ([LEA-1]).
+        // Protects whatever version is found when the manifest is read ([LEA-1]).
         let any = leases.hold(0);
         let opened = runtime.block_on(async {
             let begun = client.in_one_deadline(async {
@@ -70,13 +70,13 @@ impl Reader {
         Ok(reader)
     }
 
-    /// The pages of the version that the reader is at. A view that is held keeps its version.
+    /// The pages of the reader's current version. A view keeps its version.
     #[must_use]
     pub fn view(&self) -> View {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The version that the reader is at.
+    /// The reader's current version.
     #[must_use]
     pub fn version(&self) -> u64 {
         match self.view().whose {
@@ -120,7 +120,7 @@ impl Reader {
     }
 }
 
-/// The task that renews the lease, for as long as this is there.
+/// The task that renews the lease while this exists.
 #[derive(Debug)]
 struct Renewal(JoinHandle<()>);
 
@@ -142,7 +142,7 @@ async fn renew(client: Arc<Client>, leases: Arc<Leases>) {
     }
 }
 
-/// `snapshot` at the version of `manifest`.
+/// Advances `snapshot` to the version of `manifest`.
 async fn advanced(
     client: &Client,
     mut snapshot: Snapshot,

@@ -10,12 +10,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::error::{Error, Result};
 
-/// Threads for requests: what they do is to wait and to copy.
+/// Number of threads for requests: they only wait and copy.
 const THREADS: usize = 2;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Executor {
-    /// `None` while it is dropped.
+    /// `None` only during the drop.
     runtime: Option<Arc<Runtime>>,
 }
 

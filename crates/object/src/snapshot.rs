@@ -21,7 +21,7 @@ pub(crate) struct Snapshot {
     pub(crate) page_bytes: u32,
     pub(crate) files: BTreeMap<FileId, Arc<FileState>>,
     names: BTreeMap<Arc<str>, FileId>,
-    /// By number, so by age.
+    /// By number, which is also the order of age.
     pub(crate) objects: BTreeMap<u64, Object>,
     pub(crate) obsolete: Vec<Obsolete>,
     pub(crate) next_object: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
     /// Whether names, sizes or pages have changed since the writer's caller last requested to publish everything: until
     /// then the changes are partial ([WRT-4]). Changes by merging do not count.
     pub(crate) is_partial: bool,
-    /// Held by those who read by this snapshot, or by one that was made from it without this being replaced.
+    /// Held by reads that use this snapshot, or a copy of it that has the same token.
     pub(crate) token: Arc<()>,
 }
 
@@ -49,14 +49,14 @@ pub(crate) struct FileState {
 pub(crate) struct Object {
     pub(crate) entry: ObjectEntry,
     pub(crate) stamp: u64,
-    /// Where its slots end, unless all are of one size.
+    /// Where its slots end, unless all have the same size.
     pub(crate) ends: Option<Arc<[u32]>>,
     /// Pages of it that are not overwritten, cut or removed.
     pub(crate) live: u32,
 }
 
 impl Snapshot {
-    /// Nothing, to [advance](Snapshot::advance) from.
+    /// An empty snapshot, to [advance](Snapshot::advance) from.
     pub(crate) fn empty(page_bytes: u32) -> Snapshot {
         Snapshot {
             page_bytes,
@@ -73,8 +73,8 @@ impl Snapshot {
         }
     }
 
-    /// What `manifest`, a later one, makes of this; `new` are its objects that are not in this one, with their indexes,
-    /// oldest first. Objects of which no page is left are obsolete from the version after it.
+    /// Advances this snapshot to `manifest`, a later one; `new` are its objects that are not in this snapshot, with
+    /// their indexes, oldest first. Objects without remaining pages are obsolete from the version after it.
     pub(crate) fn advance(&mut self, manifest: &Manifest, new: &[(ObjectEntry, Arc<Index>)]) {
         let gone: Vec<FileId> = self.files.keys().copied().collect();
         let stays = |id: &FileId| manifest.files.iter().any(|it| it.id == *id);
@@ -96,7 +96,8 @@ impl Snapshot {
         for (entry, index) in new {
             self.add(*entry, index);
         }
-        // An object that is not named any more has no page left: what hid them may have been forgotten with it.
+        // An object that is not named any more has no page left: the cuts that hid its pages may have been removed with
+        // it.
         let named = |it: u64| manifest.objects.binary_search_by_key(&it, |it| it.id.number).is_ok();
         if self.objects.iter().any(|(number, it)| it.live > 0 && !named(*number)) {
             for file in self.files.values_mut() {
@@ -111,14 +112,14 @@ impl Snapshot {
         self.retire();
     }
 
-    /// The manifest of this, the one after `version`.
+    /// The manifest of this snapshot, the one after `version`.
     pub(crate) fn manifest(&self, version: u64, stamp: u64, epoch: u32, held: bool) -> Manifest {
         let oldest = self.objects.keys().next().copied().unwrap_or(u64::MAX);
         let files = self.files.iter().map(|(id, file)| FileEntry {
             id: *id,
             name: file.name.to_string(),
             bytes: file.bytes,
-            // A cut that hides pages of no object any more has done its duty.
+            // A cut that hides no page of any object is no longer needed.
             cuts: file.cuts.iter().copied().filter(|cut| cut.before > oldest).collect(),
         });
         Manifest {
@@ -173,7 +174,7 @@ impl Snapshot {
         Ok(())
     }
 
-    /// Gives a file another name; a file that had it goes.
+    /// Renames a file; an existing file of that name is removed.
     pub(crate) fn rename_file(&mut self, id: FileId, name: &str) -> Result<()> {
         self.file(id)?;
         match self.file_named(name) {
@@ -200,10 +201,10 @@ impl Snapshot {
         let blocks = bytes.div_ceil(u64::from(self.page_bytes)).min(u64::from(u32::MAX)) as u32;
         if bytes < before {
             self.hide(id, blocks);
-            // Also for objects that are on their way into the store, with numbers below the next.
+            // Also hides pages of objects that are being put, whose numbers are below the next.
             let cut = Cut { before: self.next_object, blocks };
             let file = Arc::make_mut(self.files.get_mut(&id).expect("it has just been there"));
-            // A shorter and later cut hides all that a longer one does.
+            // A shorter and later cut hides everything that a longer one does.
             file.cuts.retain(|it| it.blocks < blocks);
             if file.cuts.last().is_none_or(|last| last.before < cut.before) {
                 file.cuts.push(cut);
@@ -218,9 +219,9 @@ impl Snapshot {
         self.is_partial = true;
     }
 
-    /// The pages of new objects are where their files' pages are from now on; or if there are any that were cut off after their
-    /// objects had their numbers, in files that are long enough for them again, none is, and it gives those. Of a page that is
-    /// in several objects the last counts.
+    /// Maps the pages of new objects to these objects. But if pages were cut off after their objects got their
+    /// numbers, in files that are long enough for them again, it maps none and returns those pages. If a page is in
+    /// several objects, the last one counts.
     pub(crate) fn stage(&mut self, objects: &[(ObjectEntry, Index)]) -> Vec<PageId> {
         let mut after = self.clone();
         let mut cut = BTreeSet::new();
@@ -240,8 +241,8 @@ impl Snapshot {
         cut.into_iter().collect()
     }
 
-    /// The pages of a new object, the newest of all, are where the file's pages are from now on. Gives those that are not,
-    /// as they were cut off after the object had its number, though the file is long enough for them again.
+    /// Maps the pages of a new object, the newest of all. Returns those that are not mapped because they were
+    /// cut off after the object got its number, though the file is long enough for them again.
     pub(crate) fn add_newest(&mut self, entry: ObjectEntry, index: &Index) -> Vec<PageId> {
         let mut cut = self.add(entry, index);
         cut.retain(|page| {
@@ -254,7 +255,7 @@ impl Snapshot {
         cut
     }
 
-    /// Gives the pages that a cut hides.
+    /// Adds an object; returns the pages that a cut hides.
     fn add(&mut self, entry: ObjectEntry, index: &Index) -> Vec<PageId> {
         let number = entry.id.number;
         self.objects.insert(
@@ -284,7 +285,7 @@ impl Snapshot {
         hidden
     }
 
-    /// Blocks from `blocks` on lead nowhere.
+    /// Removes the blocks from `blocks` on.
     fn hide(&mut self, id: FileId, blocks: u32) {
         let Snapshot { files, objects, .. } = self;
         if let Some(file) = files.get_mut(&id) {
@@ -292,7 +293,7 @@ impl Snapshot {
         }
     }
 
-    /// Objects without a live page are not needed from the next version on ([SNP-2]).
+    /// Retires objects without a live page: they are not needed from the next version on ([SNP-2]).
     pub(crate) fn retire(&mut self) {
         let since = self.next_version;
         let Snapshot { objects, obsolete, changes, .. } = self;
@@ -306,18 +307,18 @@ impl Snapshot {
         });
     }
 
-    /// Bytes of pages that are live, as they are in their objects.
+    /// Stored bytes of live pages.
     pub(crate) fn live_bytes(&self) -> u64 {
         self.objects.values().map(|it| it.entry.bytes_of(it.live)).sum()
     }
 
-    /// Bytes of objects, obsolete ones included.
+    /// Bytes of objects, including obsolete ones.
     pub(crate) fn stored_bytes(&self) -> u64 {
         let live: u64 = self.objects.values().map(|it| it.entry.bytes).sum();
         live + self.obsolete.iter().map(|it| it.bytes).sum::<u64>()
     }
 
-    /// Runs in memory.
+    /// Number of runs in memory.
     pub(crate) fn runs(&self) -> usize {
         self.files.values().map(|file| file.map.runs()).sum()
     }
@@ -351,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// What a reader makes of a manifest and indexes, at once or following, is what the writer had.
+        /// A reader that follows manifests and indexes, or opens the newest one, has the same state as the writer.
         #[test]
         fn a_manifest_says_where_every_page_is(
             steps in proptest::collection::vec((0_u8..5, 0_u32..2, 0_u32..60, 1_u32..30), 1..60),

@@ -1,4 +1,4 @@
-//! What has been asked of the store, and what it cost.
+//! The requests to the store, and their cost.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,19 +8,19 @@ use crate::options::Prices;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// GET requests, hedges and repetitions included.
+    /// GET requests, including hedges and retries.
     pub gets: u64,
-    /// PUT requests, repetitions included.
+    /// PUT requests, including retries.
     pub puts: u64,
     /// DELETE requests.
     pub deletes: u64,
     /// LIST requests.
     pub lists: u64,
-    /// Requests made again because an attempt failed.
+    /// Retries after failed attempts.
     pub retries: u64,
     /// Second requests, sent because the first was late.
     pub hedges: u64,
-    /// Of these, answered first.
+    /// Second requests that were answered first.
     pub hedges_won: u64,
     /// Bytes of pages, indexes and manifests read.
     pub bytes_read: u64,
@@ -38,13 +38,13 @@ pub struct Stats {
     pub tier_hits: u64,
     /// Pages requested from the store because the local tier did not have them.
     pub tier_misses: u64,
-    /// Bytes of the tier's files now.
+    /// Current bytes of the tier's files.
     pub tier_bytes: u64,
-    /// Pages and rows of the tier that were not what was put there.
+    /// Pages and rows of the tier that were damaged.
     pub tier_damaged: u64,
     /// Requests to the tier's disk that failed.
     pub tier_failures: u64,
-    /// By the prices given.
+    /// The cost, by the prices given.
     pub cost: f64,
 }
 

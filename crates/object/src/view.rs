@@ -1,4 +1,4 @@
-//! A view: the pages of one snapshot, to be read.
+//! A view: the pages of one snapshot, for reading.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::{FileId, PageId};
 
-/// A file, as a view has it.
+/// A file in a view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileInfo {
     /// Its number.
@@ -32,7 +32,7 @@ pub(crate) enum Whose {
     Reader { version: u64, _lease: Arc<()> },
 }
 
-/// The files and pages of one snapshot, which stays as it is while others commit. Cheap to clone.
+/// The files and pages of one snapshot, which does not change while others commit. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct View {
     pub(crate) client: Arc<Client>,
@@ -88,11 +88,11 @@ impl View {
         })
     }
 
-    /// Reads all of `wanted`, in any order, in as few requests as that takes, and gives each page to `deliver`. A page
+    /// Reads all of `wanted`, in any order, in as few requests as possible, and passes each page to `deliver`. A page
     /// that was never written is zeros.
     ///
     /// # Errors
-    /// [`Error::Unreachable`]: again later. [`Error::Expired`]: the reader's lease ran out. [`Error::Fenced`]: another
+    /// [`Error::Unreachable`]: try later. [`Error::Expired`]: the reader's lease ran out. [`Error::Fenced`]: another
     /// writer has taken over. [`Error::Corrupt`], [`Error::Missing`]: the store has lost data.
     pub fn read_pages(
         &self,

@@ -1,4 +1,4 @@
-//! The manifest: which objects and files there are, and who may replace it.
+//! The manifest: the objects and files of a tablespace, and the epoch that may replace it.
 //!
 //! It names objects, not pages. A page is in the newest object whose index names it, unless a cut of its file
 //! hides it; so a commit's manifest has 30 bytes for each object, not some for each page.
@@ -14,11 +14,11 @@ const MAGIC: [u8; 8] = *b"FOREBAYM";
 /// The manifest, as it is in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
-    /// Goes up by one with each replacement.
+    /// Incremented by each replacement.
     pub(crate) version: u64,
-    /// A number drawn for this very manifest, by which its writer knows it again.
+    /// A random number of this manifest, by which its writer recognizes it.
     pub(crate) stamp: u64,
-    /// Goes up by one with each writer.
+    /// Incremented by each writer.
     pub(crate) epoch: u32,
     /// Whether the writer of that epoch has not closed it.
     pub(crate) held: bool,
@@ -38,7 +38,7 @@ pub(crate) struct FileEntry {
     pub(crate) cuts: Vec<Cut>,
 }
 
-/// A file was cut: what older objects say of blocks from `blocks` on is void.
+/// A cut of a file: entries of older objects for blocks from `blocks` on are void.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cut {
     /// Objects below this number are older.
@@ -57,9 +57,9 @@ pub(crate) struct ObjectEntry {
 }
 
 impl ObjectEntry {
-    /// Bytes of `live` of its pages, as they are in it.
+    /// Stored bytes of `live` of its pages.
     pub(crate) fn bytes_of(&self, live: u32) -> u64 {
-        // No more than all of it, whatever a manifest says of its size.
+        // At most the whole object, whatever size a manifest states.
         let share = u128::from(self.bytes) * u128::from(live.min(self.slots));
         (share / u128::from(self.slots.max(1))) as u64
     }
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(Manifest::decode(&whole.encode()), Ok(whole));
     }
 
-    /// 4 GiB in objects of 8 MiB, twice as much space as data: what docs/format-object.md says of its size.
+    /// 4 GiB in objects of 8 MiB, twice as much space as data: the size stated in docs/format-object.md.
     #[test]
     fn a_manifest_of_a_thousand_objects_is_small() {
         assert!(manifest(1024).encode().len() < 32 << 10);
@@ -275,7 +275,7 @@ mod tests {
             prop_assert!(len >= whole.len() || Manifest::decode(&whole[..len]).is_err());
         }
 
-        /// With a checksum that matches, too: only then the rest is looked at.
+        /// The checksum matches, too: only then the rest is decoded.
         #[test]
         fn any_bytes_are_taken_or_refused(
             mut bytes in proptest::collection::vec(any::<u8>(), 48..300),

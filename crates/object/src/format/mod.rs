@@ -9,10 +9,10 @@ pub(crate) mod object;
 /// The newest version known, of manifests and of data objects.
 pub(crate) const VERSION: u16 = 3;
 
-/// Why bytes are not what they should be.
+/// Why bytes cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// They are damaged, in a sentence.
+    /// They are damaged; a sentence.
     Damaged(String),
     /// They are of another version.
     Version(u16),
@@ -24,7 +24,7 @@ impl Broken {
     }
 }
 
-/// Takes numbers off the front of bytes.
+/// Reads numbers from the front of a slice.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -53,7 +53,7 @@ impl<'a> Input<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A count of things of at least `least` bytes each, which are all there.
+    /// Reads a count of items of at least `least` bytes each, and checks that the input is long enough for all of them.
     fn count(&mut self, least: usize) -> Result<usize, Broken> {
         let count = self.u32()? as usize;
         if count > self.0.len() / least {

@@ -29,15 +29,15 @@ const MAGIC: [u8; 8] = *b"FOREBAYO";
 pub(crate) const SLOT_EXTRA: usize = 16;
 /// Bytes of a run in the index.
 pub(crate) const RUN_BYTES: usize = 12;
-/// Bytes for where a slot ends.
+/// Bytes of the end of a slot.
 const END_BYTES: usize = 4;
 /// Bytes of the footer.
 pub(crate) const FOOTER_BYTES: usize = 56;
 
-/// How the pages of new objects are kept. Objects of either kind may be in a tablespace together.
+/// How the pages of new objects are stored. A tablespace may have objects of both kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// As they are.
+    /// Uncompressed.
     #[default]
     None,
     /// Each page separately, by LZ4. Takes 4 additional bytes a page in memory.
@@ -79,7 +79,7 @@ impl ObjectId {
     }
 }
 
-/// Neighbouring blocks of one file, in neighbouring slots.
+/// Adjacent blocks of one file, in adjacent slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IndexRun {
     pub(crate) file: FileId,
@@ -90,20 +90,21 @@ pub(crate) struct IndexRun {
 /// The decoded end of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Index {
-    /// Drawn when the object was made: no other has it, also not one of the same name in another bucket.
+    /// Drawn at random when the object was made: no other object has it, not even one of the same name in another
+    /// bucket.
     pub(crate) stamp: u64,
     pub(crate) runs: Vec<IndexRun>,
-    /// Where each slot ends, unless all are of one size.
+    /// Where each slot ends, unless all have the same size.
     pub(crate) ends: Option<Arc<[u32]>>,
 }
 
-/// Bytes of an object behind its slots.
+/// Bytes of an object after its slots.
 pub(crate) fn tail_bytes(slots: u32, runs: u32, compression: Compression) -> u64 {
     let ends = if compression == Compression::None { 0 } else { slots as usize * END_BYTES };
     (runs as usize * RUN_BYTES + ends + FOOTER_BYTES) as u64
 }
 
-/// Where in an object `count` slots from `first` on are.
+/// The range of an object that has `count` slots from `first` on.
 pub(crate) fn span(ends: Option<&[u32]>, page_bytes: u32, first: u32, count: u32) -> Range<u64> {
     let end = |slots: u32| match ends {
         None => u64::from(slots) * slot_bytes(page_bytes),
@@ -123,7 +124,7 @@ pub(crate) fn slot_bytes(page_bytes: u32) -> u64 {
     u64::from(page_bytes) + SLOT_EXTRA as u64
 }
 
-/// An object in the making.
+/// An object that is being built.
 pub(crate) struct Builder {
     id: ObjectId,
     stamp: u64,
@@ -131,11 +132,11 @@ pub(crate) struct Builder {
     bytes: BytesMut,
     runs: Vec<IndexRun>,
     slots: u32,
-    /// Of an object that is compressed: where slots end, and a page that is not yet.
+    /// For a compressed object: the ends of its slots, and a buffer for an uncompressed page.
     compressed: Option<(Vec<u32>, Vec<u8>)>,
 }
 
-/// A finished one.
+/// A complete object.
 pub(crate) struct Built {
     pub(crate) id: ObjectId,
     pub(crate) bytes: Bytes,
@@ -160,7 +161,7 @@ impl Builder {
         Builder { id, stamp, page_bytes, bytes, runs: Vec::new(), slots: 0, compressed }
     }
 
-    /// Whether one page more leaves it within `object_bytes`, whatever the page.
+    /// Whether the object stays within `object_bytes` after one more page, whatever its contents.
     pub(crate) fn has_room(&self, object_bytes: u64) -> bool {
         if self.compressed.is_none() {
             return self.slots < slots_max(object_bytes, self.page_bytes);
@@ -170,7 +171,7 @@ impl Builder {
         self.bytes.len() as u64 + slot_bytes(self.page_bytes) + tail <= object_bytes
     }
 
-    /// Adds a page, which comes after those before; `fill` writes its bytes.
+    /// Adds a page, which must be after the pages before; `fill` writes its bytes.
     pub(crate) fn push<E>(
         &mut self,
         page: PageId,
@@ -311,14 +312,14 @@ pub(crate) fn decode_tail(
             Some(ends)
         }
     };
-    // Else reads behind the end of the object would look like a store that cuts its answers short.
+    // Otherwise reads beyond the end of the object would look like a store that truncates its answers.
     if span(ends.as_deref(), page_bytes, 0, slots).end != before {
         return Err(Broken::new("its slots do not end where its index begins"));
     }
     Ok(Index { stamp, runs, ends })
 }
 
-/// The page in `slot`, if it is `page` of the object `id` and whole.
+/// The page in `slot`, if it is `page` of the object `id` and undamaged.
 pub(crate) fn verify(
     id: ObjectId,
     page: PageId,
@@ -415,7 +416,7 @@ mod tests {
         Built { bytes: bytes.into(), index: built.index.clone(), ..*built }
     }
 
-    /// Reads by them would go behind the end of the object, or into a slot, and look like a store that fails.
+    /// Reads with such ends would go beyond the end of the object, or into a slot, and look like a failing store.
     #[test]
     fn ends_that_are_not_those_of_the_slots_are_damage() {
         let built = built_as(&[page(1, 4), page(1, 5)], Compression::Lz4);
@@ -459,7 +460,7 @@ mod tests {
         let read = |at: usize| verify(ID, pages[at], PAGE, &slots[at]).unwrap();
         assert_eq!((&read(0)[..], &read(1)[..]), (&[7; PAGE as usize][..], &noise[..]));
         assert_eq!(&read(2)[..], [9; PAGE as usize]);
-        // Whole, but of another length.
+        // Undamaged, but of another length.
         assert!(verify(ID, pages[0], PAGE * 2, &slots[0]).is_err());
     }
 
@@ -486,7 +487,7 @@ mod tests {
         built(&[page(1, 4), page(1, 4)]);
     }
 
-    /// With the manifest fewer than the 80 PUTs that a checkpoint of 512 MiB may take.
+    /// Together with the manifest, fewer than the 80 PUTs that a checkpoint of 512 MiB may take.
     #[test]
     fn a_checkpoint_of_65536_scattered_pages_is_65_objects() {
         assert_eq!(65_536_u32.div_ceil(slots_max(8 << 20, 8192)), 65);
@@ -512,7 +513,7 @@ mod tests {
             built.bytes = bytes.into();
             let slots = slots(&built);
             let whole = pages.iter().zip(&slots).all(|it| verify(ID, *it.0, PAGE, it.1).is_ok());
-            // The last four bytes of a slot say nothing.
+            // The last four bytes of a slot are unused.
             let ends = slots.iter().scan(0, |end, it| {
                 *end += it.len();
                 Some(*end)

@@ -1,6 +1,6 @@
-//! The backend: local pages at once, others by fetching, for all requests that were submitted together.
+//! The backend: serves local pages at once and fetches others, for all requests that were submitted together.
 //!
-//! Invariants:  [OBK-1] a transfer is handed to the sink once, when the last of its pages is there or one cannot be had
+//! Invariants:  [OBK-1] a transfer is handed to the sink once, when its last page is there or one of them has failed
 
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +14,7 @@ use super::local::LocalFile;
 
 pub(super) struct ObjectBackend(Arc<Inner>);
 
-/// What fetches under way hold on to.
+/// The state that fetches in progress share.
 pub(super) struct Inner {
     pub(super) shared: Arc<Shared>,
     capacity: usize,
@@ -53,7 +53,7 @@ impl Inner {
                         Err(error) => Err(error),
                     },
                 },
-                // Not a file of the tablespace: what it is, the system knows.
+                // Not a file of the tablespace: the system handles it.
                 (_, None) => attempt(&mut transfer),
             };
             match self.sink.finished(transfer, result) {
@@ -63,7 +63,7 @@ impl Inner {
         }
     }
 
-    /// Answers a transfer, and starts what is left of it.
+    /// Answers a transfer, and starts the rest of it.
     pub(super) fn finished(self: &Arc<Self>, transfer: Transfer, result: Result<u64, OsError>) {
         if let Next::Again(rest) = self.sink.finished(transfer, result) {
             self.start(std::iter::once(rest));
@@ -91,8 +91,8 @@ impl Inner {
                     OsError::ENOSPC
                 })?;
             }
-            // Pages that are written in part have to be here, and the last one if the file grows behind it: where it was cut,
-            // the object may have more of it.
+            // Pages that are written in part must be present, and so must the last page if the file grows: after a cut,
+            // the object may have more bytes of it.
             let end_before = local.bytes();
             let edges = [range.start, range.end, end_before.min(range.start)];
             let edges = edges.into_iter().filter(|edge| edge % page != 0).map(|edge| edge / page);
@@ -100,7 +100,7 @@ impl Inner {
                 shared.bring_in(local, edge).map_err(|error| shared.failed(&error))?;
             }
             let io = local.io.read().unwrap_or_else(PoisonError::into_inner);
-            // They may have left since, as clean pages do [LOC-4].
+            // They may have been dropped since, as clean pages are [LOC-4].
             let are_here = edges.clone().all(|edge| shared.locals.lacks(local, edge).is_none());
             if are_here && local.bytes() >= end_before {
                 break (io, end_before);
@@ -131,7 +131,7 @@ impl Inner {
         Ok(moved)
     }
 
-    /// Reads what is all here; `None` if something has to be fetched.
+    /// Reads a range that is present as a whole; `None` if something must be fetched.
     fn read(&self, local: &LocalFile, transfer: &mut Transfer) -> Option<Result<u64, OsError>> {
         let locals = &self.shared.locals;
         let range = transfer.position()..transfer.position() + transfer.remaining();
@@ -140,14 +140,14 @@ impl Inner {
         let view = self.shared.view();
         let is_here = |block: u64| {
             let page = crate::PageId { file: local.id, block: block as u32 };
-            // What was never written is a hole here, too.
+            // A page that was never written is a hole here, too.
             local.has(block) || view.snapshot.locate(page).is_ok_and(|place| place.is_none())
         };
         let here = local.is_removed() || locals.blocks(&(range.start..end)).all(is_here);
         here.then(|| attempt(transfer))
     }
 
-    /// The pages of a read: the bytes of those that are here, and which have to be fetched.
+    /// The pages of a read: the bytes of the present ones, and those that must be fetched.
     fn pieces(&self, local: &LocalFile, transfer: &Transfer) -> Result<Vec<Piece>, OsError> {
         let locals = &self.shared.locals;
         let _io = local.io.read().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Fetching for requests: those that were submitted together share GETs, and each ends when its own pages are there.
+//! Fetching for requests: requests that were submitted together share GETs; each ends when its own pages have arrived.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,18 +23,18 @@ pub(super) enum Piece {
 pub(super) struct Fetching {
     inner: Arc<Inner>,
     reads: Vec<Read>,
-    /// Which pages of which reads a page is.
+    /// The uses of a page: reads, and the page's index in each.
     wanted: BTreeMap<PageId, Vec<(usize, usize)>>,
 }
 
 struct Read {
     transfer: Transfer,
-    /// `None` of one that is on its way.
+    /// `None` for a page that has not arrived.
     pieces: Vec<Option<Bytes>>,
     left: usize,
 }
 
-/// The same under way.
+/// Reads whose fetches are in progress.
 struct UnderWay {
     inner: Arc<Inner>,
     view: View,
@@ -149,12 +149,12 @@ impl UnderWay {
     }
 }
 
-/// Copies the pages to where the read wants them; gives how many bytes that is.
+/// Copies the pages into the buffers of the read; returns the number of bytes.
 fn fill(read: &mut Read, page_bytes: u64) -> u64 {
     let (start, remaining) = (read.transfer.position(), read.transfer.remaining());
     let mut skip = (start % page_bytes) as usize;
     let len = read.transfer.file().len().unwrap_or(u64::MAX);
-    // As a read of a file does, it ends where the file does.
+    // Like a read of a file, it ends at the end of the file.
     let mut left = remaining.min(len.saturating_sub(start)) as usize;
     let moved = left as u64;
     let mut slices = read.transfer.slices_mut();

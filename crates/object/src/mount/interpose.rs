@@ -44,13 +44,13 @@ impl Interpose for Shared {
                 self.told(renamed)
             }
             Change::SetLen { file, len } => self.resize(file, *len, make),
-            // Space in the store cannot be reserved, and here it would be needed twice.
+            // Space in the store cannot be reserved, and reserved local space would be needed twice.
             Change::Preallocate { mode: Preallocate::Extend | Preallocate::KeepSize, .. } => {
                 Err(OsError::EOPNOTSUPP)
             }
             Change::Sync { .. } | Change::SyncDirectory { .. } => self.told(self.commit()),
             Change::Writeback { .. } => Ok(()),
-            // Directories are where files are; the store knows names with slashes.
+            // Directories exist only locally; names in the store contain slashes.
             _ => make(),
         }
     }
@@ -61,7 +61,7 @@ impl Shared {
         result.map_err(|error| self.failed(&error))
     }
 
-    /// The name in the tablespace of a path.
+    /// The name of a path in the tablespace.
     fn name<'p>(&self, path: &'p Path) -> Result<&'p str, OsError> {
         let inside = path.strip_prefix(&self.root).map_err(|_| ENOENT)?;
         inside.to_str().ok_or(ENAMETOOLONG)
@@ -84,14 +84,14 @@ impl Shared {
         }
         let mut made = || {
             make()?;
-            // A second open, for the mount; the first is the caller's.
+            // A second descriptor, for the mount; the first is the caller's.
             let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
             let bytes = opened.metadata()?.len();
             let file = self.told(self.writer()?.create_file(name))?;
             Ok(self.locals.add(file, opened, bytes)?)
         };
-        // What stayed would be opened the next time as if it were a file of the tablespace: also what was made and could
-        // not be opened, as where there are no direct files.
+        // A file that stayed would be opened the next time as if it were a file of the tablespace: also one that was
+        // made and could not be opened, as on filesystems without direct I/O.
         made().inspect_err(|_| _ = (!is_there).then(|| std::fs::remove_file(path)))
     }
 
@@ -100,7 +100,7 @@ impl Shared {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The file of that number, if it is one of the tablespace. One that is just being made is waited for.
+    /// The file of that number, if it belongs to the tablespace. Waits for a file that is being made.
     pub(super) fn tracked(&self, number: Number) -> Option<Arc<LocalFile>> {
         self.locals.by_number(number).or_else(|| {
             drop(self.naming());
@@ -135,7 +135,7 @@ impl Shared {
         make()?;
         self.locals.resized(&local, len);
         match self.writer()?.set_len(local.id, len) {
-            // Removed, here as well or just about to be: it is the system's alone.
+            // Removed, here as well or about to be: only the system's copy is left.
             Err(Error::NoFile { .. }) => return Ok(()),
             set => self.told(set)?,
         }
@@ -146,7 +146,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fetches a page that is not here, if there is one.
+    /// Fetches a page that is not present, if an object has it.
     pub(super) fn bring_in(&self, local: &LocalFile, block: u64) -> Result<()> {
         let page = crate::PageId { file: local.id, block: block as u32 };
         while let Some(drops) = self.locals.lacks(local, block) {
@@ -155,7 +155,7 @@ impl Shared {
                 fetched = self.locals.bring_in(local, block, bytes, drops);
             });
             match read {
-                // The thread that removes it is about to say so here.
+                // The thread that removes the file is about to record that here.
                 Err(Error::NoFile { .. }) => drop(self.naming()),
                 read => read?,
             }
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
     use crate::{Bucket, Mount, Options, Takeover};
 
-    /// What is written to a file that stayed would be acknowledged by syncs, and be in no object.
+    /// Otherwise syncs would acknowledge writes to the file that stayed, and no object would have them.
     #[test]
     fn a_file_that_was_made_and_could_not_be_opened_goes_again() {
         let directory = tempfile::tempdir().unwrap();

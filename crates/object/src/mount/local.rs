@@ -1,17 +1,17 @@
-//! Local files: which of their pages are here, and which of these are dirty.
+//! Local files: which of their pages are present, and which of these are dirty.
 //!
-//! A page is *present* when the local file has its bytes, and *dirty* when no object has them. What is not present is in
-//! an object, or was never written and is zeros in both places.
+//! A page is *present* when the local file has its bytes, and *dirty* when no object has them. A page that is not
+//! present is in an object, or was never written and is zeros in both places.
 //!
 //! Invariants:  [LOC-1] a dirty page is present: only clean ones are dropped
-//!              [LOC-2] no byte of a page is written while it is taken for an object, so that none is torn there
-//!              [LOC-3] a page that was fetched becomes present only if none has left since before that: else it may have been
-//!              here, changed and dropped meanwhile, or been cut off
-//!              [LOC-4] a page that is written or cut in part is here while that is done
-//!              [LOC-5] a page that a write has left half done comes into no object: it leaves if an object has it, and is taken only
-//!              when it has been written again if none has
-//! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for taking and dropping pages
-//!              and for changing its size; its `pages` is held for looking only.
+//!              [LOC-2] no byte of a page is written while the page is copied for an object, so that none is torn there
+//!              [LOC-3] a fetched page becomes present only if no page was dropped since the fetch began: otherwise it
+//!              may have been present, changed and dropped meanwhile, or been cut off
+//!              [LOC-4] a page that is written or cut in part is present meanwhile
+//!              [LOC-5] a page that a failed write has left half done is put into no object: it is dropped if an object
+//!              has it; otherwise it is put only after it has been written again
+//! Concurrency: a file's `io` is shared by reads and writes of its bytes, and exclusive for copying and dropping pages
+//!              and for changing its size; its `pages` is held for short look-ups only.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -32,7 +32,7 @@ pub(super) struct Locals {
     pages_max: u64,
     present: AtomicU64,
     dirty: AtomicU64,
-    /// Taken for objects that are not known to be in the store.
+    /// Pages that were copied for objects that are not known to be in the store.
     taken: AtomicU64,
     files: Mutex<Files>,
 }
@@ -45,7 +45,7 @@ struct Files {
 
 pub(super) struct LocalFile {
     pub(super) id: FileId,
-    /// A descriptor of the mount's own.
+    /// The mount's own descriptor.
     file: File,
     pub(super) io: RwLock<()>,
     pages: Mutex<Pages>,
@@ -55,16 +55,16 @@ pub(super) struct LocalFile {
 struct Pages {
     present: Bits,
     dirty: Bits,
-    /// Dirty ones that a write has left half done.
+    /// Dirty pages that a failed write has left half done.
     broken: Bits,
     bytes: u64,
     removed: bool,
-    /// How often pages have left.
+    /// How often pages were dropped.
     drops: u64,
 }
 
 impl Pages {
-    /// Of a page that would have to be fetched: how often pages have left.
+    /// For a page that would have to be fetched: the current number of drops.
     fn lacks(&self, block: u64, page_bytes: u64) -> Option<u64> {
         let is_there = !self.removed && block * page_bytes < self.bytes;
         (is_there && !self.present.has(block)).then_some(self.drops)
@@ -123,7 +123,7 @@ impl Locals {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file of the tablespace, with none of its pages here.
+    /// Adds a file of the tablespace, with no page present.
     pub(super) fn add(&self, id: FileId, file: File, bytes: u64) -> io::Result<()> {
         let facts = file.metadata()?;
         let pages = Mutex::new(Pages { bytes, ..Pages::default() });
@@ -143,7 +143,7 @@ impl Locals {
         let removed = {
             let mut files = self.files();
             let removed = files.by_id.remove(&id);
-            // A caller that has it open still reads and writes it as the system does.
+            // A caller that has the file open still reads and writes it through the system.
             files.by_number.retain(|_, local| local.id != id);
             removed
         };
@@ -168,12 +168,13 @@ impl Locals {
         }
     }
 
-    /// The blocks of which bytes `range` has a part.
+    /// The blocks that contain bytes of `range`.
     pub(super) fn blocks(&self, range: &Range<u64>) -> Range<u64> {
         range.start / self.page_bytes..range.end.div_ceil(self.page_bytes)
     }
 
-    /// Bytes `range` of a file are written here; its size is `range.end` at least. Returns the size if that is new.
+    /// Records that bytes `range` of a file were written locally; its size is at least `range.end`. Returns the size if
+    /// it has changed.
     pub(super) fn written(&self, local: &LocalFile, range: &Range<u64>) -> Option<u64> {
         let mut pages = local.pages();
         if pages.removed || range.is_empty() {
@@ -198,7 +199,7 @@ impl Locals {
         if pages.removed {
             return;
         }
-        // Nor is it known of pages that were taken whether an object has them.
+        // For copied pages it is unknown whether an object has them.
         let is_clean = !pages.dirty.has(block) && self.taken.load(Ordering::Relaxed) == 0;
         if is_clean && self.punch(local, block) {
             self.present.fetch_sub(u64::from(pages.present.remove(block)), Ordering::Relaxed);
@@ -215,7 +216,7 @@ impl Locals {
         local.pages().lacks(block, self.page_bytes)
     }
 
-    /// A page that was fetched becomes present, if it is still as it was when `lacks` gave `drops` ([LOC-3]).
+    /// Makes a fetched page present, if no page was dropped since `lacks` returned `drops` ([LOC-3]).
     pub(super) fn bring_in(
         &self,
         local: &LocalFile,
@@ -236,14 +237,14 @@ impl Locals {
         Ok(())
     }
 
-    /// The size has changed, under the exclusive `io`.
+    /// Records a change of the size, under the exclusive `io`.
     pub(super) fn resized(&self, local: &LocalFile, bytes: u64) {
         let mut pages = local.pages();
         pages.bytes = bytes;
         self.forget(&mut pages, bytes.div_ceil(self.page_bytes));
     }
 
-    /// All dirty pages, by file and block, except for those that are broken; and one of these.
+    /// All dirty pages, by file and block, except for the broken ones; and one of the broken ones.
     pub(super) fn dirty(&self) -> (Vec<PageId>, Option<PageId>) {
         let (mut dirty, mut broken) = (Vec::new(), None);
         for (id, local) in &self.files().by_id {
@@ -259,10 +260,10 @@ impl Locals {
         (dirty, broken)
     }
 
-    /// The bytes of a page for an object; it is clean then, unless it is written again ([LOC-2]).
+    /// Copies the bytes of a page for an object; the page is clean then, unless it is written again ([LOC-2]).
     pub(super) fn take(&self, page: PageId, into: &mut [u8]) -> Result<()> {
         into.fill(0);
-        // What was cut or removed meanwhile is cut or removed in the store as well, whatever the object says.
+        // A page that was cut or removed meanwhile is cut or removed in the store as well, whatever the object has.
         let Some(local) = self.files().by_id.get(&page.file).cloned() else {
             return Ok(());
         };
@@ -287,7 +288,7 @@ impl Locals {
         })
     }
 
-    /// What was taken is in objects, or dirty again.
+    /// Records that the copied pages are in objects, or dirty again.
     pub(super) fn settled(&self) {
         self.taken.store(0, Ordering::Relaxed);
     }
@@ -305,13 +306,13 @@ impl Locals {
         }
     }
 
-    /// Whether there are as many pages that no object has for sure as there may be.
+    /// Whether the pages that are not certain to be in an object have reached their limit.
     pub(super) fn is_full(&self) -> bool {
         let taken = self.taken.load(Ordering::Relaxed);
         self.dirty.load(Ordering::Relaxed) + taken > self.pages_max / 2
     }
 
-    /// Drops clean pages until there are half as many as there may be: the other half may be dirty before the next time.
+    /// Drops clean pages until half of the limit is left: the other half may become dirty before the next call.
     pub(super) fn shrink(&self) {
         if self.present.load(Ordering::Relaxed) <= self.pages_max / 2 {
             return;
@@ -328,7 +329,7 @@ impl Locals {
                 }
                 let _alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
                 let mut pages = local.pages();
-                // Where no hole can be made the page stays, and is as good as another.
+                // If no hole can be punched the page stays, and remains valid.
                 if !pages.dirty.has(block) && pages.present.has(block) && self.punch(&local, block)
                 {
                     pages.present.remove(block);

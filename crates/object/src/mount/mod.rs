@@ -55,18 +55,18 @@ const EROFS: OsError = OsError::from_raw(30);
 
 /// The directory of the files, within that of the mount.
 const FILES: &str = "files";
-/// The file that says whose directory it is, and is locked while it is in use.
+/// The lock file of the directory, which marks it as a mount's.
 const LOCK: &str = "forebay-object.lock";
 
-/// By what a tablespace is mounted.
+/// The handle through which a tablespace is mounted.
 enum Source {
     Writer(Writer),
-    /// At the version that it was at then, which the view holds.
+    /// At the version of the view, which the view keeps.
     Reader(Reader, View),
 }
 
-/// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can be used further, and what was not
-/// synced stays where it is.
+/// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can still be used, and
+/// data that was not synced stays where it is.
 pub struct Mount {
     shared: Arc<Shared>,
     maintenance: Option<JoinHandle<()>>,
@@ -74,7 +74,7 @@ pub struct Mount {
 
 pub(crate) struct Shared {
     source: Source,
-    /// Where the files are; real and absolute.
+    /// The directory of the files; canonical.
     root: PathBuf,
     locals: Locals,
     /// The right to commit.
@@ -109,8 +109,8 @@ impl Mount {
         Mount::of(Source::Writer(writer), directory, local_bytes / page_bytes)
     }
 
-    /// Mounts the tablespace of `reader` at the version that it is at, which stays until the mount is dropped: a later one
-    /// is another mount. Writes, and changes of names and sizes, fail with EROFS.
+    /// Mounts the tablespace of `reader` at its current version, which does not change until the mount is dropped: a
+    /// later version needs another mount. Writes, and changes of names and sizes, fail with EROFS.
     ///
     /// # Errors
     /// As [`Mount::new`].
@@ -134,7 +134,7 @@ impl Mount {
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);
-            // A name in the store must not make files elsewhere.
+            // A name in the store must not create files outside the directory.
             if !Path::new(&info.name).components().all(|it| matches!(it, Component::Normal(_))) {
                 let what = "its name leads out of the mount's directory".to_owned();
                 return Err(Error::Local { path: info.name, what });
@@ -174,7 +174,7 @@ impl Mount {
         Ok(Mount { shared, maintenance: Some(thread) })
     }
 
-    /// Where the files are: the directory of the tablespace.
+    /// The directory of the tablespace's files.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.shared.root
@@ -200,14 +200,14 @@ impl Mount {
         Box::new(ObjectBackend::new(Arc::clone(&self.shared), capacity, sink))
     }
 
-    /// What a request and a byte take, as it was set or measured, for the look-ahead of the tablespace.
+    /// Costs of a request and of a byte, as set or measured, for the look-ahead of the tablespace.
     #[must_use]
     pub fn costs(&self) -> DeviceCosts {
         self.shared.view().client.costs()
     }
 
-    /// The writer below, unless it is mounted by a reader. Pages that are staged past the mount are not seen by those who
-    /// have them in their files.
+    /// The writer below, unless a reader is mounted. Pages that are staged directly through it are not visible in files
+    /// that have those pages locally.
     #[must_use]
     pub fn writer(&self) -> Option<&Writer> {
         self.shared.writer().ok()
@@ -219,7 +219,7 @@ impl Mount {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Commits what is left, ends maintenance, and gives the tablespace back. The pool is closed before.
+    /// Commits the remaining changes, ends maintenance, and releases the tablespace. Close the pool first.
     ///
     /// # Errors
     /// Those of [`Writer::publish`].
@@ -235,7 +235,7 @@ impl Mount {
                     drop(view);
                     reader.close()
                 }
-                // A queue that is still there has it; then the lease expires.
+                // A remaining queue still has the reader; then the lease expires.
                 _ => Ok(()),
             },
         }
@@ -276,12 +276,12 @@ impl Source {
 }
 
 impl Shared {
-    /// The pages as they are now.
+    /// The current pages.
     fn view(&self) -> View {
         self.source.view()
     }
 
-    /// The handle that may change something.
+    /// The writer, if changes are allowed.
     fn writer(&self) -> Result<&Writer, OsError> {
         match &self.source {
             Source::Writer(writer) => Ok(writer),
@@ -291,7 +291,7 @@ impl Shared {
 
     /// Puts all dirty pages into objects and publishes everything.
     pub(crate) fn commit(&self) -> Result<()> {
-        // Of a reader there is nothing to commit.
+        // A reader has nothing to commit.
         let Ok(writer) = self.writer() else { return Ok(()) };
         let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(page) = self.stage(writer)? {
@@ -319,7 +319,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Puts dirty pages into objects; gives one of those that cannot be.
+    /// Puts dirty pages into objects; returns a page that cannot be put, if there is one.
     fn stage(&self, writer: &Writer) -> Result<Option<PageId>> {
         let (dirty, broken) = self.locals.dirty();
         if dirty.is_empty() {
@@ -327,14 +327,14 @@ impl Shared {
         }
         let staged = writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
         if staged.is_err() {
-            // Taken or not: what is not in an object for sure is dirty.
+            // Copied or not: a page that is not certain to be in an object is dirty.
             self.locals.mark_dirty(&dirty);
         }
         self.locals.settled();
         staged.map(|()| broken)
     }
 
-    /// Keeps an error for [`Mount::failure`], and says what the system would.
+    /// Records an error for [`Mount::failure`], and returns the system's error for it.
     fn failed(&self, error: &Error) -> OsError {
         tracing::error!(%error, "a tablespace on an object store");
         self.note(error);
@@ -375,7 +375,7 @@ fn open_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
-/// Makes `directory` if need be and locks the file `name` in it; `None` while that is locked.
+/// Creates `directory` if it does not exist and locks the file `name` in it; `None` if that is locked.
 pub(crate) fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
     let path = directory.join(name);
     let opened = (|| {

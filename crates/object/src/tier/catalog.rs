@@ -14,20 +14,20 @@ use forebay_io::File;
 
 use super::segment::{Row, Segment, SlotKey, Spot};
 
-/// How often as much as there is room for is turned away before uses are forgotten.
+/// How many times the tier's size is turned away before hits are forgotten.
 const REFUSED_MOST: u64 = 64;
 
 #[derive(Debug)]
 pub(super) struct Catalog {
-    /// By the object's stamp, and there by slot.
+    /// By the object's stamp, then by slot.
     index: HashMap<u64, Vec<(u32, Spot)>>,
-    /// In the order in which they go.
+    /// In the order of eviction.
     segments: VecDeque<Segment>,
-    /// Bytes that a segment may take.
+    /// Maximum bytes of a segment.
     pub(super) segment_bytes: u64,
-    /// Bytes that all may take: those stated, or fewer if the disk has not so many.
+    /// Maximum bytes of all segments: as configured, or fewer if the disk has less space.
     limit: u64,
-    /// The number of the next segment. None comes again: there may be hits in the one that had it.
+    /// The number of the next segment. Numbers are not reused, since there may be hits in the earlier segment.
     next: u32,
     /// Bytes turned away.
     refused: u64,
@@ -53,21 +53,21 @@ impl Catalog {
         }
     }
 
-    /// Forgets a slot, if it is still there.
+    /// Removes a slot, if it is still there.
     pub(super) fn remove(&mut self, key: SlotKey, spot: Spot) {
         if let Some(slots) = self.index.get_mut(&key.stamp) {
             slots.retain(|it| *it != (key.slot, spot));
         }
     }
 
-    /// The file of a segment in which something was found.
+    /// Records a hit in a segment, and returns its file.
     pub(super) fn used(&mut self, number: u32) -> Option<File> {
         let segment = self.segments.iter_mut().find(|it| it.number == number)?;
         segment.used = true;
         Some(segment.file.clone())
     }
 
-    /// The segment that is filled: the newest, if it has room for a slot of `bytes`.
+    /// The segment being filled: the newest, if it has room for a slot of `bytes`.
     pub(super) fn open(&mut self, bytes: u64) -> Option<&mut Segment> {
         let most = self.segment_bytes;
         let newest = self.segments.iter_mut().max_by_key(|it| it.number)?;
@@ -95,7 +95,7 @@ impl Catalog {
         }
     }
 
-    /// Nothing more goes into a segment, which so many bytes may have come into in addition.
+    /// Closes a segment for further slots; up to `bytes` more may have been written into it.
     pub(super) fn seal(&mut self, number: u32, bytes: u64) {
         if let Some(segment) = self.segments.iter_mut().find(|it| it.number == number) {
             segment.taken = segment.rows;
@@ -103,7 +103,7 @@ impl Catalog {
         }
     }
 
-    /// Takes in a segment that room was made for; not when everything was let go of meanwhile.
+    /// Adds a segment after room was made for it; not if the catalog was cleared meanwhile.
     pub(super) fn add(&mut self, segment: Segment) -> bool {
         if self.is_off() {
             return false;
@@ -113,7 +113,7 @@ impl Catalog {
         true
     }
 
-    /// Segments up to `number` are there already.
+    /// Numbers new segments from the one after `number`.
     pub(super) fn begin_after(&mut self, number: u32) {
         self.next = number.saturating_add(1);
     }
@@ -158,7 +158,7 @@ impl Catalog {
         gone
     }
 
-    /// So many bytes of large requests were turned away.
+    /// Records that `bytes` of large requests were turned away.
     pub(super) fn refuse(&mut self, bytes: u64) {
         self.refused += bytes;
         if self.refused > REFUSED_MOST * self.limit {
@@ -167,7 +167,7 @@ impl Catalog {
         }
     }
 
-    /// The disk has no room for more than there is: for one segment less from now on, but always for one. Gives what goes.
+    /// The disk is full: reduces the limit by one segment, but never below one. Returns the evicted segments.
     pub(super) fn shrink(&mut self) -> Vec<u32> {
         let gone = self.pop_oldest().into_iter().collect();
         let segments = self.segments.len().max(1) as u64;
@@ -175,7 +175,7 @@ impl Catalog {
         self.forget(gone)
     }
 
-    /// A segment could not be deleted, and keeps its room. Gives what goes for it.
+    /// A segment could not be deleted, and keeps its space. Returns the segments that are evicted instead.
     pub(super) fn lose(&mut self) -> Vec<u32> {
         self.limit = self.limit.saturating_sub(self.segment_bytes);
         if self.is_off() {
@@ -188,29 +188,29 @@ impl Catalog {
         self.forget(gone)
     }
 
-    /// The oldest but the newest, if there is another.
+    /// Removes the oldest segment, except for the newest.
     fn pop_oldest(&mut self) -> Option<Segment> {
         let newest = self.segments.iter().map(|it| it.number).max();
         let at = self.segments.iter().position(|it| Some(it.number) != newest);
         self.segments.remove(at.unwrap_or(0))
     }
 
-    /// Lets go of everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         *self = Catalog::new(self.segment_bytes, 0);
     }
 
-    /// Whether there is no room for anything, since it was let go of, or the disk has none.
+    /// Whether the tier is off: it was cleared, or the disk has no space for a segment.
     pub(super) fn is_off(&self) -> bool {
         self.limit < self.segment_bytes
     }
 
-    /// Bytes that the segments take.
+    /// Bytes of all segments.
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(|it| it.end).sum()
     }
 
-    /// The same, with what the newest may still take.
+    /// The same, including what the newest may still take.
     fn reserved(&self) -> u64 {
         let open = self.segments.iter().max_by_key(|it| it.number);
         let rest = open.map_or(0, |it| self.segment_bytes.saturating_sub(it.end));

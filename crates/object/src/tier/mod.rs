@@ -56,16 +56,16 @@ use segment::{HEADER_BYTES, ROW_BYTES, Row, Segment, Spot};
 const LOCK: &str = "forebay-object-tier.lock";
 /// Tries to take the lock, every 10 ms: the last write of a tier that was dropped may still be in progress.
 const LOCK_TRIES: u32 = 100;
-/// Least bytes of a tier.
+/// Minimum bytes of a tier.
 const BYTES_LEAST: u64 = 1 << 20;
-/// Bytes of one request to the disk at most.
+/// Maximum bytes of one request to the disk.
 const LEASE_BYTES: usize = 128 << 10;
-/// Requests of a thread to the disk at a time, and threads that read.
+/// Requests of a thread to the disk at a time, and number of threads that read.
 const JOB_REQUESTS: usize = 16;
 const JOBS: usize = 4;
 /// Maximum bytes in the queue to the tier; slots that exceed it are not admitted.
 const QUEUED_MOST: usize = 32 << 20;
-/// A disk that takes longer is slower than a store.
+/// A disk that takes longer than this is slower than a store.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Failures in a row after which the tier is off.
 const FAILURES_MOST: u32 = 8;
@@ -75,23 +75,23 @@ const FAILURES_MOST: u32 = 8;
 /// damaged makes reads slower; [`Bucket::tier_failure`](crate::Bucket::tier_failure) and the statistics report that.
 #[derive(Debug, Clone)]
 pub struct Tier {
-    /// Its directory, which is made if need be and is the tier's alone.
+    /// Its directory, which is made if it does not exist and is the tier's alone.
     pub directory: PathBuf,
-    /// Most bytes of its files, at least 1 MiB. In memory it takes 16 to 32 bytes a page, 10 MiB for requests to the disk,
-    /// and up to 34 MiB for pages on their way there.
+    /// Maximum bytes of its files, at least 1 MiB. In memory it takes 16 to 32 bytes a page, 10 MiB for requests to the
+    /// disk, and up to 34 MiB for pages on their way there.
     pub bytes: u64,
     /// The queue of the directory's disk. Default: a new one.
     pub io: Option<Io>,
 }
 
-/// A slot that is in the tier, for a page that is wanted.
+/// A slot in the tier, of a wanted page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Hit {
     spot: Spot,
     key: SlotKey,
 }
 
-/// A slot on its way into the tier.
+/// A slot to be written into the tier.
 struct Admitted {
     key: SlotKey,
     bytes: Bytes,
@@ -101,23 +101,23 @@ struct Admitted {
 #[derive(Default)]
 struct Queue {
     slots: Vec<Admitted>,
-    /// With what is being written.
+    /// Including the slots that are being written.
     bytes: usize,
-    /// When the thread that is at it has begun its write.
+    /// When the writing thread has begun its current write.
     begun: Option<Instant>,
 }
 
 pub(crate) struct LocalTier {
     directory: PathBuf,
     io: Io,
-    /// Memory of reads, and of the thread that writes.
+    /// Memory of reads, and of the writing thread.
     read_memory: Arc<Arena>,
     write_memory: Arc<Arena>,
     reads: Arc<Semaphore>,
     catalog: Mutex<Catalog>,
     queue: Mutex<Queue>,
     failure: Mutex<Option<Error>>,
-    /// In a row: a disk that takes writes may fail reads.
+    /// Failures in a row, separately: a disk that accepts writes may fail reads.
     reads_failed: AtomicU32,
     writes_failed: AtomicU32,
     hits: AtomicU64,
@@ -176,7 +176,7 @@ impl LocalTier {
         Ok(Arc::new(opened))
     }
 
-    /// Takes up what a tier before has left, newest first, as far as there is room.
+    /// Adopts the segments of an earlier tier, newest first, as far as there is room.
     fn recover(&self) -> Result<()> {
         let listed = || {
             let names = fs::read_dir(&self.directory)?.map(|it| Ok(it?.file_name()));
@@ -197,7 +197,7 @@ impl LocalTier {
                 }
             };
             if held(&self.catalog).is_off() {
-                // The rest may be read when the disk is well again.
+                // The rest may be readable when the disk has recovered.
                 break;
             }
             if !kept {
@@ -243,17 +243,17 @@ impl LocalTier {
         held(&self.catalog).find(key).map(|spot| Hit { spot, key })
     }
 
-    /// So many wanted pages were asked of the store.
+    /// Records that `pages` wanted pages were requested from the store.
     pub(crate) fn missed(&self, pages: usize) {
         count(&self.misses, pages as u64);
     }
 
-    /// So many pages from here have passed.
+    /// Records that `pages` pages from the tier were valid.
     pub(crate) fn has_hit(&self, pages: usize) {
         count(&self.hits, pages as u64);
     }
 
-    /// The bytes of a slot from here did not pass: they are forgotten.
+    /// The bytes of a slot from the tier were not valid: removes the slot.
     pub(crate) fn is_damaged(&self, hit: &Hit, what: &str) {
         held(&self.catalog).remove(hit.key, hit.spot);
         self.found_damaged(what);
@@ -266,7 +266,7 @@ impl LocalTier {
         }
     }
 
-    /// Reads slots; those that cannot be read are forgotten and left out. Gives each with its place in `hits`.
+    /// Reads slots; slots that cannot be read are removed and left out. Returns each with its index in `hits`.
     pub(crate) async fn slots(self: &Arc<Self>, hits: &[Hit]) -> Vec<(usize, Bytes)> {
         let mut order: Vec<(Hit, usize)> = hits.iter().copied().zip(0..).collect();
         order.sort_unstable();
@@ -275,7 +275,7 @@ impl LocalTier {
             left.segment == right.segment && left.offset + left.len >= right.offset
         };
         let runs = order.chunk_by(joins).flat_map(|run| {
-            // As many of the neighbours at a time as a request takes.
+            // As many adjacent slots at a time as fit into a request.
             let mut left = run;
             std::iter::from_fn(move || {
                 let start = left.first()?.0.spot.offset;
@@ -298,7 +298,7 @@ impl LocalTier {
     async fn read_runs(self: &Arc<Self>, runs: Vec<Vec<(Hit, usize)>>) -> Vec<(usize, Bytes)> {
         let _permit = self.reads.acquire().await;
         let tier = Arc::clone(self);
-        // One that hangs keeps its thread and its memory; without memory others read from the store.
+        // A read that hangs keeps its thread and its memory; without memory other reads go to the store.
         let reading = spawn_blocking(move || tier.read_now(&runs));
         match timeout(PATIENCE, reading).await {
             Ok(slots) => slots.unwrap_or_default(),
@@ -353,8 +353,8 @@ impl LocalTier {
         slots
     }
 
-    /// Takes in slots that were fetched and verified, in a request for `many` pages or for few. It is done later, by a
-    /// thread that may block.
+    /// Admits slots that were fetched and verified, in a request for `many` pages or for few. A thread that may block
+    /// writes them later.
     pub(crate) fn admit(
         self: &Arc<Self>,
         page_bytes: u32,
@@ -372,7 +372,7 @@ impl LocalTier {
         for (key, bytes) in slots {
             if queue.bytes + bytes.len() <= QUEUED_MOST {
                 queue.bytes += bytes.len();
-                // A copy: these bytes are a part of a whole answer's.
+                // A copy: these bytes are a slice of a whole answer, which they would keep in memory.
                 let bytes = Bytes::copy_from_slice(&bytes);
                 queue.slots.push(Admitted { key, bytes, many });
             }
@@ -458,7 +458,7 @@ impl LocalTier {
         spots.len()
     }
 
-    /// The segment for a slot: its file, number, next row, next offset and rows left. A new one if need be.
+    /// The segment for a slot: its file, number, next row, next offset and rows left. Makes a new one if necessary.
     fn target(&self, slot: &Admitted, page_bytes: u32) -> Option<(File, u32, u32, u64, u32)> {
         let bytes = slot.bytes.len() as u64;
         let opened = || {
@@ -475,7 +475,7 @@ impl LocalTier {
             if !room {
                 catalog.refuse(bytes);
             }
-            // Compressed slots are smaller, and more of them.
+            // Compressed slots are smaller, so more of them fit.
             let rows = (catalog.segment_bytes * 2 / u64::from(page_bytes)) as u32;
             (gone, room, catalog.next_number(), rows)
         };
@@ -505,12 +505,12 @@ impl LocalTier {
 
     fn open_file(&self, number: u32, options: &OpenOptions) -> Result<File, IoError> {
         let file = Volume::system().open(&self.path(number), options)?;
-        // Where there is no such advice it goes without.
+        // Errors are ignored: systems without this advice work without it.
         let _ = file.advise(0..u64::MAX, Advice::Random);
         Ok(file)
     }
 
-    /// Whether the directory is still the one that was locked: in another one another process may be.
+    /// Whether the directory is still the one that was locked: a new one may belong to another process.
     fn is_ours(&self) -> bool {
         let number = |it: fs::Metadata| (it.dev(), it.ino());
         let there = fs::metadata(self.directory.join(LOCK)).map(number);
@@ -612,7 +612,7 @@ impl LocalTier {
     }
 }
 
-/// The lock of a tier's directory.
+/// Locks a tier's directory.
 fn own(directory: &Path) -> Result<fs::File> {
     let refuse = |what: &str| {
         let path = directory.display().to_string();

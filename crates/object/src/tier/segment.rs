@@ -1,4 +1,4 @@
-//! A segment's file: a header, a table of the slots that are in it, then the slots, as they are in their objects.
+//! A segment's file: a header, a table of its slots, then the slots, as they are in their objects.
 //!
 //! ```text
 //! header 32 | row 0 | row 1 | ... | rows not used yet: zeros | slot | slot | ...
@@ -18,14 +18,14 @@ pub(super) const SLOT_MOST: u32 = (64 << 10) + SLOT_EXTRA as u32;
 const MAGIC: [u8; 8] = *b"FOREBAYT";
 const VERSION: u16 = 1;
 
-/// Which slot of which object.
+/// Identifies a slot of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SlotKey {
     pub(crate) stamp: u64,
     pub(crate) slot: u32,
 }
 
-/// Where a slot is.
+/// The position of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Spot {
     pub(super) segment: u32,
@@ -33,21 +33,21 @@ pub(super) struct Spot {
     pub(super) len: u32,
 }
 
-/// What a row says: which slot is where.
+/// The contents of a row: a slot and its position.
 pub(super) type Row = (SlotKey, Spot);
 
-/// A segment that is open.
+/// An open segment.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) number: u32,
     pub(super) file: File,
-    /// Most slots.
+    /// Maximum number of slots.
     pub(super) rows: u32,
-    /// Of these, taken.
+    /// Number of used rows.
     pub(super) taken: u32,
-    /// Where the next slot goes.
+    /// The offset of the next slot.
     pub(super) end: u64,
-    /// Whether something was found in it since the last time that room was needed.
+    /// Whether there was a hit in it since room was last needed.
     pub(super) used: bool,
 }
 
@@ -77,7 +77,7 @@ pub(super) fn header(rows: u32) -> Vec<u8> {
     out
 }
 
-/// How many rows there are; `None` for a segment that is damaged or of another version.
+/// The number of rows; `None` for a segment that is damaged or of another version.
 pub(super) fn rows(header: &[u8]) -> Option<u32> {
     let (told, sum) = header.split_at_checked(HEADER_BYTES as usize - 4)?;
     let ours = told.starts_with(&MAGIC) && told[8..10] == VERSION.to_le_bytes();
@@ -93,7 +93,7 @@ pub(super) fn row(key: SlotKey, spot: Spot) -> Vec<u8> {
     out
 }
 
-/// What a row of segment `segment`, of a file of `len` bytes, says; `None` if it is damaged.
+/// Decodes a row of segment `segment`, whose file has `len` bytes; `None` if the row is damaged.
 pub(super) fn decode_row(row: &[u8], segment: u32, len: u64) -> Option<Row> {
     let (told, sum) = row.split_at_checked(ROW_BYTES as usize - 4)?;
     let (stamp, slot) = (number(&told[..4]), number(&told[8..12]));

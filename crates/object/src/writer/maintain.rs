@@ -1,8 +1,8 @@
-//! Maintenance: objects with many dead pages are merged, and what nothing needs is deleted.
+//! Maintenance: merges objects with many dead pages, and deletes objects that nothing needs.
 //!
-//! Between checkpoints, on a thread that has the time: a merge reads and puts as much as it merges. Objects leave in three
-//! steps: a manifest without them is published; the leases of readers, listed after that, need no version before it, and the
-//! reads of this process that began before have ended; then they are deleted ([WRT-2]).
+//! Run it between checkpoints, on a thread that has the time: a merge reads and puts as much as it merges. An object is
+//! deleted in three steps: a manifest without it is published; the leases of readers, listed after that, need no
+//! version before it, and the reads of this process that began before have ended; then the object is deleted ([WRT-2]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use crate::stats::count;
 /// How long deleting waits for reads of this process that began before, the first time.
 const READS_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What maintenance did.
+/// The results of maintenance.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Maintained {
@@ -35,21 +35,22 @@ pub struct Maintained {
     pub merged: usize,
     /// Objects deleted.
     pub deleted: usize,
-    /// Objects that nothing needs but readers at older versions, or that are in their grace.
+    /// Objects that only readers at older versions need, or that are in their grace period.
     pub waiting: usize,
 }
 
 impl Writer {
-    /// Merges objects with many dead pages and deletes what is not needed. Where names, sizes or staged pages wait to be
-    /// published, the merges are published with them.
+    /// Merges objects with many dead pages and deletes objects that are not needed. If names, sizes or staged pages
+    /// wait to be published, the merges are published with them.
     ///
     /// # Errors
-    /// [`Error::Unreachable`], [`Error::Fenced`], [`Error::Refused`], [`Error::Corrupt`]; what was done by then stays.
+    /// [`Error::Unreachable`], [`Error::Fenced`], [`Error::Refused`], [`Error::Corrupt`]; steps that were completed
+    /// stay.
     pub fn maintain(&self) -> Result<Maintained> {
         self.runtime.block_on(async {
             let mut done = Maintained::default();
             loop {
-                // Commits come in between.
+                // The lock is released between steps, so that commits can run.
                 let mut state = self.state.lock().await;
                 self.delete_obsolete(&mut state, &mut done).await?;
                 let merged = self.merge(&mut state).await?;
@@ -110,7 +111,7 @@ impl Writer {
         deletes.try_collect::<()>().await
     }
 
-    /// Waits until no read of this process goes by a snapshot of before; not for long, as commits wait meanwhile.
+    /// Waits until no read of this process uses an earlier snapshot; not for long, as commits wait meanwhile.
     async fn reads_have_ended(&self, state: &mut State) -> bool {
         if state.old_tokens.iter().any(|token| token.strong_count() > 0) {
             return false;
@@ -147,7 +148,7 @@ impl Writer {
             merged += victims.len();
             let Some(built) = self.build(&victims).await? else { continue };
             let cost = built.bytes.len() as u64;
-            // Nothing else puts pages meanwhile; what was cut or removed stays so.
+            // No other task puts pages meanwhile; pages that were cut or removed stay so.
             let made = self.put_objects(state, std::iter::once(Ok(built))).await?;
             count(&self.client.counters.bytes_merged, cost);
             state.credit = state.credit.saturating_sub(cost);
@@ -160,10 +161,10 @@ impl Writer {
         Ok(merged)
     }
 
-    /// One object of the live pages of `victims`, if there are any left.
+    /// Builds one object of the live pages of `victims`, if there are any left.
     async fn build(&self, victims: &[ObjectEntry]) -> Result<Option<Built>> {
         let id = self.new_object();
-        // Of after that: what is cut from here on is hidden in the object ([SNP-3]).
+        // A snapshot taken after that: cuts from here on hide pages in the object ([SNP-3]).
         let snapshot = &*self.snapshot();
         let reads: FuturesUnordered<_> =
             victims.iter().map(|victim| self.live_pages(snapshot, *victim)).collect();
@@ -218,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Deletes what writers before have put and no manifest names.
+    /// Deletes objects that earlier writers have put and no manifest names.
     pub(super) async fn sweep_strays(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         let base = state.base.version;
@@ -232,7 +233,7 @@ impl Writer {
         let strays = all
             .iter()
             .filter_map(|it| ObjectId::parse(it.location.filename()?))
-            // What is of a later epoch belongs to a writer that has taken over from this one.
+            // Objects of a later epoch belong to a writer that has taken over from this one.
             .filter(|id| id.epoch < self.epoch && !named(id));
         state.strays.extend(strays);
         self.delete_strays(&mut state).await

@@ -43,10 +43,10 @@ use crate::{FileId, PageId};
 pub use maintain::Maintained;
 use publish::Publish;
 
-/// Objects on their way into the store at once: as many as are in memory.
+/// Objects being put at once, which is also the number of objects in memory.
 const PUTS_IN_FLIGHT: usize = 16;
 
-/// How often taking over is tried when others do the same.
+/// How often taking over is tried while other writers do the same.
 const TAKEOVERS_MAX: u32 = 10;
 
 /// Writes the bytes of a page that is about to be put.
@@ -63,15 +63,15 @@ pub struct Writer {
     fenced: OnceLock<Error>,
 }
 
-/// What a tablespace takes, in the store and in memory.
+/// Space of a tablespace, in the store and in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Space {
-    /// Bytes of pages that are live, as they are in the store.
+    /// Stored bytes of live pages.
     pub live_bytes: u64,
-    /// Bytes of objects, those included that wait for being deleted.
+    /// Bytes of objects, including those that wait to be deleted.
     pub stored_bytes: u64,
-    /// Of those, bytes that wait.
+    /// Bytes of objects that wait to be deleted.
     pub obsolete_bytes: u64,
     /// Objects that are needed.
     pub objects: usize,
@@ -87,11 +87,11 @@ struct State {
     published: u64,
     /// Bytes that may be merged.
     credit: u64,
-    /// Objects that may be in the store and are named by nothing.
+    /// Objects that may be in the store and that no manifest names.
     strays: Vec<ObjectId>,
-    /// Tokens of snapshots that reads may still go by.
+    /// Tokens of snapshots that reads may still use.
     old_tokens: Vec<Weak<()>>,
-    /// Versions and when they were published, oldest first, as far as the grace needs them.
+    /// Versions and the times of their publication, oldest first, as far as the grace period needs them.
     published_at: Vec<(u64, Instant)>,
 }
 
@@ -139,13 +139,13 @@ impl Writer {
         })
     }
 
-    /// Its epoch: higher than that of any writer before.
+    /// The writer's epoch: higher than that of any earlier writer.
     #[must_use]
     pub fn epoch(&self) -> u32 {
         self.epoch
     }
 
-    /// The pages as they are now, staged ones included.
+    /// The current pages, including staged ones.
     #[must_use]
     pub fn view(&self) -> View {
         View {
@@ -156,7 +156,7 @@ impl Writer {
         }
     }
 
-    /// Makes an empty file. As all changes of names and sizes, durable after the next [`Writer::publish`].
+    /// Makes an empty file. Like all changes of names and sizes, this is durable after the next [`Writer::publish`].
     ///
     /// # Errors
     /// [`Error::NameTaken`], [`Error::Fenced`].
@@ -174,7 +174,7 @@ impl Writer {
         self.change(|snapshot| snapshot.remove_file(file))
     }
 
-    /// Gives a file another name; the file that had it is removed in the same step.
+    /// Renames a file; an existing file of that name is removed in the same step.
     ///
     /// # Errors
     /// [`Error::NoFile`], [`Error::Fenced`].
@@ -192,7 +192,7 @@ impl Writer {
         self.change(|snapshot| snapshot.set_len(file, bytes))
     }
 
-    /// Sets the size of a file to `bytes`, if it is smaller and there.
+    /// Sets the size of a file to `bytes`, if it exists and is smaller.
     pub(crate) fn grow(&self, file: FileId, bytes: u64) -> Result<()> {
         self.check()?;
         self.change(|snapshot| match snapshot.file(file) {
@@ -218,11 +218,11 @@ impl Writer {
         })
     }
 
-    /// Makes durable what was changed and staged so far, in one step; nothing is asked of the store if that is nothing.
+    /// Makes all changes and staged pages so far durable, in one step; sends no request if there are none.
     /// Returns the version that has all of it.
     ///
     /// # Errors
-    /// [`Error::Fenced`]; [`Error::Unreachable`]: whether it is durable is not known, and the next call finds out;
+    /// [`Error::Fenced`]; [`Error::Unreachable`]: whether it is durable is unknown, and the next call finds out;
     /// [`Error::Refused`].
     pub fn publish(&self) -> Result<u64> {
         self.runtime.block_on(async {
@@ -243,7 +243,7 @@ impl Writer {
         })
     }
 
-    /// What it takes now.
+    /// The current space of the tablespace.
     #[must_use]
     pub fn space(&self) -> Space {
         let snapshot = self.snapshot();
@@ -256,7 +256,7 @@ impl Writer {
         }
     }
 
-    /// Publishes what is left and gives the tablespace back, so that the next writer need not take over.
+    /// Publishes the remaining changes and releases the tablespace, so that the next writer need not take over.
     ///
     /// # Errors
     /// Those of [`Writer::publish`].
@@ -268,13 +268,13 @@ impl Writer {
         self.runtime.block_on(async {
             let mut state = self.state.lock().await;
             self.replace_manifest(&mut state, Publish { all: true, held: false }).await?;
-            // If it was fenced just now, that stays.
+            // If the writer was fenced just now, that error stays.
             let _ = self.fenced.set(Error::Closed);
             Ok(())
         })
     }
 
-    /// The version that was published last.
+    /// The last published version.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.runtime.block_on(async { self.state.lock().await.base.version })
@@ -318,7 +318,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts pages into objects that nothing leads to yet.
+    /// Puts pages into objects that no snapshot refers to yet.
     async fn put_once(
         &self,
         state: &mut State,
@@ -357,8 +357,8 @@ impl Writer {
         ObjectId { epoch: self.epoch, number }
     }
 
-    /// Puts objects as they are made, some at once; gives them in their order. If one fails, those that may have come
-    /// into the store are strays.
+    /// Puts objects as they are made, several at once; returns them in their order. If one fails, those that may have
+    /// reached the store are strays.
     async fn put_objects(
         &self,
         state: &mut State,
@@ -399,7 +399,7 @@ impl Writer {
     }
 }
 
-/// The manifest of a tablespace that was just taken over.
+/// Takes a tablespace over, and returns its manifest.
 async fn take_over(client: &Client, takeover: Takeover) -> Result<(Manifest, Base)> {
     prove_conditions(client).await?;
     let begun = Instant::now();
@@ -409,7 +409,7 @@ async fn take_over(client: &Client, takeover: Takeover) -> Result<(Manifest, Bas
     for attempt in 1..=TAKEOVERS_MAX {
         let (found, tag) = read_manifest(client).await?;
         if mine.contains(&found.stamp) {
-            // An answer was lost, and this is what it would have said.
+            // An answer was lost; this manifest is the one that was put.
             let base = Base { version: found.version, stamp: found.stamp, tag };
             return Ok((found, base));
         }
@@ -417,7 +417,7 @@ async fn take_over(client: &Client, takeover: Takeover) -> Result<(Manifest, Bas
             return Err(Error::Held { epoch: found.epoch });
         }
         check_page_bytes(found.page_bytes, client.options.object_bytes)?;
-        // Only what it says of itself changes: all that was acknowledged stays ([WRT-1]).
+        // Only the fields about the writer change: all acknowledged data stays ([WRT-1]).
         let stamp = client.draw();
         let mut manifest = found;
         manifest.version += 1;

@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 pub(super) struct Publish {
     /// Everything, or nothing if the publication of a part was not requested yet ([WRT-4]).
     pub(super) all: bool,
-    /// Whether the tablespace stays this writer's.
+    /// Whether this writer keeps the tablespace.
     pub(super) held: bool,
 }
 
@@ -33,7 +33,7 @@ impl Writer {
         self.replace_manifest(state, Publish { all, held: true }).await
     }
 
-    /// Gives the version that is published then.
+    /// Returns the version that is published then.
     pub(super) async fn replace_manifest(&self, state: &mut State, what: Publish) -> Result<u64> {
         self.client.in_one_deadline(self.replace_in_time(state, what)).await
     }
@@ -54,12 +54,12 @@ impl Writer {
                     return None;
                 }
                 snapshot.is_partial = false;
-                // What becomes obsolete from here on is still named by this one.
+                // Objects that become obsolete from here on are still named by this manifest.
                 snapshot.next_version = snapshot.next_version.max(version + 1);
                 Some((snapshot.manifest(version, stamp, self.epoch, held), snapshot.changes))
             });
             let Some((manifest, changes)) = told else { return Ok(state.base.version) };
-            // Before it is tried: whatever becomes of that, it may have taken effect.
+            // Recorded before the attempt: whatever its outcome, it may have taken effect.
             state.attempts.push((stamp, changes));
             let mode = PutMode::Update(state.base.tag.clone());
             let swap = self.client.swap(&path, manifest.encode().into(), mode).await?;

@@ -1,4 +1,4 @@
-//! Pages that are written and cut in part, while others come and go.
+//! Pages that are written and cut in part, while other pages are fetched and dropped.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::faulty::faulty;
 use crate::site::{PAGE, Site};
 use crate::store::Handle;
 
-/// A file of 100 pages of ones in the store, and a mount of 64 pages at most that has none of them.
+/// A file of 100 pages of ones in the store, and a mount of at most 64 pages that has none of them locally.
 struct Far {
     one: File,
     io: Io,
@@ -65,14 +65,14 @@ impl Far {
         written.into_result().map(drop)
     }
 
-    /// A page as the mount has it.
+    /// The mount's contents of a page.
     fn here(&self, block: usize) -> Vec<u8> {
         let lease = self.arena.take().unwrap();
         let read = self.io.submit(Request::read(&self.one, (block * PAGE) as u64, vec![lease]));
         read.wait().into_result().unwrap()[0].to_vec()
     }
 
-    /// Synced, and mounted again.
+    /// Syncs, and mounts again.
     fn again(self, site: &Site, name: &str) -> Far {
         self.one.sync_data().unwrap();
         self.crashed(site, name)
@@ -83,7 +83,7 @@ impl Far {
         mounted(site, name, bucket, handle, runtime, false)
     }
 
-    /// A page, synced, as a reader elsewhere sees it.
+    /// Syncs, and compares a page as a reader on another machine sees it.
     #[track_caller]
     fn page(&self, block: u32) -> Vec<u8> {
         self.one.sync_data().unwrap();
@@ -101,7 +101,7 @@ fn ones_with(parts: &[(usize, usize, u8)]) -> Vec<u8> {
     page
 }
 
-/// While a page is fetched, since a part of it is written, another part is written, goes to the store, and leaves.
+/// While a page is fetched because a part of it is written, another part is written, put into the store, and dropped.
 #[test]
 fn loc_3_a_page_that_was_here_meanwhile_is_fetched_again() {
     let site = Site::new();
@@ -123,7 +123,7 @@ fn loc_3_a_page_that_was_here_meanwhile_is_fetched_again() {
     assert!(far.page(3) == ones_with(&[(100, 10, 8), (200, 10, 9)]), "[LOC-3]");
 }
 
-/// To make room for a write all clean pages leave, but not the one that it is a part of.
+/// To make room for a write all clean pages are dropped, except the one that the write is in.
 #[test]
 fn loc_4_a_page_that_is_written_in_part_stays_while_room_is_made() {
     let site = Site::new();
@@ -151,7 +151,7 @@ fn what_was_cut_off_a_page_does_not_come_back() {
     }
 }
 
-/// A file that could not be made leaves nothing that would be taken for it.
+/// A file that could not be made leaves nothing that would be mistaken for it.
 #[test]
 fn a_file_that_is_not_the_tablespaces_is_not_opened() {
     let site = Site::new();
@@ -164,7 +164,7 @@ fn a_file_that_is_not_the_tablespaces_is_not_opened() {
     }
 }
 
-/// Names are made and removed side by side; a file that is open is the tablespace's, or was.
+/// Names are made and removed concurrently; an open file belongs, or belonged, to the tablespace.
 #[test]
 fn names_change_here_as_they_change_in_the_tablespace() {
     let site = Site::new();
@@ -186,7 +186,7 @@ fn names_change_here_as_they_change_in_the_tablespace() {
     assert_eq!(far.mount.failure().map(|it| it.to_string()), None);
 }
 
-/// A caller with a file open that is just being removed goes on with what the system has of it.
+/// A caller with an open file that is being removed continues with the system's copy of it.
 #[test]
 fn a_file_changes_its_size_while_it_is_removed() {
     let site = Site::new();
@@ -205,7 +205,7 @@ fn a_file_changes_its_size_while_it_is_removed() {
     }
 }
 
-/// Pages are read while they are written, and come in between two looks at them.
+/// Pages are read while they are written, and become present between two checks.
 #[test]
 fn obk_1_a_read_ends_whose_pages_come_in_meanwhile() {
     let site = Site::new();
@@ -232,7 +232,7 @@ fn obk_1_a_read_ends_whose_pages_come_in_meanwhile() {
     }
 }
 
-/// Files here can have no more than so many bytes, whatever they have already.
+/// Limits the size of files here, whatever they have already.
 #[cfg(target_os = "linux")]
 fn limit_files(bytes: Option<usize>) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -247,7 +247,7 @@ fn limit_files(bytes: Option<usize>) {
 fn loc_5_a_page_that_is_written_in_half_comes_into_no_object() {
     const CHILD: &str = "FOREBAY_TEST_OF_HALF_A_PAGE";
     if env::var_os(CHILD).is_none() {
-        // A limit is its process's, and a shell can have the signal ignored that comes with it.
+        // A limit applies to a whole process, and a shell can ignore the signal that comes with it.
         let name = "edges::loc_5_a_page_that_is_written_in_half_comes_into_no_object";
         let script = format!("trap '' XFSZ; exec \"$0\" --exact {name}");
         let mut child = Command::new("sh");
@@ -264,7 +264,7 @@ fn loc_5_a_page_that_is_written_in_half_comes_into_no_object() {
         far.try_put(block * PAGE, PAGE, 9).unwrap_err();
         limit_files(None);
     };
-    // One that is clean is as it was; one that was never here, too.
+    // A clean page is unchanged; so is one that was never present.
     far.put(5 * PAGE, PAGE, 2);
     far.one.sync_data().unwrap();
     for (block, before) in [(5, 2), (6, 1)] {
@@ -272,10 +272,10 @@ fn loc_5_a_page_that_is_written_in_half_comes_into_no_object() {
         assert!(far.here(block).iter().all(|it| *it == before), "[LOC-5] {block}");
         assert!(far.page(block as u32).iter().all(|it| *it == before), "[LOC-5] {block}");
     }
-    // One that is dirty is written again, or there is nothing whole to be made durable.
+    // A dirty page must be written again; until then there is no whole page to make durable.
     far.put(7 * PAGE, PAGE, 2);
     fails(7);
-    // Nor does it keep others from being put, when there is no more room.
+    // It does not prevent other pages from being put when the buffer is full.
     (10..90).for_each(|block| far.put(block * PAGE, PAGE, 2));
     far.put(7 * PAGE, PAGE, 3);
     assert!(far.page(7).iter().all(|it| *it == 3), "[LOC-5]");

@@ -1,4 +1,4 @@
-//! Mounts over a store that fails, is late and damages what it gives, and over one that is asked often.
+//! Mounts over a store that fails, is late and returns damaged bytes, and over one with many requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use crate::mounts::pool;
 use crate::site::{PAGE, Site, create, number_in, read, try_write, write};
 use crate::store::{Faults, Handle, World};
 
-/// A buffer that is full of dirty pages, and a store that does not take them: the write says so, and the pages stay.
+/// The buffer is full of dirty pages and the store does not accept them: the write fails, and the pages stay.
 #[test]
 fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has() {
     let site = Site::new();
@@ -41,7 +41,7 @@ fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has(
     assert!((7..).zip(bytes.chunks(PAGE)).all(|(number, page)| number_in(page) == number));
 }
 
-/// While pages are on their way to a store that does not answer, others cannot fill the disk: those count too.
+/// While pages are being put to a store that does not answer, other pages cannot fill the disk: those count too.
 #[test]
 fn a_buffer_is_as_full_with_pages_on_their_way() {
     let site = Site::new();
@@ -56,15 +56,15 @@ fn a_buffer_is_as_full_with_pages_on_their_way() {
         while handle.world.events().len() == before {
             thread::yield_now();
         }
-        // 32 in the buffer at most, of which 24 are on their way, and 16 in the pool's memory.
+        // At most 32 in the buffer, of which 24 are being put, and 16 in the pool's memory.
         let written = (24..200).take_while(|block| try_write(file, *block, 7).is_ok()).count();
         assert!(written <= 28, "{written} pages");
         sync.join().unwrap().unwrap_err();
     });
 }
 
-/// Threads count in pages of their own, over a store that fails, is late and damages what it gives; the next to take
-/// over finds at least what had been counted before the last sync began, and no page torn.
+/// Threads count in their own pages, over a store that fails, is late and returns damaged bytes; the next writer
+/// finds at least the counts from before the last sync began, and no torn page.
 #[test]
 fn counters_survive_a_store_that_fails_now_and_then() {
     let site = Site::new();
@@ -167,7 +167,7 @@ pub(crate) fn faulty(deadline: Duration) -> (Bucket, Arc<Handle>, Arc<Runtime>) 
     (bucket, handle, runtime)
 }
 
-/// With more requests than a real server answers in a few seconds.
+/// Makes more requests than a real server answers in a few seconds.
 #[test]
 fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
     let site = Site::new();
@@ -182,7 +182,7 @@ fn a_pool_and_a_buffer_smaller_than_the_data_lose_nothing() {
         }
         assert!((0..1000).all(|block| read(&file, block) == round * 1000 + u64::from(block)));
     }
-    // More than the buffer holds is in objects by now, and no manifest names them.
+    // More pages than the buffer holds are in objects by now, and no manifest names them.
     let reader = bucket.reader().unwrap().view();
     let mut page = vec![1; PAGE];
     reader.read(reader.file("one").unwrap(), 3, &mut page).unwrap();

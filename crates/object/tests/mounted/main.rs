@@ -1,4 +1,4 @@
-//! The pool over tablespaces on object stores: its own model, and what is said of mounts.
+//! The pool over tablespaces on object stores: the pool's own model, and the guarantees of mounts.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with

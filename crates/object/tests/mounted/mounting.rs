@@ -1,4 +1,4 @@
-//! A mount of a store, which is taken over from its last writer.
+//! A mount of a store, taken over from its last writer.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use forebay_object::{Bucket, Error, Mount, Options, Takeover};
 
 use crate::site::PAGE;
 
-/// A mount of the store, which is taken over from its last writer; at most so many pages are kept.
+/// A mount of the store, taken over from its last writer; at most `pages` pages are kept.
 pub(crate) fn mount(store: Arc<dyn ObjectStore>, path: &Path, pages: u64) -> (Mount, Bucket) {
-    // Known, so that each of many mounts need not measure it.
+    // Set, so that each of many mounts need not measure it.
     let costs = Some(forebay::DeviceCosts::default());
     let options = Options { object_bytes: 64 << 10, costs, ..Options::default() };
     let bucket = Bucket::new(store, "space", options).unwrap();
@@ -19,7 +19,7 @@ pub(crate) fn mount(store: Arc<dyn ObjectStore>, path: &Path, pages: u64) -> (Mo
         Err(error) => panic!("{error}"),
     }
     let writer = bucket.writer(Takeover::Force).unwrap();
-    // A new directory each time, since the pool before may not have let go of the last one yet.
+    // A new directory each time, since the previous pool may not have closed the last one yet.
     let fresh = (0..).map(|at| path.join(at.to_string())).find(|it| !it.exists()).unwrap();
     (Mount::new(writer, &fresh, pages * PAGE as u64).unwrap(), bucket)
 }

@@ -1,4 +1,4 @@
-//! What is durable when, and what is kept here. Over a store in memory, and over a real server.
+//! What is durable when, and what is kept locally. Over a store in memory, and over a real server.
 
 use std::sync::Arc;
 use std::thread;
@@ -43,14 +43,14 @@ fn what_was_synced_is_there_after_a_crash_and_what_was_not_is_not() {
     assert!(file.sync().is_err(), "the old one is fenced");
     assert!(matches!(first.failure(), Some(Error::Fenced { epoch: 1, by: 2 })));
 
-    // A reader elsewhere sees what was synced, too.
+    // A reader on another machine sees the synced data, too.
     let view = bucket.reader().unwrap().view();
     let mut page = vec![0; PAGE];
     view.read(view.file("one").unwrap(), 7, &mut page).unwrap();
     assert_eq!(number_in(&page), 107);
 }
 
-/// Files that are cut, renamed and removed, and pages written in part, past the pool.
+/// Files that are cut, renamed and removed, and pages written in part, bypassing the pool.
 #[test]
 fn files_are_files() {
     let site = Site::new();
@@ -75,7 +75,7 @@ fn files_are_files() {
     drop((one, io, volume));
     drop(first);
 
-    // What is not here is fetched before a part of it is written or cut.
+    // Pages that are not present are fetched before a part of them is written or cut.
     let (second, _) = mount(Arc::clone(&store), &site.path("main"), 64);
     let (volume, io) = (second.volume(), second.io(8).unwrap());
     let path = second.directory().join("one");
@@ -115,7 +115,7 @@ fn files_are_files() {
     assert!(bucket.reader().unwrap().view().files().is_empty());
 }
 
-/// The pool knows files by their local copies.
+/// The pool identifies files by their local copies.
 #[test]
 fn a_file_is_one_by_all_its_names_and_gives_its_local_space_back_when_it_is_dropped() {
     let site = Site::new();
@@ -146,7 +146,7 @@ fn a_file_is_one_by_all_its_names_and_gives_its_local_space_back_when_it_is_drop
     assert_eq!(number_in(&page), 300);
 }
 
-/// Half of the pages that may be here are clean, the others dirty, whatever was written before.
+/// Half of the pages that may be present are clean, the others dirty, whatever was written before.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_mount_takes_no_more_than_it_may() {
@@ -164,12 +164,12 @@ fn a_mount_takes_no_more_than_it_may() {
             file.sync().unwrap();
         }
         let blocks = mount.directory().join("one").metadata().unwrap().blocks();
-        // And what the filesystem needs itself.
+        // Plus the space that the filesystem itself needs.
         assert!(blocks * 512 <= 68 * PAGE as u64, "{blocks} after {block}");
     }
 }
 
-/// Threads write pages while others sync: what a sync leaves in the store is whole pages ([LOC-2]).
+/// Threads write pages while others sync: every sync leaves whole pages in the store ([LOC-2]).
 #[test]
 fn no_page_is_torn_by_a_write_beside_a_sync() {
     let site = Site::new();

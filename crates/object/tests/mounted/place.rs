@@ -1,5 +1,5 @@
-//! The model's tablespaces, each mounted from a store in memory that outlives the pool: the next to open it finds what
-//! was synced and nothing else.
+//! The model's tablespaces, each mounted from a store in memory that outlives the pool: the next pool finds
+//! the synced data and nothing else.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::mounting::mount;
 use crate::site::Site;
 
-/// Where the tests of mounts have their store.
+/// The store of the tests of mounts.
 pub(crate) fn store() -> Option<Arc<dyn ObjectStore>> {
     Some(Arc::new(InMemory::new()))
 }

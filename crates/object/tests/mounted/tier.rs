@@ -1,5 +1,5 @@
-//! The local tier: what is in it after a restart or a crash, how much it takes, and a disk that is full, fails, hangs, or
-//! whose files are damaged or deleted under way: slower, reported, never wrong.
+//! The local tier: its contents after a restart or a crash, its size, and a disk that is full, fails, hangs, or
+//! whose files are damaged or deleted during use: slower, reported, never wrong.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -61,7 +61,7 @@ fn read(view: &View, file: FileId, blocks: impl IntoIterator<Item = u32>, state:
     }
 }
 
-/// What that asked of the store and the tier.
+/// The requests of `work` to the store and the tier.
 fn spent(bucket: &Bucket, work: impl FnOnce()) -> Stats {
     let before = bucket.stats();
     work();
@@ -73,7 +73,7 @@ fn spent(bucket: &Bucket, work: impl FnOnce()) -> Stats {
     stats
 }
 
-/// Until it holds: what is fetched comes into the tier a little later.
+/// Waits until it holds: fetched pages reach the tier a little later.
 fn eventually(mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -126,7 +126,7 @@ fn what_was_fetched_once_is_read_here_also_after_a_restart_and_below_a_mount() {
     assert_eq!((stats.gets, stats.tier_hits, stats.tier_failures), (0, 400, 0));
 }
 
-/// Objects are immutable: a page that was written again is in another one.
+/// Objects are immutable: a page that was written again is in another object.
 #[test]
 fn a_page_that_was_written_again_is_fetched_again() {
     let site = Site::new();
@@ -148,11 +148,11 @@ fn a_page_that_was_written_again_is_fetched_again() {
     assert_eq!(stats.tier_damaged, 0);
 }
 
-/// Of the same names, epochs and numbers everywhere, as after a bucket was emptied or restored.
+/// The same names, epochs and numbers, as after a bucket was emptied or restored.
 #[test]
 fn another_tablespace_in_the_same_place_finds_nothing_of_the_first() {
     let site = Site::new();
-    // Nor when the engine has its random numbers from a seed.
+    // The stamps differ even if the engine seeds its random numbers.
     fastrand::seed(7);
     let (store, file) = created(100);
     let first = bucket(&store, tier(&site.path("tier")));
@@ -175,14 +175,14 @@ fn it_takes_no_more_than_it_may_and_a_scan_does_not_wipe_it() {
     warm(&bucket, &view, file, 0..1000);
     let stats = spent(&bucket, || {
         assert!(states(&view, file, 12_000).unwrap().iter().all(|it| *it == 1));
-        // Six times as large as the tier, and what is there of it is found.
+        // Six times as large as the tier; the part of it that is there is found.
         assert!(states(&view, file, 12_000).unwrap().iter().all(|it| *it == 1));
     });
     assert!(stats.gets < 250 && stats.tier_hits > 1000, "{stats:?}");
     assert!(bytes_in(&site.path("tier")) <= MIB, "[TIR-1]");
     let stats = spent(&bucket, || read(&view, file, 0..1000, 1));
     assert_eq!((stats.gets, stats.tier_hits), (0, 1000), "a scan has pushed them out");
-    // Single pages do push others out.
+    // Single pages do evict others.
     for block in (1000..12_000).step_by(2) {
         read(&view, file, [block], 1);
         assert!(block % 64 > 0 || bytes_in(&site.path("tier")) <= MIB, "[TIR-1]");
@@ -192,7 +192,7 @@ fn it_takes_no_more_than_it_may_and_a_scan_does_not_wipe_it() {
     let told = bucket.stats();
     assert!(told.tier_bytes <= MIB && told.tier_bytes > MIB / 2 && told.tier_failures == 0);
     drop((view, bucket));
-    // With fewer bytes than before, the newest stay.
+    // With a smaller limit than before, the newest stay.
     let path = site.path("tier");
     let more = self::bucket(&store, Tier { bytes: 4 * MIB, ..tier(&path) });
     let view = more.reader().unwrap().view();
@@ -203,7 +203,7 @@ fn it_takes_no_more_than_it_may_and_a_scan_does_not_wipe_it() {
     assert!(bytes_in(&path) <= MIB && less.stats().tier_bytes > MIB / 2, "[TIR-1]");
 }
 
-/// Pages that are here would tear one request to the store into many.
+/// Pages in the tier that would split one request to the store into many.
 #[test]
 fn a_request_is_never_more_requests_for_the_tier() {
     let site = Site::new();
@@ -213,7 +213,7 @@ fn a_request_is_never_more_requests_for_the_tier() {
     eventually(|| spent(&bucket, || read(&view, file, (0..100).step_by(2), 1)).gets == 0);
     let stats = spent(&bucket, || assert_eq!(states(&view, file, 100).unwrap(), [1; 100]));
     assert_eq!(stats.gets, 1, "{stats:?}");
-    // Where one request is left, the rest comes from here.
+    // If one request is left, the rest is read from the tier.
     eventually(|| spent(&bucket, || assert!(states(&view, file, 100).is_ok())).gets == 0);
     let stats = spent(&bucket, || assert_eq!(states(&view, file, 120).unwrap(), [1; 120]));
     assert_eq!((stats.gets, stats.tier_hits, stats.tier_misses), (1, 100, 20));
@@ -278,7 +278,7 @@ fn files_that_are_deleted_under_way_are_missed_and_told() {
     assert!(bucket.tier_failure().is_none());
 }
 
-/// Whose directory was deleted leaves alone what another has there since.
+/// A tier whose directory was deleted leaves the new files of another tier there alone.
 #[test]
 fn a_directory_that_was_replaced_is_the_others() {
     let site = Site::new();
@@ -300,7 +300,7 @@ fn a_directory_that_was_replaced_is_the_others() {
     assert_eq!((stats.gets, stats.tier_hits), (0, 100));
 }
 
-/// Reads and writes fail, all of them or some, with whatever error; now and then one comes back short.
+/// Reads and writes fail, all of them or some, with any error; now and then one is short.
 #[test]
 fn a_failing_disk_makes_reads_slower_and_is_told() {
     for (seed, of_hundred) in [(1, 100), (2, 100), (3, 30), (4, 5)] {
@@ -349,7 +349,7 @@ fn it_opens_over_a_failing_disk() {
     let first = bucket(&store, tier(&path));
     warm(&first, &first.reader().unwrap().view(), file, 0..100);
     drop(first);
-    // Not before the last write of the first has ended.
+    // Only after the last write of the first tier has ended.
     drop(bucket(&store, tier(&path)));
     let segment = |number: u32| path.join(format!("{number:08x}.segment"));
     for number in (0..segments(&path).len() as u32).rev() {
@@ -368,7 +368,7 @@ fn it_opens_over_a_failing_disk() {
     }
 }
 
-/// A segment under way when the tier goes off is not left behind.
+/// A segment that is being made when the tier goes off is not left behind.
 #[test]
 fn it_goes_off_while_a_segment_is_made() {
     let site = Site::new();
@@ -394,7 +394,7 @@ fn it_goes_off_while_a_segment_is_made() {
     eventually(|| segments(&path).len() == 1);
 }
 
-/// Neither a segment that could not be made nor a disk that was full once stops what comes after.
+/// Neither a segment that could not be made nor a disk that was full once stops later segments.
 #[test]
 fn a_failure_is_not_the_end_of_a_young_tier() {
     for (header, error, mut times) in
@@ -438,7 +438,7 @@ fn what_a_failed_write_has_left_counts() {
     assert!(bucket.stats().tier_failures > 8);
 }
 
-/// A disk that never answers: a read waits for it once, or a few times, and then no more.
+/// A disk that never answers: reads wait for it once, or a few times, and then no more.
 #[test]
 fn a_disk_that_hangs_is_waited_for_a_moment() {
     let site = Site::new();
@@ -501,7 +501,7 @@ fn a_full_disk_leaves_it_smaller() {
     assert_eq!(stats.tier_damaged, 0);
 }
 
-/// A filesystem that goes with the test, whatever still has files open there.
+/// A filesystem that is unmounted with the test, whatever still has files open there.
 struct Mounted(std::path::PathBuf);
 
 impl Drop for Mounted {
@@ -510,7 +510,7 @@ impl Drop for Mounted {
     }
 }
 
-/// The same on a filesystem that is really full. Only root may make one.
+/// The same on a filesystem that is really full. Only root can make one.
 #[test]
 fn a_full_filesystem_leaves_it_smaller() {
     let site = Site::new();
@@ -559,7 +559,7 @@ const DIRECTORY: &str = "FOREBAY_OBJECT_TIER";
 #[ignore = "the process that the other test starts and kills"]
 fn reads_until_it_is_killed() {
     let directory = std::env::var(DIRECTORY).unwrap();
-    // Of this seed objects have the same stamps here and there.
+    // With this seed objects have the same stamps in both processes.
     let (store, file) = created_with(4000, 1, Some(7));
     let bucket = bucket(&store, tier(Path::new(&directory)));
     let view = bucket.reader().unwrap().view();

@@ -30,7 +30,7 @@ fn a_commit_is_seen_by_a_reader_that_refreshes_and_not_by_one_that_does_not() {
 
     let writer = bucket.writer(Takeover::Refuse).unwrap();
     assert_eq!(states(&writer.view(), file, 10).unwrap(), expected);
-    // A view that is held would keep what it needs.
+    // A view that is held would keep the objects that it needs.
     drop(before);
     reader.close().unwrap();
     assert!(site.paths("space/readers").iter().all(|it| it.ends_with("clock")));
@@ -58,13 +58,13 @@ fn staged_pages_are_the_writers_until_they_are_published() {
     writer.publish().unwrap();
     assert!(reader.refresh().unwrap());
     assert_eq!(states(&reader.view(), file, 4).unwrap(), [2; 4]);
-    // Nothing has changed, so nothing is asked.
+    // Nothing has changed, so no request is sent.
     let before = bucket.stats();
     writer.publish().unwrap();
     assert_eq!(bucket.stats(), before);
 }
 
-/// A file is cut while its pages are staged: what was written after that is not lost, and what was written before is.
+/// A file is cut while its pages are staged: data written after the cut is not lost, and data from before it is.
 #[test]
 fn snp_3_what_is_cut_while_it_is_staged_is_as_it_was_written_since() {
     let Some(site) = Site::start() else { return };
@@ -93,7 +93,7 @@ fn snp_3_what_is_cut_while_it_is_staged_is_as_it_was_written_since() {
     assert_eq!(states(&bucket.reader().unwrap().view(), file, 10).unwrap(), expected);
 }
 
-/// A second pass over what was cut meanwhile fails: nothing of the first is there either.
+/// A second pass over pages that were cut meanwhile fails: nothing of the first pass is there either.
 #[test]
 fn staging_that_fails_half_way_has_staged_nothing() {
     let Some(site) = Site::start() else { return };
@@ -150,7 +150,7 @@ fn pages_written_in_order_take_a_run_for_each_object_in_memory() {
     let writer = bucket.writer(Takeover::Refuse).unwrap();
     let file = writer.create_file("table").unwrap();
     commit(&writer, &pages(file, 0..2420), 1).unwrap();
-    // 20 objects; two runs more where a row of the map ends.
+    // 20 objects; two more runs at the ends of rows of the map.
     assert_eq!(writer.space().runs, 22);
 }
 

@@ -63,7 +63,7 @@ fn run(seed: u64) -> bool {
     }
     drop(writer);
 
-    // What is under way may still come, before, while and after another takes over.
+    // Requests in flight may still take effect, before, during and after the takeover.
     let (bucket, _) = site.bucket(Faults::default(), seed ^ 0xdead);
     assert!(matches!(bucket.writer(Takeover::Refuse), Err(Error::Held { .. })), "{}", at("held"));
     let writer = bucket.writer(Takeover::Force).unwrap();
@@ -113,7 +113,7 @@ fn a_writer_that_could_not_publish_goes_on_when_the_store_is_back() {
             );
             handle.set_faults(Faults::default());
             if stepped.is_err() {
-                // The pages are the caller's again; its next commit has them.
+                // The caller has the pages again; its next commit includes them.
                 writer.publish().unwrap();
                 break;
             }

@@ -30,7 +30,8 @@ fn a_writer_that_was_taken_over_gets_an_error_and_its_acknowledged_pages_stay() 
     assert_eq!(states(&bucket.reader().unwrap().view(), file, 3).unwrap(), [1, 3, 1]);
 }
 
-/// Each takes over from the other at random, between and in the middle of commits, over a store that loses answers.
+/// Each writer takes over from the other at random, between and in the middle of commits, over a store that loses
+/// answers.
 #[test]
 fn of_two_writers_that_fight_one_is_acknowledged_at_a_time() {
     let mut fenced = 0;
@@ -41,7 +42,7 @@ fn of_two_writers_that_fight_one_is_acknowledged_at_a_time() {
         let buckets = [site.bucket(faults.clone(), seed), site.bucket(faults, seed + 1_000_000)];
         buckets[0].0.create(PAGE as u32).unwrap();
         let mut writers = [None, None];
-        // All that was acknowledged, and what may have been besides.
+        // Everything that was acknowledged, and the states that may have been reached in addition.
         let (mut acknowledged, mut unsure) = (Whole::new(), Vec::new());
         for step in 1..12_u64 {
             let who = rng.usize(0..2);
@@ -69,7 +70,7 @@ fn of_two_writers_that_fight_one_is_acknowledged_at_a_time() {
             };
             let before = life.now.clone();
             match life.step(&writer) {
-                // With nothing to publish nothing is asked of the store.
+                // With nothing to publish no request is sent.
                 Ok(()) if life.now == before => writers[who] = Some(writer),
                 Ok(()) => {
                     assert!(before == acknowledged || unsure.contains(&before), "{at}: both");

@@ -1,6 +1,6 @@
-//! Tablespaces on stores that fail, lag, lie about their answers and lose races.
+//! Tablespaces on stores that fail, lag, answer wrongly and lose races.
 //!
-//! Environment: `FOREBAY_SEED` is the first seed of the simulated runs, `FOREBAY_OBJECT_RUNS` how many there are.
+//! Environment: `FOREBAY_SEED` is the first seed of the simulated runs, `FOREBAY_OBJECT_RUNS` their number.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with

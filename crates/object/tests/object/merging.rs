@@ -13,7 +13,7 @@ use super::pages::{PAGE, commit, fill, pages, state_in, states};
 use super::site::Site;
 use super::store::{Faults, World};
 
-/// Blocks of the file that is churned: 33 objects' worth.
+/// Blocks of the file that is changed: 33 objects' worth.
 const BLOCKS: u32 = 4000;
 
 /// An hour of checkpoints, one a minute, each of an eighth of the pages at random; and the same with
@@ -62,7 +62,7 @@ fn space_is_at_most_twice_the_data_and_three_bytes_are_put_for_a_dirty_one() {
     }
 }
 
-/// A file that is removed leaves every object half empty; what puts nothing may merge one object's worth ([MRG-2]).
+/// Removing a file leaves every object half empty; a commit that puts nothing may merge one object's worth ([MRG-2]).
 #[test]
 fn merging_is_paid_by_what_is_put_however_much_there_is_to_merge() {
     let site = Site::new();
@@ -85,7 +85,7 @@ fn merging_is_paid_by_what_is_put_however_much_there_is_to_merge() {
     assert_eq!(states(&writer.view(), kept, 960).unwrap(), [1; 960]);
 }
 
-/// A file is cut and grows again while a merge reads its pages, which the new object then has.
+/// A file is cut and grows again while a merge reads its pages, which are then in the new object.
 #[test]
 fn snp_3_what_is_cut_during_a_merge_stays_cut() {
     let site = Site::new();
@@ -108,7 +108,7 @@ fn snp_3_what_is_cut_during_a_merge_stays_cut() {
     assert_eq!(states(&reader.view(), file, 60).unwrap(), expected, "[SNP-3]");
 }
 
-/// What was staged, cut or named is half of a checkpoint until it is published as a whole.
+/// Staged pages, cuts and names are half of a checkpoint until the whole is published.
 #[test]
 fn wrt_4_maintenance_publishes_nothing_of_what_is_under_way() {
     let site = Site::new();
@@ -156,7 +156,7 @@ fn a_reader_at_an_old_version_reads_to_its_end_while_all_of_it_is_merged_away() 
         let blocks = (0..1000).filter(|_| rng.u32(0..3) == 0);
         commit(&writer, &pages(file, blocks), state).unwrap();
         writer.maintain().unwrap();
-        // The reader refreshes at first, and holds the old view besides; then only its lease is renewed.
+        // The reader refreshes at first, and holds the old view as well; then only its lease is renewed.
         if state < 6 {
             reader.refresh().unwrap();
         }
@@ -197,7 +197,7 @@ fn a_reader_that_is_dead_holds_nothing_longer_than_its_lease() {
     assert!(matches!(states(&view, file, 10), Err(Error::Expired { .. })));
     reader.refresh().unwrap();
     assert_eq!(states(&reader.view(), file, 10).unwrap(), [2; 10]);
-    // Its leases of before go at last.
+    // Its earlier leases expire at last.
     site.sleep(Duration::from_secs(10));
     writer.maintain().unwrap();
 }
@@ -231,7 +231,7 @@ fn where_lists_are_out_of_date_the_grace_keeps_what_a_new_reader_needs() {
     }
 }
 
-/// Readers come, read and go while a writer commits and merges, all over a store that fails now and then.
+/// Readers open, read and close while a writer commits and merges, all over a store that fails now and then.
 #[test]
 fn every_read_is_of_one_version() {
     for seed in crate::crashes::seeds(60) {
@@ -282,7 +282,7 @@ fn every_read_is_of_one_version() {
 /// Readers open, read and close on another thread, at any moment of commits, merging and deleting ([LEA-1]).
 #[test]
 fn readers_that_come_at_any_moment_read_to_their_end() {
-    // Time is real here: two threads take turns at nothing.
+    // Time is real here: the two threads are not coordinated.
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build();
     let runtime = Arc::new(runtime.unwrap());
     let world = World::new(&runtime);

@@ -1,7 +1,7 @@
-//! What was promised: which states of a tablespace a recovery may find.
+//! The oracle: which states of a tablespace a recovery may find.
 //!
-//! Each commit changes some pages, sizes and names; the oracle keeps the whole of the tablespace as it was acknowledged
-//! last, and as it would be after the commit that is under way. Recovery has to find one of these two, all of it.
+//! Each commit changes some pages, sizes and names; the oracle keeps the whole tablespace as it was last
+//! acknowledged, and as it would be after the commit in progress. Recovery must find one of these two, all of it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) type Whole = BTreeMap<String, Vec<u64>>;
 
 const BLOCKS_MAX: u32 = 60;
 
-/// Changes a tablespace at random, and knows what is in it.
+/// Changes a tablespace at random, and keeps its expected contents.
 pub(crate) struct Life {
     rng: Rng,
     pub(crate) now: Whole,
@@ -24,13 +24,13 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Goes on from what `view` has, with states from `state` on.
+    /// Continues from the contents of `view`, with states from `state` on.
     pub(crate) fn new(seed: u64, view: &View, state: u64) -> Result<Life> {
         let ids = view.files().into_iter().map(|it| (it.name, it.id)).collect();
         Ok(Life { rng: Rng::with_seed(seed), now: whole(view)?, ids, state })
     }
 
-    /// Names and sizes that change, then pages.
+    /// Changes names and sizes, then pages.
     pub(crate) fn step(&mut self, writer: &Writer) -> Result<()> {
         self.state += 1;
         let name = format!("file {}", self.rng.u32(0..3));

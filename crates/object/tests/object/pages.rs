@@ -1,16 +1,16 @@
-//! Pages that say whose they are and in which state.
+//! Pages that contain their own identity and state.
 
 use forebay_object::{FileId, PageId, Result, View, Writer};
 
 pub(crate) const PAGE: usize = 512;
 
-/// Fills a page so that it says whose it is and in which state, at every byte.
+/// Fills a page with its identity and state, so that every byte shows both.
 pub(crate) fn fill(page: PageId, state: u64, bytes: &mut [u8]) {
     let word = state << 32 | u64::from(page.block);
     bytes.chunks_exact_mut(8).for_each(|it| it.copy_from_slice(&word.to_le_bytes()));
 }
 
-/// The state that a page says it is in; 0 for one that was never written.
+/// The state in a page; 0 for one that was never written.
 #[track_caller]
 pub(crate) fn state_in(page: PageId, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(8).map(|it| u64::from_le_bytes(it.try_into().unwrap()));

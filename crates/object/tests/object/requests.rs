@@ -95,7 +95,7 @@ fn opening_a_store_that_is_gone_takes_one_deadline() {
     }
 }
 
-/// As where they are renewed by hand.
+/// As if the credentials were being renewed by hand.
 #[test]
 fn credentials_that_are_refused_for_a_minute_do_not_end_a_commit() {
     let site = Site::new();
@@ -241,7 +241,7 @@ fn cancelling_ends_what_is_waited_for() {
     assert!(matches!(bucket.reader(), Err(Error::Closed)));
 }
 
-/// A client that was killed while it tried the store out; another one may be at it now.
+/// A client was killed while it probed the store; another one may be probing it now.
 #[test]
 fn what_killed_clients_have_tried_a_store_with_goes_when_a_writer_opens() {
     let site = Site::new();

@@ -1,4 +1,4 @@
-//! What requests there are, and what becomes of a store that is damaged or cannot do what is needed.
+//! The shapes of requests, and stores that are damaged or lack a required feature.
 
 use std::time::Duration;
 
@@ -91,7 +91,8 @@ fn requests_in_flight_are_bounded() {
     assert_eq!(handle.in_flight_most(), 3);
 }
 
-/// Pages of one word repeated: what compression makes of them, and that objects of both kinds are read, merged and read again.
+/// Pages of one repeated word: how much compression shrinks them, and that objects of both kinds are read, merged and
+/// read again.
 #[test]
 fn a_compressed_tablespace_takes_less_space_and_may_be_compressed_later() {
     let site = Site::new();

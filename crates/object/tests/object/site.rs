@@ -1,4 +1,4 @@
-//! Where a test takes place: a simulated store, a runtime whose time only passes while all sleep, and clients.
+//! The environment of a test: a simulated store, a runtime whose time only passes while all tasks sleep, and clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// There is always one; a real server may be missing.
+    /// The simulated store always exists; a real server may be missing.
     pub(crate) fn start() -> Option<Site> {
         Some(Site::new())
     }
@@ -28,21 +28,21 @@ impl Site {
         Site { runtime, world }
     }
 
-    /// Answers of which some are lost, and effects that come late.
+    /// Some answers are lost, and some effects are late.
     pub(crate) fn unsure() -> Faults {
         Faults { answer_lost: 40, late: 40, unavailable: 40, ..Faults::default() }
     }
 
-    /// Seeds of runs in which two writers fight.
+    /// Seeds of runs in which two writers compete.
     pub(crate) fn fights() -> Range<u64> {
         super::crashes::seeds(100)
     }
 
-    /// Objects of 64 KiB, and no patience beyond ten seconds of simulated time.
+    /// Objects of 64 KiB, and a deadline of ten seconds of simulated time.
     pub(crate) fn options(&self, seed: u64) -> Options {
         Options {
             object_bytes: 64 << 10,
-            // One seeded run in four.
+            // One seeded run in four is compressed.
             compression: if seed.is_multiple_of(4) { Compression::Lz4 } else { Compression::None },
             attempt_timeout: Duration::from_secs(1),
             deadline: Duration::from_secs(10),

@@ -26,7 +26,7 @@ use object_store::{
 use tokio::runtime::Runtime;
 use tokio::time::{Instant, sleep};
 
-/// What a request does.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum What {
     Get,
@@ -53,27 +53,27 @@ struct Object {
 /// Faults of a client's requests, each out of a thousand.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
-    /// 503, and nothing is done.
+    /// 503, without effect.
     pub(crate) unavailable: u32,
-    /// It is done, and the answer is lost.
+    /// The request takes effect, and the answer is lost.
     pub(crate) answer_lost: u32,
-    /// The answer is lost, and it is done later.
+    /// The answer is lost, and the request takes effect later.
     pub(crate) late: u32,
     /// A body that is shorter than it should be.
     pub(crate) truncated: u32,
     /// A body with a wrong byte.
     pub(crate) damaged: u32,
-    /// Lists that are out of date by so much.
+    /// How far lists are out of date.
     pub(crate) lists_behind: Duration,
-    /// Conditions are not looked at.
+    /// Conditions are ignored.
     pub(crate) no_conditions: bool,
     /// Conditions of replacements (If-Match) are ignored.
     pub(crate) no_if_match: bool,
     /// There is no conditional PUT.
     pub(crate) no_updates: bool,
-    /// 403, and nothing is done.
+    /// 403, without effect.
     pub(crate) denied: bool,
-    /// Time of a request: this, and in one of a hundred the second.
+    /// Time of a request: the first, and for one request in a hundred the second.
     pub(crate) latency: (Duration, Duration),
 }
 
@@ -141,7 +141,7 @@ impl World {
         object.bytes = bytes.into();
     }
 
-    /// Cuts an object to `len` bytes, as a copy that was begun is.
+    /// Cuts an object to `len` bytes, like an incomplete copy.
     pub(crate) fn cut(&self, path: &str, len: usize) {
         self.inner().objects.get_mut(&Path::from(path)).unwrap().bytes.truncate(len);
     }
@@ -150,7 +150,7 @@ impl World {
         self.inner().objects.remove(&Path::from(path)).unwrap();
     }
 
-    /// What was to come late comes now, as far as it is due.
+    /// Applies the late effects that are due.
     fn settle(&self) {
         let now = Instant::now();
         let mut inner = self.inner();
@@ -202,7 +202,7 @@ impl Inner {
 struct HandleState {
     rng: Rng,
     faults: Faults,
-    /// After so many requests nothing comes through any more; the one before takes effect, or not.
+    /// After this many requests every request fails; whether the last one takes effect.
     dies_after: Option<(u64, bool)>,
     requests: u64,
     denied: u64,
@@ -212,7 +212,7 @@ struct HandleState {
 }
 
 impl HandleState {
-    /// What becomes of one more request.
+    /// Decides the fate of the next request.
     fn fate(&mut self) -> Fate {
         self.requests += 1;
         self.denied += u64::from(self.faults.denied);
@@ -241,7 +241,7 @@ pub(crate) struct Handle {
     state: Mutex<HandleState>,
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -271,7 +271,7 @@ impl Handle {
         state.dies_after = Some((state.requests + request, done));
     }
 
-    /// `meanwhile` happens while the next GET is under way, after what it gives is known.
+    /// Runs `meanwhile` during the next GET, after its result is determined.
     pub(crate) fn at_next_get(&self, meanwhile: impl FnOnce() + Send + 'static) {
         self.state.lock().unwrap().at_next_get = Some(Box::new(meanwhile));
     }

@@ -1,4 +1,5 @@
-//! Addresses and credentials that are wrong, conditions that have to hold at once, and a bucket that is not there.
+//! Wrong addresses and credentials, conditions that must hold for concurrent requests, and a bucket that does not
+//! exist.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,8 +41,8 @@ fn what_is_wrong_with_an_address_or_with_credentials_is_told_at_once() {
     assert!(refused.to_string().contains("NoSuchBucket"), "{refused}");
 }
 
-/// Of many replacements on one condition at the same moment one takes effect: what fencing rests on, and what a server may
-/// get wrong that looks first and writes then.
+/// Of many simultaneous replacements on one condition exactly one takes effect: fencing relies on it, and a server that
+/// checks first and writes later may get it wrong.
 #[test]
 fn of_many_that_replace_an_object_at_once_one_does() {
     let Some((address, variables)) = gateway::bucket() else { return };

@@ -1,6 +1,6 @@
-//! A real S3 server on loopback: versitygw over a directory, with credentials, for as long as a test runs.
+//! A real S3 server on loopback: versitygw over a directory, with credentials, while a test runs.
 //!
-//! It is found on PATH or by FOREBAY_VERSITYGW. Where there is none a test says `skipped` and writes that to the file named
+//! It is found on PATH or by FOREBAY_VERSITYGW. Without it a test says `skipped` and writes that to the file named
 //! by FOREBAY_SKIPS.
 
 use std::cell::RefCell;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 const KEY: &str = "forebay";
 const SECRET: &str = "forebay-secret";
 
-/// The server of this thread, so of this test; it ends with it.
+/// The server of this thread, and so of this test; it ends with the thread.
 pub(crate) struct Gateway {
     child: Child,
     port: u16,
@@ -31,7 +31,7 @@ thread_local! {
 
 static BUCKETS: AtomicU32 = AtomicU32::new(0);
 
-/// The address of a new bucket, and the variables by which it is reached; `None` where there is no server to be had.
+/// The address of a new bucket, and the variables to reach it; `None` if no server is available.
 pub(crate) fn bucket() -> Option<(String, Vec<(String, String)>)> {
     GATEWAY.with_borrow_mut(|gateway| {
         if gateway.is_none() {
@@ -57,7 +57,7 @@ impl Gateway {
         for name in ["data", "extra"] {
             fs::create_dir(directory.path().join(name)).unwrap();
         }
-        // Free a moment ago; another test may have taken it.
+        // The port was free a moment ago; another test may have taken it.
         for _ in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
             let mut command = Command::new(&program);

@@ -1,6 +1,6 @@
-//! A writer that is killed at any moment, as a process: what it had acknowledged is there, whole, and nothing else is left.
+//! A writer process that is killed at any moment: the data that it had acknowledged is there, whole, and nothing else.
 //!
-//! `FOREBAY_OBJECT_KILLS` is how many are killed.
+//! `FOREBAY_OBJECT_KILLS` is the number of kills.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -35,7 +35,7 @@ fn commits_until_it_is_killed() {
     drop(view);
     for state in before + 1.. {
         commit(&writer, &pages(file, 0..BLOCKS), state).unwrap();
-        // In one piece, and known to the other process before anything else happens.
+        // In one piece, so that the other process knows it before anything else happens.
         std::io::stdout().write_all(format!(" {state}\n").as_bytes()).unwrap();
         if state.is_multiple_of(3) {
             writer.maintain().unwrap();
@@ -85,7 +85,7 @@ fn what_a_killed_process_had_acknowledged_is_there_and_nothing_else() {
         let found = states(&writer.view(), file, BLOCKS).unwrap();
         let at = format!("kill {kill}, FOREBAY_SEED={seed}");
         assert!(found.iter().all(|it| *it == found[0]), "{at}: {found:?}");
-        // The one that was under way may have come as well.
+        // The commit in progress may have taken effect as well.
         assert!(
             (acknowledged..=acknowledged + 1).contains(&found[0]),
             "{at}: {acknowledged} {found:?}"

@@ -1,4 +1,4 @@
-//! The same over a real S3 server: what is said of commits, readers, fencing and mounts; and the example.
+//! The same over a real S3 server: the guarantees of commits, readers, fencing and mounts; and the example.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::needless_pass_by_value)] // tests hand over what they are done with

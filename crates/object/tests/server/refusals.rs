@@ -1,5 +1,5 @@
-//! What a server's answers mean: which are an error at once, which are not, and what the error says. Over a server whose
-//! answers are scripted, and addresses where there is none.
+//! What a server's answers mean: which are an error at once, which are not, and what the error says. Over a server with
+//! scripted answers, and addresses without a server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::scripted::{Fate, Request, Server, refused};
 
 const ADDRESS: &str = "s3://bucket/space";
 
-/// With a deadline that no test waits for, unless it fails.
+/// With a deadline that no test reaches, unless it fails.
 fn at(address: &str, variables: &[(String, String)]) -> Bucket {
     let (store, prefix) = open(address, variables.to_vec()).unwrap();
     let (deadline, seed) = (Duration::from_secs(60), Some(1));
@@ -52,11 +52,11 @@ fn an_answer_that_stays_the_same_ends_an_opening_with_its_first_request() {
         let server = Server::start();
         server.script(move |_| refused(status, code));
         all_fails(&at(ADDRESS, &server.variables()), |error| {
-            // A redirect's body is not kept.
+            // The error does not keep a redirect's body.
             let told = if status < 400 { "region" } else { code };
             matches!(error, Error::Refused { .. }) && error.to_string().contains(told)
         });
-        // A refused reader also takes back the lease that may be there.
+        // A refused reader also deletes the lease that may be there.
         let requests = server.take_log().iter().filter(|it| it.0 == "PUT").count();
         assert_eq!(requests, 3, "{status} {code}");
     }
@@ -97,7 +97,7 @@ fn without_credentials_an_opening_ends_at_once_and_names_them() {
     assert_eq!(server.take_log(), []);
 }
 
-/// A server that is overloaded or restarted, and answers that are lost, in the middle of all that is done.
+/// A server that is overloaded or restarted, and lost answers, in the middle of every operation.
 #[test]
 fn what_passes_does_not_end_anything() {
     let server = Server::start();
@@ -163,7 +163,7 @@ fn a_bucket_that_is_removed_under_a_writer_is_told_as_that() {
     }
 }
 
-/// Its index, at the end, is behind the end; and its pages end before those that are wanted.
+/// Its index, at the end, is beyond the end; and its pages end before those that are wanted.
 #[test]
 fn an_object_that_was_cut_is_corrupt() {
     let (server, bucket, writer, pages) = written();
@@ -182,7 +182,7 @@ fn an_object_that_was_cut_is_corrupt() {
     }
 }
 
-/// As docs/object.md says which permissions a reader needs.
+/// The permissions that a reader needs according to docs/object.md.
 #[test]
 fn a_reader_puts_and_deletes_its_leases_and_nothing_else() {
     let (server, bucket, _writer, pages) = written();

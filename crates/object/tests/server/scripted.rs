@@ -1,4 +1,4 @@
-//! A small S3 server whose answers a test decides: one bucket in memory, over plain HTTP on loopback.
+//! A small S3 server with scripted answers: one bucket in memory, over plain HTTP on loopback.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -24,19 +24,19 @@ impl Request {
     }
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 pub(crate) enum Fate {
-    /// As a store does it.
+    /// Processed as a real store does.
     Done,
-    /// It is done after this time, even if the client does not wait for it.
+    /// It takes effect after this time, even if the client does not wait for it.
     DoneAfter(Duration),
-    /// It is done, and nothing is answered.
+    /// It takes effect, and no answer is sent.
     DoneUnanswered,
-    /// Nothing is done; this is answered: a status, more headers, a body.
+    /// No effect; the answer is this: a status, more headers, a body.
     Answered(u16, String, String),
 }
 
-/// Nothing is done; the answer has this status and an error of this code.
+/// No effect; the answer has this status and an error of this code.
 pub(crate) fn refused(status: u16, code: &str) -> Fate {
     let body =
         format!("<Error><Code>{code}</Code><Message>As the test wants it.</Message></Error>");

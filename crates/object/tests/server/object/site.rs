@@ -1,4 +1,4 @@
-//! Where a test takes place: a bucket of the server, and clients.
+//! The environment of a test: a bucket of the server, and clients.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,19 +17,19 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// `None` where there is no server.
+    /// `None` if there is no server.
     pub(crate) fn start() -> Option<Site> {
         let (address, variables) = gateway::bucket()?;
         let (store, _) = forebay_object::open(&address, variables).unwrap();
         Some(Site { store })
     }
 
-    /// Answers of which some are lost, and effects that come late.
+    /// Some answers are lost, and some effects are late.
     pub(crate) fn unsure() -> Faults {
         Faults { answer_lost: 40, late: 40, unavailable: 40 }
     }
 
-    /// Seeds of runs in which two writers fight.
+    /// Seeds of runs in which two writers compete.
     pub(crate) fn fights() -> Range<u64> {
         1..4
     }

@@ -1,4 +1,4 @@
-//! A client's way to the server, on which requests fail, answers are lost and effects come late.
+//! A client's access to the server, on which requests fail, answers are lost and effects are late.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -16,11 +16,11 @@ use futures_util::stream::BoxStream;
 /// Faults of a client's requests, each out of a thousand.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Faults {
-    /// Nothing is done.
+    /// The request has no effect.
     pub(crate) unavailable: u32,
-    /// It is done, and the answer is lost.
+    /// The request takes effect, and the answer is lost.
     pub(crate) answer_lost: u32,
-    /// The answer is lost, and it is done later.
+    /// The answer is lost, and the request takes effect later.
     pub(crate) late: u32,
 }
 
