@@ -42,7 +42,7 @@ pub fn open(
     let url = Url::parse(address).map_err(|error| refuse(format!("{error}; {known}")))?;
     if url.password().is_some() {
         let mut address = url.clone();
-        let _ = address.set_password(None); // An address that had one can be without.
+        let _ = address.set_password(None); // Cannot fail for an address that had a password.
         let what = "a password is not taken from an address, which is told and kept: set the store's variables";
         return Err(Error::Address { address: address.into(), what: what.to_owned() });
     }

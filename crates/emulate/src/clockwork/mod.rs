@@ -214,7 +214,7 @@ impl Clockwork {
         }
     }
 
-    /// Makes the model perform random reads of `len` bytes, some dozens at a time, for `span` of its own time, which
+    /// Makes the model perform random reads of `len` bytes, some dozens at a time, for `span` of emulated time, which
     /// passes at once: credits are spent, and caches are as after such a load. Requests in progress end.
     pub(crate) fn load(&self, len: u64, span: Duration) {
         let mut inner = self.shared.lock();
@@ -501,7 +501,7 @@ impl Shared {
             let due;
             (inner, due) = self.lead(inner);
             if due.is_empty() {
-                return; // stopped, and nothing is left
+                return; // stopped, and no answers are left
             }
             inner.led = false;
             let long = due.iter().any(|one| one.answer.len >= LONG_ANSWER_BYTES);
@@ -514,7 +514,7 @@ impl Shared {
             due.into_iter().for_each(|one| self.send(one));
             inner = self.lock();
             if !long {
-                inner.led = false; // and this worker leads on, for it holds the lock
+                inner.led = false; // this worker continues to lead, since it holds the lock
             }
         }
     }

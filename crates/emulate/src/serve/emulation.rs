@@ -228,7 +228,7 @@ impl Emulation {
     /// FUSE mounts have and disks do not.
     fn widen(&self, readahead_bytes: Option<u64>) -> Result<(), Error> {
         if !getuid().is_root() {
-            return Ok(()); // the readahead was agreed on with the kernel, as far as that goes
+            return Ok(()); // the readahead was negotiated with the kernel, up to its default
         }
         let facts = std::fs::metadata(&self.mounted.point);
         let facts = facts.map_err(|source| io_error("look at the mount", source))?;

@@ -107,7 +107,7 @@ pub struct Options {
     pub log_file: Option<PathBuf>,
     /// A directory that is removed, with the mount point in it, after the mount has ended.
     pub remove: Option<PathBuf>,
-    /// Receives a message when the mount has ended, whoever ended it.
+    /// Receives a message when the mount has ended, for any reason.
     pub ended: Option<Sender<()>>,
 }
 

@@ -242,7 +242,7 @@ impl Builder {
         self.bytes.put_u32_le(self.runs.len() as u32);
         self.bytes.put_u32_le(index_sum);
         self.bytes.put_u64_le(self.stamp);
-        self.bytes.put_bytes(0, 4); // room for what a later version says
+        self.bytes.put_bytes(0, 4); // reserved for later versions
         let sum = crc32c::crc32c(&self.bytes[footer..]);
         self.bytes.put_u32_le(sum);
         let index = Index { stamp: self.stamp, runs: self.runs, ends: ends.map(Arc::from) };
