@@ -146,7 +146,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Fetches a page that is not present, if an object has it.
+    /// Fetches a page if it is not present.
     pub(super) fn bring_in(&self, local: &LocalFile, block: u64) -> Result<()> {
         let page = crate::PageId { file: local.id, block: block as u32 };
         while let Some(drops) = self.locals.lacks(local, block) {
