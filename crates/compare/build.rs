@@ -11,8 +11,8 @@ fn main() {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    // The log of HEAD changes with every commit and checkout; without git there is no commit. Git knows where
-    // it is, also in a worktree, and what is not there would have this run every time.
+    // The log of HEAD changes with every commit and checkout; without git there is no commit. Git knows its path,
+    // also in a worktree; a path that does not exist would make cargo run this every time.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"])
         && Path::new(&log).exists()
     {

@@ -1,12 +1,12 @@
 //! `cargo xtask figures`: docs/benchmarks.md, from the raw output in results/.
 //!
-//! `results/figures.toml` says which tables there are and where each figure stands: in a record of a JSON
-//! report, or behind some words in a text. So a number in the document is one that was measured, and a
+//! `results/figures.toml` says which tables there are and the position of each figure: in a record of a JSON
+//! report, or after some words in a text. So a number in the document is a measured one, and a
 //! result that is replaced changes it.
 //!
 //! Worked example: `{ text = "2026-11-21-vm/streams.txt", after = ["each its own"] }` is `308.1`.
 //!
-//! Failure: a figure that is not there, or there twice, ends the run and names its table and row.
+//! Failure: a figure that is missing, or occurs twice, ends the run and names its table and row.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -80,7 +80,7 @@ enum Source {
 /// Writes the document, or with `check` compares it.
 ///
 /// # Errors
-/// A result is missing, or with `check` the document is another.
+/// A result is missing, or with `check` the document differs.
 pub(crate) fn run(workspace: &Metadata, check: bool) -> Result<()> {
     let root = workspace.workspace_root.as_std_path();
     let document = render(root)?;

@@ -18,7 +18,7 @@ use cargo_metadata::camino::Utf8PathBuf;
 /// The environment variable that names a wrapper to cargo.
 pub(crate) const VARIABLE: &str = "RUSTC_WORKSPACE_WRAPPER";
 
-/// The wrapper that adds `cfg`, an identifier, and takes warnings for errors.
+/// The wrapper that adds `cfg`, an identifier, and treats warnings as errors.
 ///
 /// # Errors
 /// It cannot be written into the target directory.

@@ -1,13 +1,13 @@
 //! Cell: one peer, read by some threads for some time.
 //!
 //! Threads start together behind a gate; time runs from the first start to the last end, so
-//! that neither the starting of 64 threads nor the last reads of a long queue are left out of it.
 //! that both the starting of 64 threads and the last reads of a long queue are included.
 //! (The gate is a lock that all threads wait to share: one wake makes all of them runnable. A `Barrier` wakes
 //! them one after the other, and the first ones, which never sleep, keep the others from the
 //! processors for longer than a measurement.)
 //! In the missing case the threads share one order of blocks and take it in short runs; in the
 //! resident case each draws its own, because a shared counter would dominate the measurement.
+//!
 //! Invariants:  [CMP-3] a block is read at most once in an order that is shared
 //!              [CMP-4] every page is checked, and a wrong one ends the run
 //! Failure:     the first error of any thread stops all of them and is returned.

@@ -189,8 +189,8 @@ impl Settings {
         u64::from(self.blocks) * self.page_bytes as u64
     }
 
-    /// Pages of the working set that stays in memory: 3/4 of it, so that an uneven split of the
-    /// memory does not matter.
+    /// Pages of the working set that stays in memory: 3/4 of the memory, so that an uneven split of it
+    /// does not matter.
     pub(crate) fn resident_blocks(&self) -> u32 {
         self.frames / 4 * 3
     }

@@ -1,8 +1,8 @@
-//! Counters: what really reached the device, so that a miss is known to have been one.
+//! Counters: the requests that really reached the device, so that a miss is known to be one.
 //!
 //! A buffered peer misses in its own memory and may still be answered by the kernel's page cache.
 //! `/proc/self/io` counts the bytes that this process made the block layer read, whatever other processes use
-//! the machine; the device's `stat` counts requests, everyone's.
+//! the machine; the device's `stat` counts the requests of all processes.
 //!
 //! Source:      `proc_pid_io(5)`, the kernel's `Documentation/block/stat.rst`.
 

@@ -21,7 +21,7 @@ static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// From now on SIGINT, SIGTERM and SIGHUP (unless it was ignored) ask the run to stop; a second one ends it at once.
 ///
 /// # Errors
-/// When the system refuses the handler.
+/// The system refuses the handler.
 pub(crate) fn install() -> anyhow::Result<()> {
     forebay_lab::interrupt::on_signals(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::bad_input;
 
-/// Better before an hour of measuring than after it.
+/// Checks the file before an hour of measuring and not only after it.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) if `json` cannot be written.

@@ -27,7 +27,7 @@ const FILLING_THREADS: u32 = 8;
 /// Filling always runs to its end.
 const FILLING_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Does what the command line says.
+/// Runs the command line.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.

@@ -77,7 +77,7 @@ impl Scratch {
     /// Drops the files in the directory `name` from the kernel's page cache, as far as the system does that.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn empty_cache(&self, name: &str) -> anyhow::Result<()> {
         empty_cache_below(&self.of(name))
     }
@@ -85,7 +85,7 @@ impl Scratch {
     /// Removes everything.
     ///
     /// # Errors
-    /// What the system says, with the path.
+    /// The system's error, with the path.
     pub(crate) fn remove(self) -> anyhow::Result<()> {
         let path = self.directory.path().display().to_string();
         self.directory.close().with_context(|| format!("cannot remove {path}"))

@@ -1,13 +1,13 @@
 //! Compare: what really changed between two reports.
 //!
-//! Records of the same experiment and cell are set side by side, and their rounds are compared as those of two
-//! runs: unpaired, since nothing ties the third round of Monday to the third round of Tuesday. Worked
+//! Records of the same experiment and cell are compared, and their rounds are treated as those of two
+//! runs: unpaired, since nothing relates the third round of Monday to the third round of Tuesday. Worked
 //! example: 99, 100 and 102 blocks/s on Monday and 48, 50 and 52 on Tuesday are 0.50 of it, surely less.
 //!
-//! Invariants:  [CMP-1] nothing has changed whose interval includes 1, or that rests on fewer than three rounds
-//!              [CMP-2] what memory answered in either of them is not compared
+//! Invariants:  [CMP-1] a value whose interval includes 1, or that rests on fewer than three rounds, has not changed
+//!              [CMP-2] records that memory answered in either report are not compared
 //!              [CMP-3] of metrics that say the same, one counts
-//! Failure:     what is no report of this schema is the user's to change: exit code 2.
+//! Failure:     a file that is no report of this schema is a user error: exit code 2.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

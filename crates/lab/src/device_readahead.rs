@@ -49,8 +49,8 @@ impl ReadaheadGuard {
         })
     }
 
-    /// The same of a `file` that holds a readahead, such as
-    /// [`Sysfs::readahead_file_of`](crate::facts::Sysfs::readahead_file_of) finds.
+    /// The same for a `file` that holds a readahead, such as one that
+    /// [`Sysfs::readahead_file_of`](crate::facts::Sysfs::readahead_file_of) returns.
     ///
     /// # Errors
     /// It cannot be read, or not be written by this user. [`BadInput`](crate::BadInput) when another run
@@ -86,10 +86,10 @@ impl ReadaheadGuard {
         Ok(kib * 1024)
     }
 
-    /// Puts the value back that was found.
+    /// Restores the value found.
     ///
     /// # Errors
-    /// That could not be done: what to write where.
+    /// It could not be restored: the error says what to write where.
     pub fn restore(self) -> anyhow::Result<()> {
         self.undo.undo().context("the device's readahead could not be put back")
     }

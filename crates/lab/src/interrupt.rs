@@ -85,7 +85,7 @@ fn clean_up() {
 /// From now on SIGINT, SIGTERM and SIGHUP ask the run to stop; a second one ends it at once.
 ///
 /// # Errors
-/// When the system refuses the handler.
+/// The system refuses the handler.
 pub fn install() -> anyhow::Result<()> {
     on_signals(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {

@@ -1,7 +1,7 @@
 //! The laboratory behind the `forebay` command: experiments on a real disk, and their report.
 //!
 //! This crate is the only one of the workspace that prints, reads the clock and looks at the
-//! environment; the crates below it are handed what they need.
+//! environment; the crates below it receive what they need as arguments.
 //!
 //! How a run goes: [`cli`] turns the command line into plain settings, [`run`] gathers facts,
 //! makes a [`workfile`], lets the [`experiment`]s measure, and writes the [`report`].

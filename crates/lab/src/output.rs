@@ -48,7 +48,7 @@ impl Outputs {
     /// Writes the files. Returns lines that say where they are.
     ///
     /// # Errors
-    /// What the system said, with the path.
+    /// The system's error, with the path.
     pub(crate) fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
         let mut told = String::new();
         if let Some(directory) = &self.directory {
@@ -86,7 +86,7 @@ impl Outputs {
 /// Writes `text` to the file `path`.
 ///
 /// # Errors
-/// What the system said, with the path.
+/// The system's error, with the path.
 pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     let is_new = !path.exists();
     let written = std::fs::write(path, text);

@@ -24,7 +24,7 @@ use crate::report::{self, Conclusion, Report, Section, terminal};
 use crate::watch;
 use crate::workfile::{self, Workfile};
 
-/// Does what the command line says.
+/// Runs the command line.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.

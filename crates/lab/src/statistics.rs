@@ -120,8 +120,8 @@ pub fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold(ends, |(low, high), &it| (low.min(it), high.max(it)))
 }
 
-/// What `entrant` is of `rival`, whose rounds of one number were measured side by side: the geometric mean of
-/// the ratios of those rounds that both have. `None` unless there is one, and all are above 0.
+/// The ratio of `entrant` to `rival`, whose rounds of one number were measured side by side: the geometric mean of
+/// the ratios of the rounds that both have. `None` unless there is one, and all are above 0.
 pub fn paired_ratio(entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
     geometric_mean(&paired_logs(entrant, rival))
 }
@@ -169,7 +169,7 @@ pub fn knee<R: AsRef<[f64]>>(cells: &[R]) -> Option<usize> {
     })
 }
 
-/// What `ours` is of `theirs`, measured in different runs: the ratio of their geometric means. `None` unless
+/// The ratio of `ours` to `theirs`, measured in different runs: the ratio of their geometric means. `None` unless
 /// both have a round and all are above 0.
 pub fn unpaired_ratio(ours: &[f64], theirs: &[f64]) -> Option<Estimate> {
     let (ours, theirs) = (logs(ours), logs(theirs));

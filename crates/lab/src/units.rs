@@ -29,7 +29,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Parses a time such as `30s`.
 ///
 /// # Errors
-/// A sentence that says what a time looks like.
+/// A sentence that says what a valid time is.
 pub fn parse_time(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text).map_err(|_| "a time looks like 250ms, 30s or 5m".to_owned())
 }

@@ -42,10 +42,10 @@ pub enum Naming {
     Named,
 }
 
-/// Checks that `directory` can hold a file of `size_bytes` without the disk getting full.
+/// Checks that `directory` can hold a file of `size_bytes` without filling the disk.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) if it is no directory, or the space is not there.
+/// [`BadInput`](crate::BadInput) if it is no directory, or lacks the space.
 pub fn check_directory(directory: &Path, size_bytes: u64) -> anyhow::Result<()> {
     if !directory.is_dir() {
         bad_input!("{} is not a directory; name an existing one with --dir", directory.display());

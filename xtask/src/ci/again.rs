@@ -2,7 +2,7 @@
 //!
 //! A test that names its backend, or whose outcome must be the same for every backend, runs once, in step `test`: the
 //! conformance suite already covers each backend. The tests that run again depend on what they find: the ladder of
-//! backends, the pool's behaviour with a lesser one, rights, limits. `cargo xtask ci --full` runs io, pool and lab whole.
+//! backends, the pool's behaviour with a lesser one, rights, limits. `cargo xtask ci --full` runs them all.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 //! The programs of the workspace, and how cargo would start its tests.
 //!
-//! Cargo has built them for step `test` and names them again in no time, so that other steps can run some of
-//! them under other circumstances, without a build whose features would be others.
+//! Cargo has built them for step `test` and lists them again immediately, so that other steps can run some of
+//! them in other environments, without a build with different features.
 
 use std::io::BufReader;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! `cargo xtask ci`: every check, in order, timed; the first failure ends the run.
 //!
 //! The two lists below are the whole of what CI does. People wait for the ordinary steps; `--full` adds the
-//! long ones, which count higher and look further, before an issue is resolved. Tests that cannot run where
-//! they are started say so in the file named by FOREBAY_SKIPS, one line each (`suite: test: reason`), and the
+//! long ones, which use larger counts and check more, before an issue is resolved. Tests that cannot run in an
+//! environment say so in the file named by FOREBAY_SKIPS, one line each (`suite: test: reason`), and the
 //! closing table counts them: a skipped test is never a pass.
 //!
 //! One thing at a time: to compile for later steps while tests wait for their disks would save minutes, and

@@ -1,9 +1,9 @@
 //! Tests run as an ordinary user, when CI itself runs as root.
 //!
-//! Root opens what others may not, has no memlock limit and ignores file modes, so a green run
-//! as root says little about anyone else's. The test binaries that root has built run as uid and gid
+//! Root opens what others may not, has no memlock limit and ignores file modes, so a passing run
+//! as root says little about other users. The test binaries that root has built run as uid and gid
 //! 65534 without supplementary groups (the standard library drops them together with the uid), in a
-//! temporary directory of that user's own, which is also its HOME and TMPDIR.
+//! temporary directory of that user, which is also its HOME and TMPDIR.
 //!
 //! A target directory below a closed home is out of that user's reach, so the binaries are copied into its
 //! directory. An integration test has the path of the program under test compiled in; when that is out of

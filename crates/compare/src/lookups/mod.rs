@@ -129,7 +129,7 @@ struct Report {
     measurements: Vec<Measurement>,
 }
 
-/// Does what the command line says; `program` is vmcache's.
+/// Runs the command line; `program` is vmcache's.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.

@@ -41,8 +41,8 @@ pub struct PostgresArgs {
     /// The server's data directory, for a role that may not query it
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Prove with these queries in place of made ones: each ends in a line that ends in ; and is run as it stands again
-    /// and again, so that without --drop-caches it reads from memory
+    /// Prove with these queries instead of generated ones: each ends in a line that ends in ; and is run unchanged
+    /// again and again, so that without --drop-caches it reads from memory
     #[arg(long, value_name = "FILE", conflicts_with = "rollback")]
     pub queries: Option<PathBuf>,
     /// How the session of --queries reaches the server [default: as by --dsn]: its role must have no rights but to read,
@@ -55,9 +55,9 @@ pub struct PostgresArgs {
     /// A query that takes longer is given up and left out
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_time)]
     pub statement_timeout: Duration,
-    /// Let the kernel forget the pages of the table and index that a made query reads, before each; with --queries those of the
-    /// 20 largest tables, each with one index. From PostgreSQL 17 on with pg_buffercache the server too. It makes the next
-    /// reads of these tables slower for everybody
+    /// Drop the pages of the table and index that a generated query reads from the page cache, before each; with
+    /// --queries those of the 20 largest tables, each with one index. From PostgreSQL 17 on with pg_buffercache also
+    /// from the server's cache. It makes the next reads of these tables slower for all users
     #[arg(long)]
     pub drop_caches: bool,
     /// Measure the disks without asking
@@ -72,7 +72,7 @@ pub struct PostgresArgs {
     /// Take the proposals of an earlier --json FILE in place of measuring
     #[arg(long, value_name = "FILE", requires = "apply", conflicts_with = "rollback")]
     pub from: Option<PathBuf>,
-    /// Set what is proposed, by ALTER SYSTEM and a reload, and measure again; what was set before is kept for --rollback
+    /// Apply the proposals by ALTER SYSTEM and a reload, and measure again; the previous values are kept for --rollback
     #[arg(long, conflicts_with = "rollback")]
     pub apply: bool,
     /// Take back what --apply has set

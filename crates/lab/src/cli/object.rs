@@ -70,8 +70,8 @@ pub struct ObjectArgs {
     /// Price of 1,000 GETs, for the cost of a million pages; the default is what S3 Standard's list says in dollars
     #[arg(long, value_name = "PRICE", default_value_t = 0.0004)]
     pub thousand_gets: f64,
-    /// Remove what earlier runs have left below the URL because they were killed, and measure nothing; not while others
-    /// measure there
+    /// Remove what earlier runs have left below the URL because they were killed, and measure nothing; do not use it
+    /// while others measure there
     #[arg(long)]
     pub clean: bool,
     /// Seed of everything random

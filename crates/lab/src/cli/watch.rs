@@ -72,9 +72,9 @@ pub struct WatchArgs {
     /// Replay this many times as fast as it happened, or as fast as possible: max [default: 1 on a terminal, max elsewhere]
     #[arg(long, value_name = "N|max", value_parser = parse_speed, requires = "replay")]
     pub speed: Option<Speed>,
-    /// Repeat the recorded reads with other ways of reading ahead, and say what each would gain. That drops these files'
-    /// pages from the page cache. Without --record or --replay the record is a file without a name, of up to --record-limit,
-    /// in $TMPDIR or else /var/tmp
+    /// Repeat the recorded reads with other ways of reading ahead, and say what each would gain. That drops the pages
+    /// of these files from the page cache. Without --record or --replay the record is an unnamed file, of up to
+    /// --record-limit, in $TMPDIR or else /var/tmp
     #[arg(long)]
     pub predict: bool,
     /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice the current one. They apply to
@@ -85,8 +85,8 @@ pub struct WatchArgs {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "predict",
           value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
-    /// Most seconds for all repeated reads, but at least one round of all ways: of a long record, the part in which reads
-    /// waited longest is repeated
+    /// Maximum seconds for all repeated reads, but at least one round of all ways: of a long record, the part in which
+    /// reads waited longest is repeated
     #[arg(long, value_name = "N", default_value_t = 60, requires = "predict",
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub predict_seconds: u64,

@@ -85,7 +85,7 @@ impl Emulated {
     /// Mounts the profile `spec`: a shipped one's name, or a path of a .toml file.
     ///
     /// # Errors
-    /// When it cannot be mounted: what the command said.
+    /// It cannot be mounted: the command's message.
     pub fn start(spec: &str, options: &EmulatedOptions) -> anyhow::Result<Emulated> {
         let (mount_point, point) = ledger::make_mount_point(PREFIX)?;
         let change = Change::Mount { point: mount_point.clone(), source: MOUNT_TYPE.to_owned() };
@@ -125,7 +125,7 @@ impl Emulated {
     /// The requests since the mount or the last `log clear`, the newest million, in order of arrival.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// It cannot be read.
     pub fn log(&self) -> anyhow::Result<Vec<LoggedRequest>> {
         let text = self.told("log")?;
         let lines = text.lines().map(serde_json::from_str);

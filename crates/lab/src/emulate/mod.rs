@@ -23,7 +23,7 @@ use crate::{facts, interrupt, output};
 /// Memory that data may take when the system does not say how much there is.
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// Mounts what `args` say, and serves it until the end.
+/// Mounts the disk of `args`, and serves it until the end.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput) for what the user can change, else what went wrong.

@@ -24,7 +24,7 @@ pub(super) trait RowSet {
 
     fn row(&mut self, index: usize) -> &mut Row<Self::Cell, Self::Figures>;
 
-    /// The numbers of the rows that are compared with each other, and so get their rounds together. Each row is in one
+    /// The indexes of the rows that are compared with each other, and so get their rounds together. Each row is in one
     /// of these series.
     fn series(&self) -> Vec<Vec<usize>>;
 

@@ -1,7 +1,7 @@
 //! The experiments: each measures one thing and returns records in the common shape.
 //!
-//! A run uses [`Experiment`] to learn how large a file an experiment wants and where, and what it can be
-//! measured with, and to measure. `strategies` compares ways of reading on the same blocks: the comparison
+//! [`Experiment`] is the interface to a run: how large a file the experiment needs and where, what it can be
+//! measured with, and the measurement. `strategies` compares ways of reading on the same blocks: the comparison
 //! itself is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` measures
 //! writes: what happens to pages that were changed. `readahead` measures the kernel's own readahead: how
 //! much of it sequential readers need, when it begins, and what it costs concurrent random readers. `sync`

@@ -20,7 +20,7 @@ pub(super) struct Modes {
 }
 
 impl Modes {
-    /// Of `backends` that were tried, on a `workfile` that may still be empty, for measurements of `op` in `caches`.
+    /// Probes `backends`, on a `workfile` that may still be empty, for measurements of `op` in `caches`.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput) when blocks are too small for direct files.

@@ -1,7 +1,7 @@
-//! Simulated runs: what the experiments report on a disk on which there is nothing to find, or a planted loss.
+//! Simulated runs: what the experiments report on a disk without any differences, or with a planted loss.
 //!
-//! Everything is that of a real run, its settings, the driver, the schedule and the conclusions, but the measurements,
-//! which are drawn, and the clock, which goes on by what each would take.
+//! Everything is as in a real run, its settings, the driver, the schedule and the conclusions, except for the
+//! measurements, which are drawn at random, and the clock, which advances by the time that each would take.
 //!
 //! The noise is that of a real disk, a virtual one of 2026-11-22 (`lab.json` in results): the rates of a cell vary by
 //! 5 % from round to round in the median, those of one cell in three by less than 3.5 or more than 7 %, one measurement in

@@ -196,7 +196,7 @@ pub(super) fn counted<T>(
 /// Empties the page cache of `workfile`.
 ///
 /// # Errors
-/// What the system says, other than that it cannot do such a thing.
+/// The system's error, unless it means that the system does not support this.
 pub(super) fn emptied(workfile: &Workfile) -> Result<Coldness, forebay_io::Error> {
     empty_cache(&File::open(workfile.path(), &OpenOptions::new().read_only(true))?)
 }

@@ -77,8 +77,8 @@ impl Window {
             each(offset, &leases[0], waited)?;
             self.spare.push(leases);
         }
-        // Has nothing to do, as every ticket was waited for; a stray request would be the next
-        // measurement's noise.
+        // The queue is idle, as the caller has waited for every ticket; a stray request would be noise in the next
+        // measurement.
         self.io.drain();
         Ok(())
     }

@@ -29,7 +29,7 @@ const CUTS_MAX: usize = 8;
 /// A first block below this is drawn from block 0 on.
 const ORIGIN: u64 = 16;
 
-/// The segments that are drawn, ascending, none of them empty. `touched`: blocks wanted or read, in any
+/// The drawn segments, ascending, none of them empty. `touched`: blocks wanted or read, in any
 /// order, at least one.
 pub(super) fn segments(touched: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
     let mut drawn: RangeSet<u64> = touched.collect();
@@ -119,7 +119,7 @@ impl Columns {
         tallies
     }
 
-    /// Numbers of blocks with their columns: the first of each segment, and round ones as far as there are
+    /// Numbers of blocks with their columns: the first of each segment, and round ones while there are
     /// `room` columns. `wide`: how many columns a number takes.
     pub(super) fn labels(&self, room: usize, wide: impl Fn(&str) -> usize) -> Vec<(usize, String)> {
         let end = self.segments.last().map_or(0, |segment| segment.end);

@@ -102,14 +102,14 @@ struct Told {
     account: Account,
     /// From the first block to the last, in the time of the modelled device.
     seconds: f64,
-    /// Reads that found all of their block in the page cache, there already or on its way; `None` for
+    /// Reads that found all of their block in the page cache, already there or in flight; `None` for
     /// a pool.
     cached: Option<u64>,
     /// What else has to be known.
     remark: Option<String>,
 }
 
-/// `forebay explain`. `command`: what does it again.
+/// `forebay explain`. `command`: the command line that repeats it.
 ///
 /// # Errors
 /// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.

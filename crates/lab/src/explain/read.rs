@@ -1,7 +1,7 @@
 //! Reading: the blocks of a pattern, one after the other, as each strategy does it.
 //!
-//! A reader is made first and reads then, so that what opening costs (a pool looks at its directory,
-//! locks it, and makes its queue) is over before anything counts. The kernel's strategies read through one
+//! A reader is made first and reads then, so that the cost of opening (a pool looks at its directory,
+//! locks it, and makes its queue) is paid before anything counts. The kernel's strategies read through one
 //! descriptor, a whole block with one call. Worked example: WILLNEED at distance 2 for 1, 3, 2 advises 1
 //! and 3, reads 1, advises 2, reads 3, reads 2.
 //!
@@ -28,7 +28,7 @@ use crate::interrupt;
 /// Memory of the pool, unless the pattern needs less.
 const POOL_BYTES_MAX: u64 = 256 << 20;
 
-/// Frames that the pool has beyond the pattern: for blocks read through in a gap, and so that
+/// Frames of the pool in addition to the pattern: for blocks read through in a gap, and so that
 /// look-ahead, which takes a quarter of a pool at most, is not bounded by it.
 const SPARE_FRAMES: u64 = 4096;
 
@@ -49,7 +49,7 @@ impl Reader {
     /// Opens the file in `directory` for `strategy`.
     ///
     /// # Errors
-    /// What the system or the pool said.
+    /// The error of the system or the pool.
     pub(super) fn open(
         strategy: Strategy,
         directory: &Path,

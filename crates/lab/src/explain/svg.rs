@@ -48,7 +48,7 @@ const LINE: usize = 118;
 /// The picture as SVG.
 ///
 /// # Errors
-/// The template is wrong.
+/// The template is invalid.
 pub(super) fn draw(explained: &Explained) -> anyhow::Result<String> {
     let room = RIGHT - LEFT - 2.0 * MARGIN;
     let columns = Columns::fit(explained.segments(), (room / COLUMN.0) as usize);

@@ -146,7 +146,7 @@ impl CounterSource {
     /// Takes a snapshot: one small read for each leaf, microseconds each.
     ///
     /// # Errors
-    /// The device went away, or its counters have an unknown form.
+    /// The device was removed, or its counters have an unknown form.
     pub fn read(&self) -> anyhow::Result<DeviceCounters> {
         let none = DeviceCounters::default();
         self.leaves.iter().try_fold(none, |sum, leaf| Ok(sum.plus(leaf.read()?)))

@@ -68,10 +68,10 @@ pub fn free_bytes(directory: &Path) -> io::Result<u64> {
     Ok(filesystem.f_bavail.saturating_mul(filesystem.f_frsize))
 }
 
-/// Writes out all that is changed on the filesystem of `directory`.
+/// Writes out all changes on the filesystem of `directory`.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub(crate) fn sync_filesystem(directory: &fs::File) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return Ok(rustix::fs::syncfs(directory)?);

@@ -160,7 +160,7 @@ impl BlockNode {
         BlockNode { directory: parent.unwrap_or(&self.directory).to_path_buf() }
     }
 
-    /// The devices that do the work: this one, or those at the bottom of its stack, by name.
+    /// The devices that execute the requests: this one, or those at the bottom of its stack, by name.
     ///
     /// # Errors
     /// A link that leads nowhere (the device is being removed) or in a circle.

@@ -23,8 +23,8 @@ use super::ledger::{self, Change, Undo, loops_over};
 use super::program::run;
 use crate::bad_input;
 
-/// How far the kernel reads ahead on a disk that does not say which requests it likes best, as most do. A
-/// loop device says that it likes the largest it takes, and would be read 2560 KiB ahead.
+/// How far the kernel reads ahead on a disk that reports no preferred request size, as most do. A
+/// loop device reports its maximum request size as preferred, which would make the readahead 2560 KiB.
 const READAHEAD_KIB: u64 = 128;
 
 /// How the names of mount points begin.

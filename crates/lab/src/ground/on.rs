@@ -113,7 +113,7 @@ impl OnDisk {
         Ok(self.bursts)
     }
 
-    /// `error`, with the blame where it belongs: a disk whose emulation has died fails every request, and is
+    /// `error`, with its real cause added: a disk whose emulation has died fails every request, which is
     /// no sign of a bad device.
     pub fn blamed(&self, error: anyhow::Error) -> anyhow::Error {
         match self.emulated.last_words() {
@@ -138,7 +138,7 @@ impl OnDisk {
     }
 }
 
-/// Has `work` done in none of the time of `disk`, if there is one.
+/// Runs `work` with the emulated time of `disk` switched off, if there is one.
 ///
 /// # Errors
 /// Those of `work`, or the emulation has ended.

@@ -98,10 +98,10 @@ struct PartCell {
     bare: Vec<f64>,
 }
 
-/// Carries it out.
+/// Runs it.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) for an address, credentials or a server that do not do,
+/// [`BadInput`](crate::BadInput) for an invalid address, credentials or server,
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     run::prepare()?;

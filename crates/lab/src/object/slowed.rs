@@ -1,8 +1,8 @@
 //! A store made slower: each request waits, and the bytes of all of them go through one link.
 //!
 //! Real stores answer most requests in about the same time and few much later. So 98 in 100 requests take the median
-//! plus or minus a fifth (log-normal, sigma 0.2), and two in 100 take about the 99th percentile (sigma 0.25).
-//! One log-normal through both figures would have its 95th percentile at half of the 99th.
+//! plus or minus a fifth (log-normal, sigma 0.2), and two in 100 take about the time that one in 100 exceeds
+//! (sigma 0.25). One log-normal through both figures would have its 95th percentile at half of the 99th.
 //!
 //! A transfer is queued on the link when it is requested, and ends when the transfers before it and its own bytes have
 //! been sent.

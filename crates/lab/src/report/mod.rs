@@ -2,9 +2,9 @@
 //!
 //! `report.json` is this structure written out, the HTML page carries the same text inside
 //! itself, and the terminal tables are drawn from the same records. A metric that could not be
-//! measured is `null`, never a made-up number; why is said in the record's `remarks`. Each metric's
-//! median stands in `metrics`, and every round's figures in `rounds`, by which `forebay compare` pairs two
-//! reports.
+//! itself, and the terminal tables are drawn from the same records. A metric that could not be
+//! measured is `null`, never a made-up number; the record's `remarks` say why. Each metric's
+//! median is in `metrics`, and every round's figures are in `rounds`, by which `forebay compare` pairs two
 //!
 //! Invariants:  [REP-1] every record names its experiment and carries one metric map
 //!              [REP-2] a metric is the median of all rounds, or null; never of some of them

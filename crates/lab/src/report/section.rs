@@ -162,7 +162,7 @@ impl Table {
     /// Adds a row.
     ///
     /// # Panics
-    /// It is not as wide as the table.
+    /// Its width differs from the table's.
     pub fn push(&mut self, group: String, cells: Vec<TableCell>) {
         assert_eq!(cells.len(), self.columns.len(), "[TAB-1]");
         self.rows.push(Row { group, cells });

@@ -1,7 +1,7 @@
 //! Tables of the report itself: the device, the settings, the comparisons, and every record.
 //!
-//! They are [`Table`]s like those of the experiments, so that the terminal and the page draw all of them
-//! by the same code.
+//! They are [`Table`]s like those of the experiments, so that the same code draws all of them in the terminal and
+//! on the page.
 
 use serde_json::{Map, Value};
 

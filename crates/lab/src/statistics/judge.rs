@@ -24,8 +24,8 @@ use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::{Estimate, logs, logs_to_best, mean, paired_logs};
 
-/// How many of the runs of an experiment may report a difference that is none. Five experiments are a run of the
-/// laboratory.
+/// The part of the runs of an experiment that may report a difference that does not exist. Five experiments are a run
+/// of the laboratory.
 const ERROR: f64 = 0.01;
 
 /// Maximum number of looks at the rounds of one series.
@@ -102,9 +102,9 @@ impl Judge {
         self.estimate(&paired_logs(entrant, rival))
     }
 
-    /// What `entrant` is of the best of `rivals`, chosen as in [`ratio_to_best`](super::ratio_to_best). That decides
-    /// whether it misses its bound. It does not decide a gain, for which the rival has to be the same in all rounds: one
-    /// that is chosen for each round is a little too slow.
+    /// The ratio of `entrant` to the best of `rivals`, chosen as in [`ratio_to_best`](super::ratio_to_best). That
+    /// decides whether it misses its bound. It does not decide a gain, for which the rival must be the same in all
+    /// rounds: a rival that is chosen for each round is a little too slow.
     pub fn ratio_to_best<R: AsRef<[f64]>>(
         &self,
         entrant: &[f64],
@@ -181,8 +181,8 @@ mod tests {
         assert!((0.06..0.08).contains(&wide(24)), "{}", wide(24));
     }
 
-    /// In how many of 500 runs on a noisy disk one of seven equals is outside its interval at some look; `tail` in place of
-    /// the one that follows from their number.
+    /// In how many of 500 runs on a noisy disk one of seven equals is outside its interval at some look; `tail`
+    /// replaces the one that follows from their number.
     fn outside(tail: Option<f64>) -> usize {
         let mut random = fastrand::Rng::with_seed(5);
         let is_outside = |_: &i32| {

@@ -18,8 +18,8 @@ pub(super) struct Resources {
     pub(super) second: Option<Workfile>,
     /// The reason if direct files are not available there.
     second_direct: Option<String>,
-    /// Where to count what is written there besides the first device, which may be its own as well; `None`: it is
-    /// not counted.
+    /// Further counters for the second directory, in addition to the first device's; empty if it is on the first
+    /// device. `None`: its writes are not counted.
     second_counters: Option<Vec<CounterSource>>,
 }
 

@@ -114,10 +114,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in the backends and refuses what makes no sense.
+    /// Fills in the backends and refuses invalid options.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option; otherwise there is no backend.
+    /// [`BadInput`](crate::BadInput), naming the option; or there is no backend.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
         let (blocks, pages) = (self.file_blocks(), self.dirty_pages());
         if pages > blocks / 2 {

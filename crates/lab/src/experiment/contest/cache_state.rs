@@ -41,7 +41,7 @@ impl CacheState {
 
 shown_by_name!(CacheState);
 
-/// Brings the whole of `workfile` into the page cache. `Some` says what did not stay there.
+/// Reads the whole of `workfile` into the page cache. `Some` reports what did not stay there.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted); a read that failed.

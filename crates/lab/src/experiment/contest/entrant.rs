@@ -1,7 +1,7 @@
-//! Entrants: the ways of reading that compete.
+//! Entrants: the ways of reading that are compared.
 //!
 //! Streams of a pool have the names of their strategies. `plain`, `random` and `willneed-32` use no pool:
-//! they are what document 004 compared, one read of one block after the other through one descriptor.
+//! they are the subject of document 004, one read of one block after the other through one descriptor.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 //! The kernel alone: one read of one block after the other through one descriptor, with or without advice.
 //!
-//! This is what document 004 compared: reads that the kernel reads ahead for as it sees fit, and the
+//! This is the comparison of document 004: reads for which the kernel chooses the readahead, and the
 //! same reads with FADV_WILLNEED for each block some blocks before. Worked example: at distance 2 and for
 //! the blocks 1, 3, 2 it advises 1 and 3, reads 1, advises 2, reads 3, reads 2.
 

@@ -52,8 +52,8 @@ use crate::workfile::Workfile;
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 
-/// A plan that is begun may be read for at least this part of a cell's time, so that the last one is
-/// not all beginning.
+/// A started plan may be read for at least this part of a cell's time, so that the last one does not consist
+/// only of its beginning.
 const LAST_PLAN_PART: u32 = 4;
 
 /// A variant and the results of its rounds.

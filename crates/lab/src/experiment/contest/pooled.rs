@@ -62,7 +62,7 @@ fn frames(state: CacheState, distinct: u64) -> u64 {
 /// Makes the file of holes for the largest pool that reads plans of `shape`.
 ///
 /// # Errors
-/// What the system said.
+/// The system's error.
 pub(super) fn make_blank(workfile: &Workfile, shape: &Shape) -> anyhow::Result<()> {
     let (directory, _) = workfile.named().context("a pool opens its files by name")?;
     let frames = frames(CacheState::Cold, u64::from(shape.blocks));
@@ -172,7 +172,7 @@ pub(super) fn measure(
     Ok(round)
 }
 
-/// A pool with nothing in it, and the file. The one that was `kept` will do where a pool only has to be large
+/// An empty pool, and the file. The pool that was `kept` suffices where a pool only has to be large
 /// enough: to make another and touch its memory takes longer than most plans.
 fn ready(
     kept: &mut Option<BufferPool>,
@@ -234,7 +234,7 @@ impl<'a> Pass<'a> {
         Pass { workfile, time_max, watch: Stopwatch::start(), waits, blocks: 0, delivered }
     }
 
-    /// Takes in `page`, which was waited for since `moment`; false when time is up.
+    /// Counts `page`, which the reader has waited for since `moment`; false when time is up.
     ///
     /// # Errors
     /// It is another block, or was damaged; [`Interrupted`](interrupt::Interrupted).

@@ -140,7 +140,7 @@ impl<'a> Line<'a> {
         }
         let rates = |rows: &Vec<&Row>| rows.iter().map(|row| row.rates()).collect();
         let rates: Vec<Vec<Vec<f64>>> = lines.iter().map(rates).collect();
-        // Any depth may be compared with the best, with the first, and with the default of a setting; any line with
+        // A depth may be compared with the best, with the first, and with the default of a setting; a line with
         // another one, as a number of threads and as a backend.
         let comparisons = |rows: &Vec<&Row>| {
             let defaults = rows[0].cell.depth_settings().into_iter().map(|(.., default)| default);

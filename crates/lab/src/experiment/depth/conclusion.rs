@@ -1,7 +1,7 @@
-//! What the cells of `depth` say: how many blocks to prefetch, and what that is as a setting.
+//! Conclusions from the cells of `depth`: how many blocks to prefetch, and the settings for that.
 //!
-//! A depth is advised where its line's knee is, judged against every depth that was measured and that the
-//! setting takes.
+//! The advised depth is the knee of a line, judged against every measured depth that the setting
+//! supports.
 //!
 //! `io_method=worker` has two settings. With PostgreSQL's default of three workers the depth is
 //! effective_io_concurrency; at one depth the number of threads is io_workers.

@@ -13,7 +13,7 @@ use crate::workfile::Workfile;
 /// Refuses to begin without fio on the PATH.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it is not there, or does not work.
+/// [`BadInput`](crate::BadInput): it is missing, or does not work.
 pub(super) fn check() -> anyhow::Result<()> {
     let found = Command::new("fio").arg("--version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {

@@ -69,8 +69,8 @@ impl Experiment for Settings {
 }
 
 impl Settings {
-    /// Opens `kind` as the deepest measurement will, so that limits show; and where that fails, as
-    /// the shallowest would, because then it is only the deep cells that cannot be measured.
+    /// Opens `kind` as the deepest measurement will, so that limits show; if that fails, as
+    /// the shallowest would, because then only the deep cells cannot be measured.
     fn probe_backend(&self, workfile: &Workfile, kind: Kind) -> BackendNote {
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
         let deepest = self.depths.last().map_or(1, |&depth| depth as usize);
@@ -240,8 +240,8 @@ fn window(workfile: &Workfile, cell: Cell, kind: Kind, plan: &Plan) -> anyhow::R
     let options = OpenOptions::new().read_only(true).cache(cell.cache);
     let file = File::open(workfile.path(), &options)?;
     let mut window = Window::new(io, file, workfile.size_bytes, depth, &memory);
-    // Starts the threads, if the backend has any, by reading blocks as random as those to be measured, or
-    // the kernel would take them for a sequence and read ahead.
+    // Starts the threads, if the backend has any, by reading blocks at random like the measured ones; otherwise
+    // the kernel would detect a sequence and read ahead.
     let threads = depth.clamp(1, WORKERS_MAX).min(plan.warm_up.len());
     let warm_up = plan.warm_up[..threads].iter().map(|block| block * workfile.block_bytes);
     window.read(warm_up, |_, _, _| Ok(()))?;
@@ -254,8 +254,8 @@ fn options(kind: Kind, cache: CacheMode, depth: usize, workers: Option<u32>) -> 
     IoOptions { prefer: Prefer::Only(kind), cache, workers, ..IoOptions::default() }
 }
 
-/// Concludes from runs on disks on which all depths are equal, except for the one that PostgreSQL has, which is this much
-/// of the others.
+/// Draws conclusions from runs on disks on which all depths are equal, except for PostgreSQL's default, which reaches
+/// this part of the others.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let options = "--seed 1 --quick --backends uring --cache buffered --depths 1,16,64,256";

@@ -86,7 +86,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in the depths and refuses what makes no sense.
+    /// Fills in the depths and refuses invalid options.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
@@ -193,7 +193,7 @@ impl Settings {
     }
 
     /// Depths with one number of workers: fewer requests than workers leave some without work. With more
-    /// workers than the default it is their number that is in question.
+    /// workers than the default the measurement is about their number.
     fn depths_with(&self, workers: u32) -> Vec<u32> {
         let mut depths = self.depths.clone();
         depths.retain(|&depth| depth >= workers.max(1));

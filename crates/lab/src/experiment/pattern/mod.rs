@@ -1,8 +1,8 @@
 //! Patterns: the orders in which an engine reads the blocks of a file.
 //!
 //! A pattern makes a [`Plan`]: which blocks, in which order, by how many streams at once. Every way of
-//! reading that competes in a round gets the same plan; the next round gets another one of the same
-//! pattern, elsewhere in the file. Worked example: `shuffled` with 2 ranges of 4 blocks and windows of
+//! reading that is compared in a round gets the same plan; the next round gets another one of the same
+//! pattern, at another place in the file. Worked example: `shuffled` with 2 ranges of 4 blocks and windows of
 //! 2 may read 1, 100, 0, 101, 3, 103, 2, 102.
 //!
 //! Invariants:  [PAT-1] every block of a plan is in the file   [PAT-2] a plan reads at least one block

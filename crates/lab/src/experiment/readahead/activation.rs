@@ -38,8 +38,8 @@ use crate::workfile::Workfile;
 /// A cell and its repetitions.
 pub(super) type Cell = Row<Activation, Finding>;
 
-/// Where streams begin in the middle of the file: at multiples of this, so that how the kernel aligns its
-/// windows is the same each time.
+/// Where streams begin in the middle of the file: at multiples of this, so that the kernel's alignment of
+/// its windows is the same each time.
 pub(super) const PLACE_BYTES: u64 = 4 << 20;
 
 /// Maximum bytes read until a window of the full size has occurred three times: this many times that size.
@@ -154,7 +154,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
     cells
 }
 
-/// Looks at all cells, under the readahead that the device had.
+/// Measures all cells, under the device's original readahead.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong.

@@ -24,8 +24,8 @@ use crate::workfile::{Naming, Workfile};
 /// Bytes that carry a number, in every file.
 pub(super) const BLOCK_BYTES: u64 = 8192;
 
-/// How long the page cache may resist: what the kernel still reads ahead cannot be dropped before it is
-/// there, and a slow disk takes its time.
+/// How long pages may stay in the page cache: pages that the kernel still reads ahead cannot be dropped before they
+/// have been read, and a slow disk takes long.
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// What readers read.

@@ -120,7 +120,7 @@ impl Track {
     }
 }
 
-/// Holds a race of `runners`, which have the time `settle` before it counts and `time_max` at most from then on.
+/// Runs a race of `runners`, with the time `settle` before counting and at most `time_max` from then on.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong first.

@@ -24,8 +24,8 @@ use crate::workfile::Workfile;
 /// Size of a request past the page cache, in bytes.
 pub(super) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
 
-/// Bytes that all readers together have in flight past the page cache, as far as each has from
-/// [`DIRECT_DEPTHS`] requests.
+/// Bytes that all readers together have in flight past the page cache, limited by
+/// [`DIRECT_DEPTHS`] requests for each.
 const DIRECT_BYTES_IN_FLIGHT: u64 = 64 << 20;
 
 /// Least and most requests of one reader in flight.

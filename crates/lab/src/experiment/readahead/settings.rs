@@ -127,8 +127,8 @@ pub struct ReadaheadArgs {
     /// quick: 512MiB; less where memory is small]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub size: Option<u64>,
-    /// activation: distances from one read to the next, in reads; 1 is a sequence, 2 leaves every other block
-    /// out [quick: 1,2]
+    /// activation: distances from one read to the next, in reads; 1 is a sequence, 2 skips every other
+    /// block [quick: 1,2]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=4096),
           default_value = "1,2,4,16", default_value_if("quick", "true", "1,2"))]
@@ -176,7 +176,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in what `args` leave open and refuses what makes no sense.
+    /// Fills in the missing values of `args` and refuses invalid ones.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.

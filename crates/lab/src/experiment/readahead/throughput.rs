@@ -1,8 +1,8 @@
-//! Part `throughput`: what sequential readers get under each readahead, and what the disk could give.
+//! Part `throughput`: the rate of sequential readers under each readahead, and the disk's upper bound.
 //!
-//! Cells that are compared, those of one row, are measured one after the other in each round, in shuffled
-//! order. After the first rounds only the rows are measured again that decide, while it is open which readahead is
-//! the knee and there is time.
+//! Compared cells, those of one row, are measured one after the other in each round, in shuffled
+//! order. After the first rounds only the rows that decide are measured again, while the knee is undecided
+//! and there is time.
 //!
 //! `slowest_of_fastest` is 1 when all readers got the same, and 0.1 when the slowest got a tenth of what the
 //! fastest did.

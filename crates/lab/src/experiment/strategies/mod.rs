@@ -126,8 +126,8 @@ impl Settings {
     }
 }
 
-/// Concludes from runs on disks on which all strategies are equal, except for adaptive in the first row, which reads this
-/// much of the others' blocks.
+/// Draws conclusions from runs on disks on which all strategies are equal, except for adaptive in the first row, which
+/// reads this part of the others' blocks.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let options =

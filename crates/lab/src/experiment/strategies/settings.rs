@@ -87,7 +87,7 @@ pub struct Settings {
     #[arg(long = "cache", value_name = "LIST", value_delimiter = ',', value_parser = parse_cache,
           default_value = "buffered,direct", default_value_if("quick", "true", "buffered"))]
     pub(super) caches: Vec<CacheMode>,
-    /// The device's own readahead: set it to each of these (such as 0,128KiB,8MiB) and put it back
+    /// The device's own readahead: set it to each of these (such as 0,128KiB,8MiB) and restore it
     /// afterwards; needs root [default: as it is]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
     pub(super) device_readahead: Vec<u64>,
@@ -121,7 +121,7 @@ impl Settings {
         (self.size_bytes / POOL_BLOCK_BYTES) as u32 // as the size was parsed
     }
 
-    /// Refuses what makes no sense.
+    /// Refuses invalid options.
     ///
     /// # Errors
     /// [`BadInput`](crate::BadInput), naming the option.
@@ -173,7 +173,7 @@ impl Settings {
         }
     }
 
-    /// Comparisons of a row: `adaptive` against the best other, `os` against itself, and plain reads against advice and
+    /// Comparisons of a row: `adaptive` with the best other, `os` with itself, and plain reads with advice and
     /// streams.
     fn judged(&self) -> usize {
         let plain = self.strategies.contains(&Entrant::Plain);

@@ -29,7 +29,7 @@ pub(super) fn draw(filesystem: Option<&str>, rows: &[Row], floor: Floor) -> Outc
     }
 }
 
-/// Of the methods of each kind of write, each against fdatasync; and of fdatasync against the best of the
+/// Comparisons: the methods of each kind of write, each with fdatasync; and fdatasync with the best of the
 /// others.
 fn judge(rows: &[Row], floor: Floor) -> Judge {
     let measured = rows.iter().filter(|row| !row.rounds.is_empty());
@@ -80,8 +80,8 @@ fn verdicts(rows: &[Row], judge: &Judge) -> Vec<Verdict> {
     rows.iter().filter_map(judged).collect()
 }
 
-/// The default, the best of the other methods that PostgreSQL can choose, and what that gains; which is the
-/// best is decided for each round by the others.
+/// The default, the best of the other methods that PostgreSQL can choose, and its gain; the best of
+/// each round is chosen by the other rounds.
 fn best_choice<'r>(rows: &'r [Row], judge: &Judge) -> Option<(&'r Row, &'r Row, Estimate)> {
     let default = find(rows, Cell::COMMIT)?;
     let others: Vec<&'r Row> = rows

@@ -66,8 +66,8 @@ impl Settings {
         let page = Cell::COMMIT;
         let by_methods = |cell: Cell| Method::ALL.map(|method| Cell { method, ..cell });
         if self.quick {
-            // In `forebay lab` a few seconds are left for this: what PostgreSQL can choose from, and one of each
-            // other kind.
+            // `forebay lab` has only a few seconds for this: the methods that PostgreSQL can choose from, and one of
+            // each other kind.
             let methods = by_methods(page).into_iter().filter(|it| it.method != Method::RwfDsync);
             let others = [
                 Cell { place: Place::Appended, ..page },

@@ -33,7 +33,7 @@ impl Part {
     /// Opens `file` for the method of `cell`.
     ///
     /// # Errors
-    /// [`Missing`], or what else went wrong.
+    /// [`Missing`], or any other failure.
     pub(super) fn new(file: &Workfile, bytes: Range<u64>, cell: Cell) -> anyhow::Result<Part> {
         let mut options = File::options();
         options.write(true);

@@ -80,10 +80,10 @@ impl Undo {
         }
     }
 
-    /// Notes that the change is now as `becomes` makes it, and then carries `act` out.
+    /// Logs that the change is now as `becomes` makes it, and then runs `act`.
     ///
     /// # Errors
-    /// The note could not be written; or `act`'s. [`Interrupted`] when a second Ctrl-C has undone the
+    /// The entry could not be written, or `act` failed. [`Interrupted`] when a second Ctrl-C has undone the
     /// change already.
     pub fn further<T>(
         &self,
@@ -161,11 +161,11 @@ fn strike(own: &mut Option<Ledger>, number: u64) {
     }
 }
 
-/// Makes the directory `path`, which is removed later: with all that is in it if `contents`, else only
+/// Makes the directory `path`, which is removed later: with its contents if `contents`, otherwise only
 /// when it is empty.
 ///
 /// # Errors
-/// It is there already, or what the system said.
+/// It exists already, or the system's error.
 pub fn make_directory(path: &Path, contents: bool) -> anyhow::Result<Undo> {
     // The process that undoes it may be in another directory.
     let change = Change::Directory { path: std::path::absolute(path)?, contents };

@@ -72,10 +72,10 @@ fn refused(why: String) -> io::Error {
 }
 
 impl Place {
-    /// Opens `path`, which is made if it is not there.
+    /// Opens `path`, and makes it if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made, or is not this user's alone.
+    /// It cannot be made, or other users have access to it.
     pub(super) fn make(path: &Path) -> io::Result<Place> {
         match rustix::fs::mkdir(path, Mode::RWXU) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Place::open(path),
@@ -86,7 +86,7 @@ impl Place {
     /// Opens `path`.
     ///
     /// # Errors
-    /// It is not there, or not this user's alone.
+    /// It does not exist, or other users have access to it.
     pub(super) fn open(path: &Path) -> io::Result<Place> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor = rustix::fs::openat(CWD, path, flags, Mode::empty())?;

@@ -57,7 +57,7 @@ pub(crate) fn find() -> Option<PathBuf> {
 
 /// Opens `page` and waits until its scripts are done; `extra` are further arguments.
 ///
-/// Chromium answers to nothing but a file here: no profile of the user's, no network.
+/// This Chromium opens only a file: it uses no profile of the user's and no network.
 pub(crate) fn visit(browser: &Path, page: &str, extra: &[&str]) -> Visit {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("page.html");
