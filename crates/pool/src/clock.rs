@@ -1,13 +1,13 @@
-//! The clock: handed to the pool, because nothing below the lab reads one by itself.
+//! The clock: passed to the pool, because nothing below the lab reads one directly.
 //!
-//! The pool needs to know how long a thread has waited, never what time it is. An engine that builds a
-//! pool may hand it another clock, such as a simulation's; `SystemClock` is the default and the
-//! one place in this crate that asks the system.
+//! The pool needs to know how long a thread has waited, never what time it is. An engine that builds a pool may pass
+//! another clock, such as a simulation's; `SystemClock` is the default and the only place in this crate that reads the
+//! system's time.
 //!
-//! A clock that is handed in may go back, as a wall clock does that is set. A thread that waits until some moment would
-//! wait for as long again, so such a step counts as no time at all ([`SteadyClock`]).
+//! A user's clock may go back, as a wall clock does when it is set. A thread that waits until some moment would wait
+//! that much longer, so such a step counts as no time at all ([`SteadyClock`]).
 //!
-//! Invariants:  [CLK-1] time as the pool sees it never goes back, and goes on while the clock does
+//! Invariants:  [CLK-1] time as the pool sees it never goes back, and advances while the clock does
 #![expect(clippy::disallowed_methods, reason = "the default clock")]
 
 use std::fmt;
@@ -15,13 +15,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Tells how much time has passed since some fixed moment.
+/// Reports how much time has passed since some fixed moment.
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Time since that moment. Should never go back; where it does, no time has passed for the pool.
     fn now(&self) -> Duration;
 }
 
-/// The system's monotonic clock, counted from when this was made.
+/// The system's monotonic clock, counted from the creation of this value.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SystemClock {
     start: Instant,
@@ -40,11 +40,11 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock of the user's, without its steps back ([CLK-1]).
+/// A user's clock, without its backward steps ([CLK-1]).
 #[derive(Debug)]
 pub(crate) struct SteadyClock {
     clock: Arc<dyn Clock>,
-    /// The latest reading, in nanoseconds, and the sum of all steps back.
+    /// The latest reading, in nanoseconds, and the sum of all backward steps.
     latest: AtomicU64,
     steps: AtomicU64,
     stepping: Mutex<()>,
@@ -60,12 +60,12 @@ impl SteadyClock {
         u64::try_from(self.clock.now().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// A reading was earlier than one before. Gives one that counts.
+    /// A reading was earlier than a previous one. Returns a corrected one.
     #[cold]
     fn step_back(&self) -> u64 {
         let _alone = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
         let latest = self.latest.load(Ordering::SeqCst);
-        // Read after `latest` was: it is earlier only if the clock went back, and not if another thread was faster.
+        // Read after `latest` was: it is earlier only if the clock went back, not if another thread was faster.
         let now = self.read();
         if now < latest {
             self.steps.fetch_add(latest - now, Ordering::SeqCst);

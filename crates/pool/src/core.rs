@@ -1,4 +1,4 @@
-//! What all handles of one pool share.
+//! The shared state of all handles of one pool.
 
 use std::sync::{Arc, OnceLock};
 
@@ -32,18 +32,18 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Most pages in one request.
     pub(crate) combine_pages: usize,
-    /// What handles do that do not say otherwise.
+    /// The default of handles.
     pub(crate) readahead: ReadaheadStrategy,
-    /// The right to change how many frames there are. Held across I/O.
+    /// The right to change the number of frames. Held across I/O.
     pub(crate) resize: Mutex<()>,
     /// Pins that all look-ahead together may hold.
     pub(crate) budget: Budget,
-    /// Where pages go that are read through and thrown away; made when first needed.
+    /// Memory for pages that are read through and discarded; created when first needed.
     pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
     pub(crate) tracing: Tracing,
-    /// Tasks that wait for what nobody announces.
+    /// Tasks that wait for conditions that are not signalled.
     pub(crate) retries: Retries,
-    /// Checkpoints: asked for, watched, waited for.
+    /// Checkpoints: requested, monitored, waited for.
     pub(crate) checkpoints: Arc<RequestQueue>,
     pub(crate) redo: RedoPoint,
     /// The queue of the checkpoints of several tablespaces, on which one thread can wait for any of them;
@@ -59,12 +59,12 @@ impl Core {
         self.memory.page_bytes()
     }
 
-    /// Refuses in a child that was forked from the process that built the pool.
+    /// Fails in a child that was forked from the process that built the pool.
     pub(crate) fn check_owner(&self) -> Result<(), Error> {
         if self.owner.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
 
-    /// Takes in what has been read ahead by now.
+    /// Processes completed reads ahead.
     pub(crate) fn poll(&self) {
         self.spaces.iter().for_each(|space| space.poll());
     }

@@ -1,10 +1,10 @@
-//! What all handles of one pool keep alive: its core and its threads.
+//! The state that all handles of one pool keep alive: its core and its threads.
 //!
-//! The last handle to go ends the pool, on the thread that drops it: it waits for the pool's threads, and for all I/O.
-//! That may be the very thread that would be waited for, where a waker drops the handle: wakers are called by the pool's
-//! threads, and in the middle of taking in what a queue has ended.
+//! The last handle to be dropped ends the pool, on the thread that drops it: it waits for the pool's threads, and for
+//! all I/O. If a waker drops the handle, that may be the very thread to be waited for: the pool's threads call wakers,
+//! while they process a queue's completions.
 //!
-//! Invariants:  [END-1] a pool is not ended by a waker's caller, but by a thread of its own then
+//! Invariants:  [END-1] a pool is not ended by a waker's caller; a new thread does it then
 //!              [END-2] in a child of the process that built it, the end of a pool does nothing
 
 use std::mem::ManuallyDrop;
@@ -18,14 +18,14 @@ use crate::sync::is_waking;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::Checkpointer;
 
-/// What the handles share; the last one to go writes what is dirty.
+/// Shared by the handles; dropping the last one writes what is dirty.
 pub(crate) struct Pool {
     pub(crate) core: Arc<Core>,
-    /// `None` in a pool without, and once it is closed.
+    /// `None` in a pool without a cleaner, and once it is closed.
     pub(crate) cleaner: Mutex<Option<Cleaner>>,
     /// The checkpoint thread; `None` once the pool is closed.
     pub(crate) checkpointer: Mutex<Option<Checkpointer>>,
-    /// What files have whose options do not name it.
+    /// The defaults for files whose options do not set them.
     pub(crate) files: FileDefaults,
     pub(crate) notes: Vec<String>,
 }
@@ -35,13 +35,13 @@ impl Pool {
         &self.core
     }
 
-    /// Ends the pool's own threads; a checkpoint under way is broken off.
+    /// Stops the pool's threads; a checkpoint in progress is aborted.
     pub(crate) fn stop_threads(&self) {
         drop(self.take_threads());
         self.core.stop_helpers();
     }
 
-    /// They end as they are dropped.
+    /// They end when they are dropped.
     fn take_threads(&self) -> (Option<Checkpointer>, Option<Cleaner>) {
         let checkpointer = self.checkpointer.lock().unwrap_or_else(PoisonError::into_inner).take();
         (checkpointer, self.cleaner.lock().unwrap_or_else(PoisonError::into_inner).take())
@@ -59,13 +59,13 @@ impl Core {
         let files = self.files.all();
         for file in files.iter().filter(|file| !file.is_read_only()) {
             let written = self.flush_file(file).map(|written| pages += written);
-            // Synced even so: of a file that could not be written whole, or be cut, some pages were.
+            // Synced nevertheless: some pages of a file that could not be written or truncated completely were written.
             let synced = || {
                 let settled = file.settle_length();
                 self.sync_file(file).and(settled)
             };
             let written = written.and(if sync { synced() } else { Ok(()) });
-            // A file that was dropped meanwhile has nothing left to write.
+            // A file that was dropped meanwhile has no dirty pages to write.
             if file.check_open().is_ok() {
                 result = result.and(written);
             }
@@ -73,13 +73,13 @@ impl Core {
         result.map(|()| pages)
     }
 
-    /// What the last handle leaves to be done.
+    /// The work that is left when the last handle is dropped.
     fn end(&self, is_panicking: bool) {
         self.stop_helpers();
-        // What is still being read ahead keeps the core alive, and nobody else will take it in.
+        // Reads ahead in progress keep the core alive, and no other thread will complete them.
         self.spaces.iter().for_each(|space| space.drain());
         if is_panicking {
-            // Pages may be half changed; what the log says is safer than what they say.
+            // Pages may be half changed; the log is more reliable than the pages.
             tracing::error!("the pool is dropped by a panic: dirty pages are not written");
             return;
         }
@@ -93,8 +93,8 @@ impl Core {
 impl Drop for Pool {
     fn drop(&mut self) {
         if self.core.check_owner().is_err() {
-            // [END-2] Its threads are not here, its queues are the parent's, and to unlock a directory would unlock it for
-            // the parent. Past the locks, which threads of the parent may have had.
+            // [END-2] Its threads do not exist here, its queues are the parent's, and unlocking a directory would
+            // unlock it for the parent. This bypasses the locks, which threads of the parent may have held.
             let cleaner = self.cleaner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
             let checkpointer = self.checkpointer.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget((Arc::clone(&self.core), cleaner, checkpointer.take()));
@@ -109,7 +109,7 @@ impl Drop for Pool {
         if !is_waking() {
             return end();
         }
-        // [END-1] Not dropped either where there is no thread for it: that would wait as well.
+        // [END-1] Not dropped either where no thread can be started: that would wait as well.
         let end = ManuallyDrop::new(end);
         let thread = thread::Builder::new().name("forebay-end".to_owned());
         if let Err(error) = thread.spawn(move || ManuallyDrop::into_inner(end)()) {

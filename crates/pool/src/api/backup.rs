@@ -65,7 +65,7 @@ impl PagedFile {
                     page.block()
                 }
                 Err(failed) => match failed.error {
-                    // Never written, in a file that does not take such a page for one.
+                    // Never written, in a file that does not accept such a page.
                     Error::Corrupt { all_zeroes: true, block, .. } => {
                         each(block, &vec![0; image.len()])?;
                         continue;

@@ -1,6 +1,6 @@
-//! An open file as users hold it; what they do with it is in `handle`.
+//! An open file as users hold it; its operations are in `handle`.
 //!
-//! By itself because guards keep one, and what gives out guards needs them.
+//! A separate module because guards hold one, and the module that creates guards needs them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::store::file::FileCore;
 /// opening it again gives it back. [`PagedFile::close`] closes it.
 #[derive(Clone)]
 pub struct PagedFile {
-    /// The pool's, once more: a hit should not go through `pool` for it.
+    /// The same as the pool's: a hit should not go through `pool` for it.
     pub(super) core: Arc<Core>,
     pub(super) file: Arc<FileCore>,
-    /// What streams of this handle do unless they say otherwise; `None`: as the pool.
+    /// The default of this handle's streams; `None`: the pool's.
     pub(super) readahead: Option<ReadaheadStrategy>,
     /// Keeps the pool from closing.
     _pool: Arc<Pool>,
@@ -40,7 +40,7 @@ impl PagedFile {
         &self.file
     }
 
-    /// What this handle's streams do unless they say otherwise.
+    /// The default of this handle's streams.
     pub(crate) fn readahead_strategy(&self) -> ReadaheadStrategy {
         self.readahead.unwrap_or(self.core.readahead)
     }

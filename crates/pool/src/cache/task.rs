@@ -1,8 +1,8 @@
-//! A page that a task waits for: pinned, then its load, then its latch, with a waker wherever a thread would sleep.
+//! A page that a task waits for: pinned, then its load, then its latch, with a waker where a thread would sleep.
 //!
-//! What a task holds meanwhile is the pin and a place on the list of those who wait for the frame: the caller that
-//! drops a [`Held`] gives both back ([`Cache::let_go`]). The load itself is nobody's: it goes on, and the page is
-//! there for the next who asks.
+//! Meanwhile a task holds the pin and a place on the list of waiters for the frame: the caller that drops a [`Held`]
+//! must return both ([`Cache::let_go`]). The load itself has no owner: it goes on, and the page is in memory for the
+//! next caller.
 //!
 //! Concurrency: one task at a time polls; the thread that completes the read or releases the latch wakes it.
 
@@ -19,17 +19,17 @@ use crate::error::Error;
 pub(crate) struct Held {
     pub(crate) frame: FrameIndex,
     place: TaskPlace,
-    /// The page is here, and its latch has been waited for.
+    /// The page is resident, and its latch has been waited for.
     waited: bool,
     here: bool,
 }
 
-/// What has become of a page that a task waited for.
+/// The outcome for a page that a task waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Came {
-    /// It is here, and latched.
+    /// It is resident, and latched.
     Latched,
-    /// It is not coming: look in the page table again.
+    /// The load failed to deliver it: look up the page table again.
     LookAgain,
 }
 
@@ -39,15 +39,15 @@ impl Held {
         Held { frame, place: TaskPlace::default(), waited: false, here: false }
     }
 
-    /// Whether it is the latch that is waited for.
+    /// True if the task waits for the latch.
     pub(crate) fn is_here(&self) -> bool {
         self.here
     }
 }
 
 impl Cache {
-    /// Ready when the page in the frame is here and latched in `mode`, or not to be had. The pin is the caller's
-    /// until then, and is let go of with anything but [`Came::Latched`].
+    /// Ready when the page in the frame is resident and latched in `mode`, or not available. The pin is the caller's
+    /// until then, and is released with any result but [`Came::Latched`].
     pub(crate) fn poll_held(
         &self,
         file: &CachedFile,
@@ -80,7 +80,7 @@ impl Cache {
         })
     }
 
-    /// The task waits no more.
+    /// Unregisters the task.
     pub(crate) fn let_go(&self, mut held: Held) {
         self.frames.forget_task(held.frame, &mut held.place);
         self.frames.unpin(held.frame);

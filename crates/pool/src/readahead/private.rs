@@ -1,12 +1,11 @@
-//! Private descriptors: one reader's own view of a file, as far as the kernel is concerned.
+//! Private descriptors: one reader's own view of a file for the kernel's readahead.
 //!
-//! Readahead state and the RANDOM flag belong to the open file description. Eight scans through one
-//! descriptor look to the kernel like random reads; through eight they are eight sequences, and read
-//! about twice as fast (docs/adr/0009-read-streams.md).
+//! Readahead state and the RANDOM flag belong to the open file description. Eight scans through one descriptor look to
+//! the kernel like random reads; through eight descriptors they are eight sequences, and read about twice as fast
+//! (docs/adr/0009-read-streams.md).
 //!
-//! Failure:     when the system gives no further descriptor, the shared one is used; that costs speed
-//!              and is logged.
-//! Invariants:  [PRV-1] a private descriptor leads to the file that the segment is now
+//! Failure:     when the system provides no further descriptor, the shared one is used; that costs speed and is logged.
+//! Invariants:  [PRV-1] a private descriptor refers to the segment's current file
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,11 +15,11 @@ use crate::error::Error;
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
-/// Descriptors of one reader, one for each segment that it has come to.
+/// Descriptors of one reader, one for each segment that it has reached.
 #[derive(Debug)]
 pub(crate) struct Private {
     hint: Hint,
-    /// Opened so far, by segment: the last one used, as readers stay in a segment for long.
+    /// Opened so far, by segment: only the last one used, as readers stay in a segment for long.
     last: Mutex<Option<(usize, File)>>,
 }
 
@@ -33,9 +32,9 @@ impl Private {
     pub(crate) fn place(&self, file: &FileCore, block: Block) -> Result<(File, u64), Error> {
         let (shared, offset) = file.place(block)?;
         let segment = file.segment(block);
-        // Each change is one assignment, so a poisoned place is still whole.
+        // Each change is one assignment, so a poisoned value is still consistent.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // [PRV-1]: a segment that was cut off and has come back is another file.
+        // [PRV-1]: a segment that was truncated and created again is another file.
         if let Some((number, private)) = &*last
             && *number == segment
             && private.is_of(&shared)
@@ -49,7 +48,7 @@ impl Private {
 
     fn open(&self, shared: &File) -> File {
         let opened = match shared.private(self.hint) {
-            // No hints on this system; a descriptor of its own is still worth having.
+            // No hints on this system; a private descriptor is still useful.
             Err(forebay_io::Error::Unsupported { .. }) => shared.private(Hint::Normal),
             opened => opened,
         };

@@ -1,5 +1,5 @@
-//! Making files longer, shorter, and gone: on disk, and with that in the cache (`cache::file` says how others are
-//! kept from what goes).
+//! Extending, truncating and removing files: on disk, and then in the cache (`cache::file` describes how other threads
+//! are kept from pages that are removed).
 //!
 //! Concurrency: one thread at a time resizes or closes a file.
 
@@ -15,13 +15,13 @@ use crate::sync::MutexGuard;
 use crate::tag::Block;
 
 impl FileCore {
-    /// Waits for the right to resize the file. A child of the process would wait for a thread that it has not got.
+    /// Waits for the right to resize the file. A child process would wait for a thread that does not exist in it.
     fn right_to_resize(&self) -> Result<MutexGuard<'_, ()>, Error> {
         self.check_owner()?;
         Ok(self.resizing())
     }
 
-    /// Makes the file longer by `count` blocks of zeroes. Gives the new blocks.
+    /// Makes the file longer by `count` blocks of zeroes. Returns the new blocks.
     pub(crate) fn extend(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_writable()?;
         let _right = self.right_to_resize()?;
@@ -30,7 +30,7 @@ impl FileCore {
         Ok(blocks)
     }
 
-    /// Makes the file one block longer. Gives the block and the frame of its page, all zero, pinned and latched
+    /// Makes the file one block longer. Returns the block and the frame of its page, all zero, pinned and latched
     /// exclusively.
     pub(crate) fn append(
         &self,
@@ -40,7 +40,7 @@ impl FileCore {
         self.check_writable()?;
         self.check_owner()?;
         loop {
-            // Before anything else: without one there is nothing to take back, and with it nothing more to wait for.
+            // Before anything else: without a frame there is nothing to undo, and with it nothing more to wait for.
             let allocated = core.cache.allocate(core, strategy)?;
             let _right = self.right_to_resize()?;
             let block = self.lengthen(1)?.start;
@@ -51,7 +51,8 @@ impl FileCore {
         }
     }
 
-    /// Makes the file longer on disk. Gives the new blocks. By who has the right to resize, and then says that they are there.
+    /// Makes the file longer on disk. Returns the new blocks. The caller has the right to resize, and then publishes
+    /// them.
     fn lengthen(&self, count: Block) -> Result<Range<Block>, Error> {
         self.check_open()?;
         self.space.check_sound()?;
@@ -77,7 +78,7 @@ impl FileCore {
         if blocks >= self.blocks() {
             return self.finish_cut();
         }
-        // Before its pages are thrown away.
+        // Before its pages are discarded.
         self.segments.check_reaches(u64::from(blocks))?;
         self.segments.is_named(0)?;
         core.cache.cut(core, self, blocks);
@@ -85,7 +86,7 @@ impl FileCore {
         self.cut_segments()
     }
 
-    /// Cuts off what lies beyond the end on disk. By who has the right to resize.
+    /// Removes the part beyond the end on disk. The caller has the right to resize.
     fn cut_segments(&self) -> Result<(), Error> {
         let blocks = self.blocks();
         let truncated = self.segments.truncate(u64::from(blocks));
@@ -96,12 +97,12 @@ impl FileCore {
         self.space.latched(truncated)
     }
 
-    /// As [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
+    /// Repeats [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
     fn finish_cut(&self) -> Result<(), Error> {
         self.segments.check_cut().or_else(|_| self.cut_segments())
     }
 
-    /// Before a sync: has the file on disk end where it ends, if a truncation has left it longer.
+    /// Before a sync: truncates the file on disk to its length, if a truncation has left it longer.
     pub(crate) fn settle_length(&self) -> Result<(), Error> {
         if self.segments.check_cut().is_ok() {
             return Ok(());
@@ -112,7 +113,7 @@ impl FileCore {
         self.finish_cut()
     }
 
-    /// Opens a read-only file again, and has all its pages read again.
+    /// Opens a read-only file again, and makes all its pages be read again.
     pub(crate) fn refresh(&self, core: &Core) -> Result<Block, Error> {
         if !self.is_read_only() {
             return Err(Error::Setting {
@@ -132,27 +133,27 @@ impl FileCore {
         Ok(blocks as Block)
     }
 
-    /// Takes the file out of the pool and off the disk.
+    /// Removes the file from the pool and from the disk.
     pub(crate) fn drop_file(&self, core: &Core) -> Result<(), Error> {
         self.check_writable()?;
         let _right = self.right_to_resize()?;
         self.check_open()?;
-        // Before its pages are thrown away.
+        // Before its pages are discarded.
         self.segments.is_named(0)?;
         core.cache.drop_pages(core, self);
         core.files.forget(self, || self.space.latched(self.segments.remove()))
     }
 
-    /// Closes the file, which has been written and synced: takes its pages out of the pool.
+    /// Closes the file, which has been written and synced: removes its pages from the pool.
     pub(crate) fn close(&self, core: &Core) -> Result<(), Error> {
         let _right = self.right_to_resize()?;
         self.check_open()?;
         self.finish_cut()?;
         core.cache.evict_all(core, self)?;
-        // From here on nothing is loaded; what was loaded since the first pass goes in a second.
+        // From here on nothing is loaded; pages loaded since the first pass are evicted by a second one.
         let closing = Closing::begin(self);
         core.cache.evict_all(core, self)?;
-        // What was written since the caller's sync: no checkpoint will know this file any more.
+        // Pages written since the caller's sync: no checkpoint will know this file any more.
         let written = !self.is_read_only() && self.unsynced().is_some();
         if written || self.space.torn.awaits_sync(self.id) {
             core.sync_file(self)?;
@@ -162,8 +163,8 @@ impl FileCore {
         core.files.forget(self, || Ok(()))
     }
 
-    /// Gives back the space that is reserved beyond the end, if the filesystem lets it. By who has the right
-    /// to resize, or when nobody has the pool any more.
+    /// Releases the space that is reserved beyond the end, if the filesystem allows it. The caller has the right to
+    /// resize, or the pool has no users any more.
     pub(crate) fn give_back_space(&self) {
         if let Err(error) = self.segments.give_back() {
             tracing::debug!(%error, "space stays reserved beyond the end of a file");

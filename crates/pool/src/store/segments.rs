@@ -295,7 +295,7 @@ impl Segments {
                 self.reserved.store(base + ahead, Ordering::Relaxed);
                 return Ok(file.set_len(range.end)?);
             }
-            // Perhaps there is space for this much, if what was had of the rest is given back.
+            // There may be space for this much, if the part already reserved is released.
             file.set_len(range.start)?;
         }
         match file.preallocate(range.clone(), Preallocate::Extend) {

@@ -1,13 +1,13 @@
-//! Drivers: completions of one queue taken in for tasks, which cannot do it while they wait.
+//! Drivers: process the completions of one queue for tasks, which cannot do it while they wait.
 //!
-//! Threads that wait drive a queue themselves. Where only tasks wait, nobody would ever look, so a thread does: as long
-//! as there is something in flight and some task waits for the queue. What a thread has submitted beside it, it takes
-//! in as well.
+//! Threads that wait drive a queue themselves. Where only tasks wait, no thread would process completions, so a driver
+//! thread does, while requests are in flight and a task waits for the queue. It also processes the requests that
+//! threads have submitted to the same queue.
 //!
-//! Invariants:  [DRV-1] while tasks wait for a queue and something is in flight, it is driven: a task that begins to
-//!              wait says so before the driver looks what is in flight, and a thread that submits has done so before
-//!              looking whether tasks wait
-//! Concurrency: any thread; the driver's own holds no lock of the pool's while it waits.
+//! Invariants:  [DRV-1] while tasks wait for a queue and requests are in flight, it is driven: a task that begins to
+//!              wait registers before the driver checks what is in flight, and a thread submits before it checks
+//!              whether tasks wait
+//! Concurrency: any thread; the driver's own thread holds no lock of the pool while it waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,13 +17,13 @@ use forebay_io::{Io, Kind};
 use super::helper::Helper;
 use crate::error::Error;
 
-/// What drives one queue for tasks.
+/// Drives one queue for tasks.
 #[derive(Debug)]
 pub(crate) struct Driver {
     helper: Arc<Helper>,
-    /// Tasks that wait for something the queue carries.
+    /// Tasks that wait for a request in the queue.
     waiting: Arc<AtomicUsize>,
-    /// Whether it may have a thread.
+    /// True if it may have a thread.
     threads: bool,
 }
 
@@ -36,10 +36,10 @@ impl Driver {
         Driver { helper: Arc::default(), waiting: Arc::default(), threads }
     }
 
-    /// From here on until the guard is dropped, a task waits for what `io` carries.
+    /// Until the guard is dropped, a task waits for requests in `io`.
     ///
     /// # Errors
-    /// [`Error::Setting`] when the system gives no thread.
+    /// [`Error::Setting`] when the system cannot create a thread.
     pub(crate) fn attend(&self, io: &Io) -> Result<Attended<'_>, Error> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         let attended = Attended(self);
@@ -47,7 +47,7 @@ impl Driver {
         Ok(attended)
     }
 
-    /// Something was submitted to `io`, perhaps after a task began to wait for it ([DRV-1]).
+    /// A request was submitted to `io`, possibly after a task began to wait for it ([DRV-1]).
     pub(crate) fn submitted(&self, io: &Io) {
         if self.waiting.load(Ordering::SeqCst) > 0
             && io.in_flight() > 0

@@ -1,6 +1,6 @@
-//! More or less memory for pages, while the pool serves.
+//! More or less memory for pages, while the pool is in use.
 //!
-//! Frames are the first of those that addresses were set aside for when the pool was built, so one that exists never
+//! Frames are the first of those for which addresses were reserved when the pool was built, so an existing frame never
 //! moves. See `cache::shrink` for how the last ones are emptied, and docs/adr/0023-memory-given-back.md.
 
 use std::ops::Range;
@@ -16,7 +16,7 @@ use crate::sync::lock;
 const CLEANED_TOGETHER: usize = 1 << 16;
 
 impl Core {
-    /// Makes do with `frames` frames, or has as many. Gives the bytes of memory that went back to the system.
+    /// Shrinks or grows the pool to `frames` frames. Returns the bytes of memory that were returned to the system.
     pub(crate) fn resize(&self, frames: usize) -> Result<u64, Error> {
         let _right = lock(&self.resize);
         let present = self.cache.frames.len();
@@ -28,7 +28,7 @@ impl Core {
         if frames >= present {
             return Ok(0);
         }
-        // Look-ahead asks for no more than the smaller pool allows, or it would hold what is to go.
+        // Look-ahead requests no more than the smaller pool allows, or it would hold frames that must be removed.
         self.budget.set_frames(frames);
         let shrinking = self.cache.frames.begin_shrink(frames);
         let shrunk = self.clean_all(shrinking.frames());
@@ -40,7 +40,7 @@ impl Core {
         Ok(self.memory.give_back(frames..present))
     }
 
-    /// Writes in large writes what would else go page by page.
+    /// Writes pages in large requests that would otherwise be written one by one.
     fn clean_all(&self, frames: Range<FrameIndex>) -> Result<(), Error> {
         for first in frames.clone().step_by(CLEANED_TOGETHER) {
             let together =

@@ -10,7 +10,7 @@ use crate::cache::replacement::AccessStrategy;
 use crate::error::Error;
 use crate::strategy_kind::StrategyKind;
 
-/// As many blocks as frames, all in memory, held by nobody: the first in the first frame, and so on.
+/// As many blocks as frames, all in memory, not pinned: the first in the first frame, and so on.
 fn full(frames: usize, blocks: u64) -> Arc<Model> {
     let mut pool = Model::new(frames, blocks);
     Arc::get_mut(&mut pool).unwrap().cache.frame_wait = Duration::ZERO;
@@ -32,7 +32,7 @@ fn loom_shr_1_a_page_that_is_changed_as_its_frame_goes_is_not_lost() {
         let pool = full(2, 2);
         let other = run(&pool, |pool| pool.change(1, 1));
         let shrunk = shrink(&pool, 1);
-        // Where it was in use for a moment the pool has given up: it waits for nobody here.
+        // If a frame was briefly in use, the pool has given up: it waits for no thread here.
         let pages = match shrunk {
             Ok(()) => 1,
             Err(Error::MemoryInUse { pages: 1, .. }) => 2,
@@ -46,7 +46,7 @@ fn loom_shr_1_a_page_that_is_changed_as_its_frame_goes_is_not_lost() {
     });
 }
 
-/// The one that misses may have looked how many frames there are just before.
+/// The thread that misses may have read the number of frames just before.
 #[test]
 fn loom_ext_2_a_frame_that_was_taken_a_moment_too_early_is_found() {
     check(3, || {
@@ -76,7 +76,7 @@ fn loom_ext_2_a_ring_leaves_a_frame_that_is_about_to_go() {
     });
 }
 
-/// Of three frames the second is pinned, and the third is free or not: the pool turns back, with all three.
+/// Of three frames the second is pinned, and the third may be free: the shrink is cancelled, and all three stay.
 #[test]
 fn loom_ext_2_a_pool_that_turns_back_has_all_its_frames() {
     check(3, || {
@@ -96,7 +96,8 @@ fn loom_ext_2_a_pool_that_turns_back_has_all_its_frames() {
     });
 }
 
-/// Of four frames the last two are to go, and three are free: one that stays, on the list below one that goes.
+/// Of four frames the last two are to be removed, and three are free: one that stays is on the list below one that is
+/// removed.
 #[test]
 fn loom_ext_2_a_miss_has_a_free_frame_while_the_pool_shrinks() {
     check(3, || {

@@ -1,26 +1,25 @@
 //! Thread numbers: small numbers for the living threads of the process.
 //!
-//! A thread gets its number when it first asks and gives it back as it ends; the lowest free one
-//! is given out next, so the numbers stay as few as threads live at once. The number is kept in
-//! a thread-local without a destructor: reading it is one load, with no check whether the thread
-//! is ending. The destructor that gives it back hangs on a second thread-local, which is touched
-//! only when the number is taken.
+//! A thread gets its number at its first call and returns it when it ends; the lowest free one is assigned next, so
+//! there are only as many numbers as threads alive at once. The number is kept in a thread-local without a destructor:
+//! reading it is one load, with no check whether the thread is ending. The destructor that returns it belongs to a
+//! second thread-local, which is accessed only when the number is taken.
 //!
 //! [`std::thread::ThreadId`] was rejected: its numbers are never reused, so they cannot index a
 //! table.
 //!
 //! Invariants:  [STAT-1] a number belongs to one living thread at most
-//! Concurrency: giving back happens before the next taking (both hold the lock), so whatever the
-//!              former owner stored under its number, the next owner sees.
+//! Concurrency: returning a number happens before the next taking (both hold the lock), so whatever the former owner
+//!              stored under its number, the next owner sees.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Stands for the number of a thread that has not asked yet.
+/// Stands for the number of a thread that has not called yet.
 const NOT_ASKED: usize = usize::MAX;
 
-/// Stands for the number of a thread that is ending, and has given its own back.
+/// Stands for the number of a thread that is ending, and has returned its number.
 const ENDING: usize = usize::MAX - 1;
 
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { next: 0, free: BTreeSet::new() });
@@ -30,24 +29,23 @@ thread_local! {
     static OWNED: OwnNumber = const { OwnNumber(Cell::new(None)) };
 }
 
-/// The calling thread's number, or one that is larger than any when it has none.
+/// The calling thread's number, or one that is larger than any if it has none.
 #[inline]
 pub(super) fn get() -> usize {
     NUMBER.get()
 }
 
-/// Gives the calling thread a number if it has not asked for one before, and returns
-/// [`get`] as it is then.
+/// Assigns a number to the calling thread if it has none yet, and returns [`get`] afterwards.
 #[cold]
 pub(super) fn get_or_take() -> usize {
     if NUMBER.get() == NOT_ASKED {
-        // A thread so far gone that it could not give a number back does not get one.
+        // A thread that is so far terminated that it could not return a number does not get one.
         NUMBER.set(OWNED.try_with(OwnNumber::take).unwrap_or(ENDING));
     }
     NUMBER.get()
 }
 
-/// Gives a thread's number back when the thread ends.
+/// Returns a thread's number when the thread ends.
 struct OwnNumber(Cell<Option<usize>>);
 
 impl OwnNumber {
@@ -68,7 +66,7 @@ impl Drop for OwnNumber {
     }
 }
 
-/// The numbers that are out are those below `next` and not in `free`.
+/// The numbers in use are those below `next` and not in `free`.
 struct Numbers {
     next: usize,
     free: BTreeSet<usize>,
@@ -90,7 +88,7 @@ impl Numbers {
 }
 
 fn numbers() -> MutexGuard<'static, Numbers> {
-    // The asserts stand where the numbers are still whole.
+    // The asserts are placed where the numbers are still consistent.
     NUMBERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -146,7 +144,7 @@ mod tests {
             }
         }
         thread_local!(static LAST: Last = const { Last });
-        // What is touched first is destroyed last; a panic there would abort the test.
+        // What is accessed first is destroyed last; a panic there would abort the test.
         let ended = thread::spawn(|| {
             LAST.with(|_| ());
             assert!(get_or_take() < ENDING);

@@ -1,25 +1,25 @@
-//! What a stream remembers: runs to be read later, and what became of gaps.
+//! A stream's memory: runs to be read later, and the usefulness of gaps.
 
 use forebay_lookahead::Run;
 
-/// Gap pages that a stream's memory of what became of them goes back.
+/// Number of gap pages over which a stream averages their usefulness.
 const GAP_MEMORY: u32 = 1024;
 
-/// What is taken for known before a stream has seen any: half of so many gap pages were wanted later.
+/// Assumed before a stream has seen any gap: half of this many gap pages were needed later.
 const GAP_PRIOR: u32 = 32;
 
-/// However useful gaps have been, they cost that much of what a request of them would, in percent.
+/// However useful gaps have been, they cost at least this much of a request for them, in percent.
 const GAP_LOST_MIN: u32 = 10;
 
-/// A run to be read when the reader comes to it.
+/// A run to be read when the reader reaches it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Noted {
     pub(super) run: Run,
-    /// The kernel was told of it.
+    /// The kernel received a hint for it.
     pub(super) told: bool,
 }
 
-/// What became of the gaps of one stream.
+/// The usefulness of one stream's gaps.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
     pub(super) read: u32,
@@ -35,7 +35,7 @@ impl Gaps {
         }
     }
 
-    /// Of a hundred pages read in gaps, how many were not wanted later; 50 before anything is known.
+    /// The percentage of gap pages that were not needed later; 50 before anything is known.
     pub(super) fn lost_percent(&self) -> u32 {
         let (read, used) = (self.read + GAP_PRIOR, self.used + GAP_PRIOR / 2);
         (100 - (100 * used.min(read) / read)).max(GAP_LOST_MIN)

@@ -1,19 +1,18 @@
-//! Images: each page once in the log, whole, before its first write after a redo point.
+//! Images: each page is logged once completely, before its first write after a redo point.
 //!
-//! Recovery begins at a redo point. Every page written in place since then may be torn, and each of them
-//! has an image in the log after the redo point; so the engine's recovery has something to start it
-//! from. Pages that are not written have none: a page that changes a hundred times between two
-//! checkpoints, or is dropped before it is written, costs one image or none.
+//! Recovery starts at a redo point. Every page written in place since then may be torn, and each of them has an image
+//! in the log after the redo point; so the engine's recovery can restore it from there. Pages that are not written have
+//! none: a page that changes a hundred times between two checkpoints, or is dropped before it is written, costs one
+//! image or none.
 //!
-//! "Has had its image since the redo point" is remembered for each page of a file that is open, in memory
-//! or not: a bit beside its entry in the page table, with the number of the redo point that it is about.
+//! Whether a page has had its image since the redo point is recorded for each page of an open file, in memory or not: a
+//! bit next to its entry in the page table, with the number of the redo point that it refers to.
 //!
-//! Invariants:  [IMG-1] a page is written in place only after an image of it is durable in the log that is
-//!              newer than the redo point of the newest ended checkpoint, and that knows every change
-//!              before it
-//!              [IMG-2] no page has its image noted before the log is durable up to it
-//! Concurrency: any thread; one at a time for each page, which WRITING in its frame's word sees to.
-//! Failure:     the pages stay dirty. Images that are in the log already are logged again next time.
+//! Invariants:  [IMG-1] a page is written in place only after an image of it is durable in the log that is newer than
+//!              the redo point of the newest completed checkpoint, and that contains every change before it
+//!              [IMG-2] no page's image is recorded before the log is durable up to it
+//! Concurrency: any thread; one at a time for each page, which WRITING in its frame's word ensures.
+//! Failure:     the pages stay dirty. Images that are already in the log are logged again next time.
 //! Source:      PostgreSQL's full_page_writes, which logs a page at its first change; see
 //!              docs/adr/0011-torn-pages.md for why it is the first write here.
 
@@ -26,7 +25,7 @@ use crate::tag::Lsn;
 use crate::wal::{PageImage, Wal};
 use crate::writeback::PageCopy;
 
-/// Logs the images that are missing of pages that are about to be written; raises `newest` to the last of them.
+/// Logs the missing images of pages that are about to be written; raises `newest` to the last of them.
 ///
 /// # Errors
 /// [`Error::Image`].
@@ -36,8 +35,8 @@ pub(super) fn append_missing(
     copies: &[PageCopy<'_>],
     newest: &mut Lsn,
 ) -> Result<(), Error> {
-    // By the number of when each was copied, not by that of now: a page may have been changed between the
-    // two, before a redo point, and an image without that change must not count as one after it.
+    // Uses the redo number at the time of each copy, not the current one: a page may have been changed between the two,
+    // before a redo point, and an image without that change must not count as one after it.
     for copy in copies.iter().filter(|copy| !file.table.has_image(copy.block(), copy.redo())) {
         let wal = core.wal.as_deref();
         let wal = wal.expect("[IMG-1] images without a log are refused by the builder");
@@ -48,7 +47,7 @@ pub(super) fn append_missing(
     Ok(())
 }
 
-/// Notes that the pages have had an image since the redo point: the log has been flushed ([IMG-2]).
+/// Records that the pages have had an image since the redo point: the log has been flushed ([IMG-2]).
 pub(super) fn note(file: &FileCore, copies: &[PageCopy<'_>]) {
     copies.iter().for_each(|copy| file.table.note_image(copy.block(), copy.redo()));
 }

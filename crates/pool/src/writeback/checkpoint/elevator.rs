@@ -1,13 +1,13 @@
-//! In which order the pages of a checkpoint go to disk: what an [`Elevator`] means.
+//! The order in which the pages of a checkpoint are written: the implementation of [`Elevator`].
 //!
-//! `Sorted` alone writes the first tablespace to its end before it comes to the second: of two disks one
-//! stands still. `Balanced` has every tablespace at the same share of its own pages, so that all of them
-//! are at work from the beginning to the end. A faster disk is held back for that: whatever it had ahead
-//! of the others would not end the checkpoint earlier, only disturb its readers more.
+//! `Sorted` writes the first tablespace completely before it reaches the second: with two disks, one of them is idle.
+//! `Balanced` keeps every tablespace at the same share of its own pages, so that all of them are busy from start to
+//! end. A faster disk is held back for that: getting ahead of the others would not end the checkpoint earlier, only
+//! disturb its readers more.
 //!
 //! Invariants:  [ELV-1] every page is named once   [ELV-2] `Balanced`: no tablespace is ahead of another
 //!              by more than a slack of its pages
-//! Source:      the doubt about two tablespaces in the discussion of sorted checkpoints; PostgreSQL 9.6
+//! Source:      the concern about two tablespaces in the discussion of sorted checkpoints; PostgreSQL 9.6
 //!              balances by a heap of tablespaces, without regard to which of them can take more.
 
 use std::ops::Range;
@@ -15,27 +15,27 @@ use std::ops::Range;
 use super::pages::Pages;
 use crate::api::options::Elevator;
 
-/// How far ahead of the hindmost a range may be: so much of its pages, and so many pages. Less would
-/// leave it without work between two requests of the other.
+/// How far a range may be ahead of the hindmost one: this share of its pages, and this many pages. Less would leave it
+/// without work between two requests of the other.
 const SLACK_SHARE: f64 = 0.01;
 const SLACK_PAGES: f64 = 32.0;
 
-/// Says which page a checkpoint writes next.
+/// Decides which page a checkpoint writes next.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) elevator: Elevator,
-    /// Pages that go one after the other: what is left of them, and how many there were. Those of a tablespace
-    /// each, or all of them in one.
+    /// Pages that are written one after the other: the remaining ones, and their total number. One range for each
+    /// tablespace, or one for all.
     ranges: Vec<(Range<usize>, usize)>,
 }
 
 impl Order {
-    /// With room for so many tablespaces, so that none is taken later.
+    /// With room for `tablespaces` tablespaces, so that nothing is allocated later.
     pub(super) fn new(tablespaces: usize) -> Order {
         Order { elevator: Elevator::default(), ranges: Vec::with_capacity(tablespaces) }
     }
 
-    /// A checkpoint begins, or comes back to pages that were latched when their turn was.
+    /// A checkpoint starts, or retries pages that were latched at their turn.
     pub(super) fn begin(&mut self, pages: &mut Pages<'_>) {
         if self.elevator != Elevator::Arrival {
             pages.sort_by_place();
@@ -51,8 +51,8 @@ impl Order {
         }
     }
 
-    /// The index of the page to write next, of a tablespace that `has_room`. `None` when there is none left,
-    /// or none that should go before something under way has ended.
+    /// The index of the page to write next, of a tablespace that `has_room`. `None` when there is none left, or none
+    /// that should be written before a request in progress has ended.
     pub(super) fn next(
         &self,
         pages: &Pages<'_>,
@@ -90,7 +90,7 @@ mod tests {
 
     fn filled(lens: &[u32]) -> SortBuffer {
         let mut buffer = SortBuffer::new(lens.iter().sum::<u32>() as usize, lens.len());
-        // Backwards, so that sorting has something to do.
+        // Backwards, so that there is something to sort.
         for (file, &len) in lens.iter().enumerate().rev() {
             for block in (0..len).rev() {
                 buffer.push(PageTag { file: FileId(file as u32), block });
@@ -99,7 +99,7 @@ mod tests {
         buffer
     }
 
-    /// Everything that is named while every tablespace has room, `at_most` pages at a time.
+    /// All pages in order while every tablespace has room, `at_most` pages at a time.
     fn all(elevator: Elevator, lens: &[u32], at_most: usize) -> Vec<PageTag> {
         let (mut buffer, of) = (filled(lens), |file: FileId| file.get() as usize);
         let mut pages = buffer.pages(&of);

@@ -1,12 +1,12 @@
-//! Requests of a checkpoint under way: runs of pages and syncs, on one queue or several.
+//! Requests of a checkpoint in progress: runs of pages and syncs, on one queue or several.
 //!
-//! One thread looks after all of them and goes on when any has ended. Tablespaces share one queue unless
-//! they were given queues of their own ([`Tablespace::io`](crate::Tablespace::io)); a thread can sleep in
-//! one queue only, so with several it looks at each in turn and rests a moment in between.
+//! One thread handles all of them and continues when any has ended. Tablespaces share one queue unless they were given
+//! separate queues ([`Tablespace::io`](crate::Tablespace::io)); a thread can sleep on one queue only, so with several
+//! it polls each in turn and rests briefly in between.
 //!
-//! Invariants:  [FLT-1] what is under way has ended before its copies go: of one page two writes are never
-//!              under way at a time
-//!              [CKP-2] nothing is allocated here while a checkpoint runs: lists are used again
+//! Invariants:  [FLT-1] a request has ended before its copies are dropped: two writes of one page are never in progress
+//!              at once
+//!              [CKP-2] nothing is allocated here while a checkpoint runs: lists are reused
 
 use std::sync::Arc;
 use std::thread;
@@ -18,29 +18,29 @@ use crate::core::Core;
 use crate::store::file::FileCore;
 use crate::writeback::PageCopy;
 
-/// Between two looks at several queues.
+/// Pause between two polls of several queues.
 const REST_MIN: Duration = Duration::from_micros(20);
 const REST_MAX: Duration = Duration::from_millis(1);
 
-/// Pages that leave in one request.
+/// Pages that are written in one request.
 pub(super) struct Run<'c> {
     pub(super) tablespace: usize,
     pub(super) copies: Vec<PageCopy<'c>>,
     pub(super) segment: File,
-    /// In the segment, in bytes.
+    /// Byte offset in the segment.
     pub(super) offset: u64,
-    /// If the write is torn, the pages can be repaired.
+    /// The pages can be repaired if the write is torn.
     pub(super) is_protected: bool,
 }
 
-/// What is under way in one place of a queue.
+/// A request in progress, in one place of a queue.
 pub(super) enum UnderWay<'c> {
     Write(Run<'c>),
     Sync { tablespace: usize },
 }
 
 struct Queue<'c> {
-    /// Dropped first, and waits for what is under way ([FLT-1]).
+    /// Dropped first, and waits for requests in progress ([FLT-1]).
     batch: Batch,
     places: Vec<Option<UnderWay<'c>>>,
 }
@@ -51,7 +51,7 @@ pub(super) struct InFlight<'c> {
     queue_of: Vec<usize>,
     spare_copies: Vec<Vec<PageCopy<'c>>>,
     spare_leases: Vec<Vec<Lease>>,
-    /// Requests staged or under way, of each tablespace.
+    /// Requests staged or in progress, for each tablespace.
     requests: Vec<usize>,
 }
 
@@ -89,7 +89,7 @@ impl<'c> InFlight<'c> {
         self.requests[tablespace]
     }
 
-    /// Whether a further request of the tablespace has a place beside `staged` others.
+    /// True if there is room for another request of the tablespace in addition to `staged` others.
     pub(super) fn has_room(&self, tablespace: usize, staged: usize) -> bool {
         self.queues[self.queue_of[tablespace]].batch.room() > staged
     }
@@ -103,7 +103,7 @@ impl<'c> InFlight<'c> {
         self.spare_copies.pop().unwrap_or_default()
     }
 
-    /// Takes a list of copies back, and lets go of what is in it.
+    /// Takes a list of copies back, and drops its contents.
     pub(super) fn give_back(&mut self, mut copies: Vec<PageCopy<'c>>) {
         copies.clear();
         self.spare_copies.push(copies);
@@ -132,7 +132,7 @@ impl<'c> InFlight<'c> {
         self.queues.iter_mut().for_each(|queue| queue.batch.start());
     }
 
-    /// One that has ended, with what came of it. The copies of a write are settled.
+    /// Returns a request that has ended, with its result. The copies of a write are settled.
     pub(super) fn take_ended(&mut self) -> Option<(UnderWay<'c>, Result<(), forebay_io::Error>)> {
         let (queue, (place, done)) = self
             .queues
@@ -177,15 +177,15 @@ impl<'c> InFlight<'c> {
     }
 }
 
-/// A file that is being synced, and how far that is.
+/// A file that is being synced, and its progress.
 #[derive(Debug)]
 pub(super) struct Syncing {
     pub(super) file: Arc<FileCore>,
-    /// What this sync makes durable.
+    /// The changes that this sync makes durable.
     pub(super) changes: u64,
     /// The segment to sync next.
     pub(super) next: usize,
-    /// Segments whose sync is under way.
+    /// Segments whose sync is in progress.
     pub(super) left: usize,
     pub(super) failed: bool,
     pub(super) started: Duration,

@@ -1,19 +1,19 @@
-//! Checkpoints: everything that was dirty at one moment, written in the disk's order, at a steady pace.
+//! Checkpoints: all pages that were dirty at one moment, written in the disk's order, at a steady pace.
 //!
-//! A checkpoint ends what recovery would have to do again: when it has ended, the log before its redo
-//! point is not needed any more. It is also the largest burst of writes that a pool makes, so the order
-//! and the pace of its writes decide what everybody else feels of it.
+//! A checkpoint bounds the work of recovery: when it has ended, the log before its redo point is no longer needed. It
+//! is also the largest burst of writes that a pool makes, so the order and the pace of its writes determine how much it
+//! disturbs other users.
 //!
-//! | module | its one idea |
+//! | module | purpose |
 //! |---|---|
-//! | `request_queue` | where checkpoints are asked for, watched and waited for |
-//! | `checkpointer` | the thread that carries them out, step by step |
-//! | `pages` | what is dirty, noted in memory set aside, and sorted there: pure |
+//! | `request_queue` | where checkpoints are requested, monitored and waited for |
+//! | `checkpointer` | the thread that performs them, step by step |
+//! | `pages` | the dirty pages, recorded in reserved memory, and sorted there: pure |
 //! | `elevator` | in which order: pure |
 //! | `pacer`, `pacing` | when: pure, and what connects it to the pool |
-//! | `writer`, `in_flight` | pages taken and copied; requests under way |
-//! | `tablespace_state`, `syncs` | a tablespace's part; every file synced once |
-//! | `report` | what it is doing, and what it did |
+//! | `writer`, `in_flight` | pages taken and copied; requests in progress |
+//! | `tablespace_state`, `syncs` | the state of one tablespace; every file synced once |
+//! | `report` | its progress, and its result |
 
 mod checkpointer;
 mod elevator;

@@ -1,4 +1,4 @@
-//! The pacer at work: what it wants to know, gathered; what it says, obeyed.
+//! Connects the pacer to the pool: gathers its input, and applies its decisions.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use crate::core::Core;
 use crate::observe::stats::{Counters, Wait};
 use crate::tag::Lsn;
 
-/// What a writer is to do.
+/// A writer's next step.
 pub(super) enum Step {
-    /// Send at most so many pages.
+    /// Send at most this many pages.
     Go(usize),
-    /// Send nothing, and rest when nothing is under way any more.
+    /// Send nothing, and rest when no request is in progress any more.
     RestWhenEmpty,
-    /// There was a rest. Look again.
+    /// There was a rest. Check again.
     Rested,
 }
 
@@ -22,14 +22,14 @@ pub(super) enum Step {
 pub(super) struct Pacing<'a> {
     core: &'a Core,
     checkpoints: &'a RequestQueue,
-    /// `None`: as fast as the disks take it.
+    /// `None`: as fast as the disks allow.
     pacer: Option<Pacer>,
     redo: Lsn,
     reads: Reads,
     pages_under_way: u32,
 }
 
-/// What the foreground waited for, as counted so far.
+/// The foreground's waits, as counted so far.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Reads {
     own: Waited,
@@ -55,8 +55,8 @@ impl Reads {
         Reads { own: Waited { count, sum }, ahead }
     }
 
-    /// What came since the moment that this is of, up to `now`, the moment that it is of from then on. A
-    /// wait that no page was counted for yet is told together with the next page.
+    /// Returns the waits from the moment of `self` up to `now`, and advances `self` to `now`. A wait for which no page
+    /// was counted yet is reported together with the next page.
     pub(super) fn advance(&mut self, now: Reads) -> Waits {
         Waits { own: self.own.advance(now.own), ahead: self.ahead.advance(now.ahead) }
     }
@@ -73,7 +73,7 @@ impl Waited {
 }
 
 impl<'a> Pacing<'a> {
-    /// `plan`: what to keep to; `usual`: what the foreground waited before.
+    /// `plan`: the plan to follow; `usual`: the foreground's waits before.
     pub(super) fn new(
         core: &'a Core,
         checkpoints: &'a RequestQueue,
@@ -88,12 +88,12 @@ impl<'a> Pacing<'a> {
         Pacing { core, checkpoints, pacer, redo, reads: Reads::now(core), pages_under_way: 0 }
     }
 
-    /// So many pages are under way.
+    /// Records that this many pages are in progress.
     pub(super) fn under_way(&mut self, pages: usize) {
         self.pages_under_way = u32::try_from(pages).unwrap_or(u32::MAX);
     }
 
-    /// What to do now; rests if that is to rest and nothing is under way.
+    /// The next step; rests if that is to rest and no request is in progress.
     pub(super) fn step(&mut self) -> Step {
         let Some(pacer) = &mut self.pacer else { return Step::Go(usize::MAX) };
         let now = self.core.clock.now();
@@ -119,12 +119,12 @@ impl<'a> Pacing<'a> {
         }
     }
 
-    /// By how much the plan was missed so far.
+    /// The largest delay behind the plan so far.
     pub(super) fn lag(&self) -> Duration {
         self.pacer.as_ref().map_or(Duration::ZERO, Pacer::lag)
     }
 
-    /// By how much writes were put off for the foreground's sake.
+    /// The largest deferral of writes for the foreground's sake.
     pub(super) fn yielded(&self) -> Duration {
         self.pacer.as_ref().map_or(Duration::ZERO, Pacer::yielded)
     }

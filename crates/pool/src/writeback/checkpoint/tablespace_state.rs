@@ -1,4 +1,4 @@
-//! A tablespace's part in a checkpoint: what it has done, what went wrong, what its kernel should write.
+//! The state of a tablespace in a checkpoint: its progress, its errors, and writeback for its kernel.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use super::report::TablespaceReport;
 use crate::error::Error;
 use crate::tag::FileId;
 
-/// Failed writes after which nothing more is tried: a device that is gone may take seconds for each.
+/// Failed writes after which nothing more is tried: a removed device may take seconds for each.
 const FAILURES_MAX: u32 = 16;
 
-/// Bytes written to a buffered file before its kernel is asked to write them to the device: enough for
-/// requests of the largest size, little enough that the sync at the end finds next to nothing.
-/// Source: PostgreSQL's checkpoint_flush_after, 256 KiB; ours is larger because runs overlap in flight.
+/// Bytes written to a buffered file before the kernel is asked to write them to the device: enough for requests of the
+/// largest size, little enough that the sync at the end finds almost nothing. Source: PostgreSQL's
+/// checkpoint_flush_after, 256 KiB; ours is larger because runs overlap in flight.
 const WRITEBACK_BYTES: u64 = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct TablespaceState {
     pub(super) report: TablespaceReport,
-    /// What went wrong here first.
+    /// The first error here.
     pub(super) error: Option<Error>,
     failures: u32,
-    /// A part of a segment that was written and not handed to the kernel yet.
+    /// A part of a segment that was written and not passed to the kernel's writeback yet.
     written: Option<(File, Range<u64>)>,
     buffered: bool,
-    /// The file looked at last for a sync.
+    /// The file last checked for a sync.
     pub(super) synced_to: Option<FileId>,
     pub(super) syncing: Option<Syncing>,
     pub(super) all_synced: bool,
@@ -53,7 +53,7 @@ impl TablespaceState {
     }
 
     pub(super) fn failed(&mut self, error: Error) {
-        // Latched: no write of this tablespace can succeed any more.
+        // Latched: no write in this tablespace can succeed any more.
         let last = matches!(error, Error::Failed { .. });
         self.failures = if last { FAILURES_MAX } else { self.failures + 1 };
         tracing::warn!(tablespace = %self.report.name, %error, "a checkpoint cannot write");
@@ -87,13 +87,13 @@ impl TablespaceState {
         }
     }
 
-    /// Has the kernel begin to write what it was given; the sync then finds it written.
+    /// Makes the kernel begin to write what it was given; the sync then finds it written.
     pub(super) fn start_writeback(&mut self) {
         let Some((file, range)) = self.written.take() else { return };
         match file.start_writeback(range) {
             Ok(()) => {}
             Err(forebay_io::Error::Unsupported { .. }) => self.buffered = false,
-            // The sync tells.
+            // The sync reports the error.
             Err(error) => tracing::warn!(%error, "writeback could not be started"),
         }
     }

@@ -1,4 +1,4 @@
-//! Pages on their way into the double-write file: room taken, groups written, the file synced.
+//! Staging pages into the double-write file: room is reserved, groups are written, the file is synced.
 
 use std::sync::{Arc, PoisonError};
 
@@ -18,12 +18,12 @@ use crate::store::torn::protect::Waiting;
 use crate::writeback::PageCopy;
 
 impl DoubleWrite {
-    /// Puts copies of pages of one file here and gives each its slot; adds their groups to `staged`, all of
-    /// which [`DoubleWrite::make_durable`] makes durable. False when there is no room and the caller must not wait
+    /// Stores copies of pages of one file here and assigns a slot to each; adds their groups to `staged`, which
+    /// [`DoubleWrite::make_durable`] makes durable together. False when there is no room and the caller must not wait
     /// for it.
     ///
     /// # Errors
-    /// What writing failed with, or the sync of a file to make room; [`Error::Unprotected`].
+    /// The error of a write, or of the sync of a file to make room; [`Error::Unprotected`].
     pub(in crate::store::torn) fn stage(
         &self,
         core: &Core,
@@ -46,7 +46,7 @@ impl DoubleWrite {
         Ok(true)
     }
 
-    /// Makes durable what has been put into these groups.
+    /// Makes durable what has been written to these groups.
     ///
     /// # Errors
     /// [`Error::Failed`]: the tablespace has failed.
@@ -63,8 +63,7 @@ impl DoubleWrite {
         Ok(())
     }
 
-    /// Takes groups for a batch, having files synced while there are none. Gives them, and the table for
-    /// their headers.
+    /// Takes groups for a batch, syncing files while there are none. Returns them, and the table for their headers.
     fn reserve(
         &self,
         core: &Core,
@@ -106,8 +105,8 @@ impl DoubleWrite {
         }
     }
 
-    /// Syncs a file to make room, as the only thread that does: it has the turn. As [`Core::sync_file`]
-    /// does, but without asking for memory.
+    /// Syncs a file to make room, as the only thread that does: it has the turn. As [`Core::sync_file`], but without
+    /// allocating memory.
     fn sync_file(&self, core: &Core, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
         let changes = file.changes();
@@ -130,7 +129,7 @@ impl DoubleWrite {
         Ok(())
     }
 
-    /// Waits for the right to take groups. `None` when others are before and the caller must not wait.
+    /// Waits for the right to take groups. `None` when other threads are first and the caller must not wait.
     fn turn(&self, waiting: Waiting) -> Option<Turn<'_>> {
         let mut state = self.state();
         let mine = state.turn_next;
@@ -206,7 +205,7 @@ impl DoubleWrite {
         Request::write(&self.file, self.head.group_offset(group), leases)
     }
 
-    /// Returns when a sync that began after this thread's writes has ended well: its own or another's.
+    /// Returns when a sync that started after this thread's writes has succeeded: its own or another's.
     fn sync(&self, space: &Space) -> Result<(), Error> {
         let mut state = self.state();
         state.written += 1;
@@ -233,7 +232,7 @@ impl DoubleWrite {
     }
 }
 
-/// Groups that are taken and whose pages are not durable in them yet; given back when dropped.
+/// Groups that are taken and whose pages are not durable in them yet; returned when dropped.
 struct Reserved<'a> {
     of: &'a DoubleWrite,
     groups: Groups,
@@ -249,7 +248,7 @@ impl Reserved<'_> {
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        // In a panic the kernel may still be writing there: then nobody is to have them again.
+        // After a panic the kernel may still be writing there: then the groups must not be reused.
         let lost = std::thread::panicking();
         self.of
             .change(|ring| if lost { ring.lose(self.groups) } else { ring.release(self.groups) });

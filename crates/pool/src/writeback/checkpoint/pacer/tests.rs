@@ -1,4 +1,4 @@
-//! The pacer on a simulated clock and disk: what leaves when, and what becomes of it.
+//! The pacer on a simulated clock and disk: when pages are sent, and the results.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use super::*;
 const SECOND: Duration = Duration::from_secs(1);
 const STARTED: Duration = Duration::from_secs(1000);
 
-/// What the log and the foreground's reads are like so long after the start.
+/// The growth of the log and the foreground's reads, by time since the start.
 type Grown = Box<dyn Fn(Duration) -> u64>;
 type Reads = Box<dyn Fn(Duration, u64) -> Option<Latency>>;
 
@@ -17,14 +17,14 @@ fn usual(mean: Duration) -> Waits {
     Waits { own: Some(Latency { reads: 100, mean }), ahead: None }
 }
 
-/// A checkpoint, the disk that it writes to, and everything around it.
+/// A checkpoint, the disk that it writes to, and its environment.
 struct Run {
     pacer: Pacer,
     plan: Plan,
-    /// How long the disk takes for a page, and how many it has room for.
+    /// The disk's time for a page, and the number of pages it has room for.
     page_time: Duration,
     room: u64,
-    /// From when to when the disk does nothing, after the start.
+    /// When the disk does nothing, relative to the start.
     standstill: std::ops::Range<Duration>,
     log: Grown,
     reads: Reads,
@@ -34,7 +34,7 @@ struct Run {
     ends: VecDeque<Duration>,
     sent: u64,
     done: u64,
-    /// When how many pages were sent.
+    /// How many pages were sent at which time.
     sendings: Vec<(Duration, u64)>,
     /// Pages sent, and those planned, whenever there was a rest.
     at_rest: Vec<(u64, f64)>,
@@ -69,7 +69,7 @@ impl Run {
         }
     }
 
-    /// Goes on until all is written, or that moment.
+    /// Runs until all is written, or until `end`.
     fn until(&mut self, end: Duration) -> &mut Run {
         while self.done < self.plan.pages && self.now < end {
             self.step();
@@ -327,7 +327,7 @@ fn another_kind_of_work_becomes_usual() {
     assert_eq!(run.pacer.own.speed(), CATCH_UP);
 }
 
-/// Pages read ahead, waited for so long each.
+/// Pages read ahead, each waited for this long.
 fn ahead(mean: Duration) -> Option<Latency> {
     Some(Latency { reads: 100, mean })
 }
@@ -482,7 +482,7 @@ proptest! {
         let expected = over / u32::try_from(log_times.max(1)).unwrap();
         prop_assert!(run.now <= expected + over / 64, "ends in time: {:?} of {expected:?}", run.now);
         let batch = run.pacer.batch as f64;
-        // A log's speed has to be learned.
+        // A log's speed must be learned.
         let learning = if log_times > 1 { pages as f64 / 50.0 + batch } else { 0.0 };
         let allowed = batch * 1.01 + 1.0 + learning;
         for &(sent, planned) in &run.at_rest {
@@ -497,7 +497,7 @@ proptest! {
         }
     }
 
-    /// Anything at all: it ends, and when the disk allows it, in time and not in bursts.
+    /// Arbitrary parameters: the checkpoint ends, and when the disk allows it, in time and not in bursts.
     #[test]
     fn whatever_happens_it_ends_as_early_as_it_should(
         pages in 1_u64..20_000,
@@ -511,7 +511,7 @@ proptest! {
         let part = |percent: u64| over.mul_f64(percent as f64 / 100.0);
         let mut run = Run::new(pages, over);
         run.room = room;
-        // All pages take from a hundredth to four times the interval.
+        // All pages together take from a hundredth to four times the interval.
         run.page_time = over.mul_f64(disk as f64 / 100.0 / pages as f64);
         run.standstill = part(standstill.0)..part(standstill.0 + standstill.1);
         run.pacer.baseline(usual(Duration::from_micros(200)));
@@ -519,12 +519,12 @@ proptest! {
         run.whole();
         let busy = run.page_time * u32::try_from(pages).unwrap();
         let due = over.max(part(standstill.0 + standstill.1)).max(busy);
-        // The last page may begin when time is up.
+        // The last page may start when time is up.
         let latest = due + (busy / 2).max(run.page_time) + over / 50;
         prop_assert!(run.now <= latest, "{:?} of {latest:?}", run.now);
         prop_assert!(run.steps < 20 * pages + 10_000, "{} steps", run.steps);
         prop_assert!(run.pacer.yielded() <= over / 8 + over / 100, "[PAC-1]");
-        // The end was never in danger.
+        // The deadline was never at risk.
         if standstill.0 + standstill.1 < 40 && disk < 40 && standstill.1 < 12 {
             let (_, most) = run.twentieths();
             let mean = pages as f64 / 20.0;
