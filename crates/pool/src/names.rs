@@ -1,4 +1,4 @@
-//! Enums that go by names: all variants, the name of each, and that as text.
+//! Enums with names: all variants, the name of each, and its text.
 
 /// For an enum whose variants have names: `ALL`, `name` and `Display`.
 macro_rules! names {

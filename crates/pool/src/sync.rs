@@ -1,4 +1,4 @@
-//! Atomics, locks and threads through one door, so that loom or shuttle can stand behind it.
+//! Atomics, locks and threads through one module, so that loom or shuttle can replace them.
 //!
 //! With `--cfg loom` the latch word, the page table and the parking lot run on loom's model of
 //! memory, which tries every interleaving of a few steps and every value that a weak load may see.
@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 use std::task::Waker;
 
-/// Locks a mutex under which nothing panics half-way: a poisoned one is still whole.
+/// Locks a mutex under which nothing panics half-way: a poisoned one is still consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -42,19 +42,19 @@ std::thread_local! {
     static WAKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Wakes a task, by code that is its executor's: a panic there is not that of the thread which had something to tell.
+/// Wakes a task with its executor's code: a panic there does not belong to the thread that sends the notification.
 pub(crate) fn wake_task(waker: Waker) {
     let before = WAKING.replace(true);
     let woken = catch_unwind(AssertUnwindSafe(|| waker.wake()));
     WAKING.set(before);
     if let Err(panic) = woken {
-        // To drop it could panic again.
+        // Dropping it could panic again.
         std::mem::forget(panic);
         tracing::error!("a waker panicked; its task may wait forever");
     }
 }
 
-/// Whether this thread runs a waker, in the middle of what it has to do itself.
+/// True if this thread runs a waker, in the middle of its own work.
 pub(crate) fn is_waking() -> bool {
     WAKING.get()
 }

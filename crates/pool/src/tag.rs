@@ -1,10 +1,10 @@
-//! Names of things: files, blocks, page tags and log positions.
+//! Identifiers: files, blocks, page tags and log positions.
 //!
 //! A tag fits in 64 bits, so that a frame's tag is read and written in one atomic access.
 
 use std::fmt;
 
-/// A file that a pool has opened. Numbers are not used twice while the pool lives.
+/// A file that a pool has opened. Numbers are not reused while the pool lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
@@ -23,7 +23,7 @@ impl fmt::Display for FileId {
 
 pub use forebay_lookahead::Block;
 
-/// What a page is called: its file and its block.
+/// The identity of a page: its file and its block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PageTag {
     pub(crate) file: FileId,
@@ -49,14 +49,13 @@ impl fmt::Display for PageTag {
     }
 }
 
-/// A position in the write-ahead log. The pool compares them, and takes the
-/// difference of two for bytes of log where checkpoints go by those; what else they count is the
-/// engine's own affair.
+/// A position in the write-ahead log. The pool compares positions, and uses the difference of two as bytes of log where
+/// checkpoints depend on that; their other meaning is up to the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Lsn(pub u64);
 
 impl Lsn {
-    /// Before any record: a change that the log says nothing about.
+    /// Before any record: a change that is not in the log.
     pub const NONE: Lsn = Lsn(0);
 }
 

@@ -1,4 +1,4 @@
-//! What users of the pool hold and set: handles, guards, options. Nothing else imports the handles; the options import
+//! The public types of the pool: handles, guards, options. No other module imports the handles; the options import
 //! nothing.
 
 pub(crate) mod backup;

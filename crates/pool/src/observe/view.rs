@@ -1,4 +1,4 @@
-//! The debug view: what is in each frame, and who has it.
+//! The debug view: the page in each frame, and how it is pinned.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct FrameView {
     pub frame: u32,
     /// The file whose page it holds.
     pub file: FileId,
-    /// The file's name in its tablespace; empty when the file is gone.
+    /// The file's name in its tablespace; empty when the file is dropped or closed.
     pub name: String,
     /// The block.
     pub block: Block,
@@ -26,15 +26,15 @@ pub struct FrameView {
     pub exclusive: bool,
     /// Newer than on disk.
     pub dirty: bool,
-    /// On its way in.
+    /// Being read.
     pub reading: bool,
-    /// A copy of it is on its way out.
+    /// A copy of it is being written.
     pub writing: bool,
     /// Recent uses, 0 to 5.
     pub usage: u64,
     /// The newest logged change since it was clean.
     pub lsn: Lsn,
-    /// Dropped or truncated away, and kept only by its pins.
+    /// Dropped or truncated, and kept only by its pins.
     pub orphan: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Plain reads that turn out to be a sequence: what follows is read as well.
+//! Plain reads that turn out to be a sequence: the following blocks are read ahead.
 //!
-//! A hit costs nothing extra and tells nothing. So a sequence is looked for among the misses, and what
-//! is read ahead is read in growing batches: the reader finds them in memory, and its next miss is at
-//! their end. Read streams do better, as they know what comes; this is for those who cannot say.
+//! A hit costs nothing extra and provides no information. So sequences are detected among the misses, and blocks are
+//! read ahead in growing batches: the reader finds them in memory, and its next miss is at their end. Read streams do
+//! better, as they know what follows; this is for callers that cannot name their blocks.
 //!
-//! Concurrency: the detector's lock is held for a look at a few entries, never across I/O, and not waited for.
+//! Concurrency: the detector's lock is held to check a few entries, never across I/O, and never waited for.
 
 use std::sync::{Arc, TryLockError};
 
@@ -21,8 +21,8 @@ use crate::tag::Block;
 const FOLLOW_REQUESTS: u32 = 2;
 
 impl Core {
-    /// `block` is about to be read for a plain read or write: if it goes on a sequence, starts reading
-    /// what follows, if the queue has room for that.
+    /// Called when `block` is about to be read for a plain read or write: if it continues a sequence, starts reading
+    /// the following blocks, if the queue has room for them.
     pub(crate) fn follow(
         self: &Arc<Self>,
         file: &Arc<FileCore>,
@@ -39,9 +39,9 @@ impl Core {
         let found = {
             let mut detector = match file.detector.try_lock() {
                 Ok(detector) => detector,
-                // Whatever a panic left there: it is only a guess at what comes.
+                // A value left by a panic is acceptable: it is only a guess.
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-                // Nor is one miss that it does not hear of worth a wait.
+                // Missing one miss is not worth a wait either.
                 Err(TryLockError::WouldBlock) => return,
             };
             detector.missed(block, file.blocks(), most, resident)

@@ -1,20 +1,19 @@
 //! Directory lock: one pool at a time writes in a directory.
 //!
-//! Two pools over the same files would each keep pages that the other has changed. So a pool
-//! holds an exclusive flock on `forebay.lock` in each of its directories that it may write in. The kernel drops it
-//! with the process, however that ends, so nothing is ever stale and no process number is looked
-//! up. The file's text names the holder, for the other's error message and for nothing else: when
-//! it cannot be written (a full disk), the lock is taken anyway.
+//! Two pools over the same files would each keep pages that the other has changed. So a pool holds an exclusive flock
+//! on `forebay.lock` in each of its directories that it may write in. The kernel releases it when the process ends, for
+//! any reason, so a lock is never stale and no process number is looked up. The file's text names the holder, only for
+//! the other pool's error message: when it cannot be written (a full disk), the lock is taken anyway.
 //!
-//! The file stays when the lock is released. Unlinking it would be a race: one process may have
-//! opened the file just before and then locks an inode that no longer has a name, while the next
-//! one creates and locks a new one of the same name, and both hold "the" lock.
+//! The file stays when the lock is released. Unlinking it would be a race: one process may have opened the file just
+//! before and then locks an inode that no longer has a name, while the next one creates and locks a new one of the same
+//! name, and both hold "the" lock.
 //!
-//! A lock of fcntl was the alternative. It belongs to the process, not to the open file: a second
-//! pool in the same process would get it, and closing any other descriptor of the file drops it.
+//! An fcntl lock was the alternative. It belongs to the process, not to the open file: a second pool in the same
+//! process would get it, and closing any other descriptor of the file releases it.
 //!
 //! Invariants:  [DIR-1] one holder at a time, also within a process
-//!              [DIR-2] nobody but the holder changes the text
+//!              [DIR-2] only the holder changes the text
 //! Failure:     [`Error::InUse`] at once: nothing waits for a lock.
 
 use std::fs::{File, OpenOptions};
@@ -30,10 +29,10 @@ use crate::Error;
 /// The name of the lock file in its directory.
 pub(crate) const NAME: &str = "forebay.lock";
 
-/// Most of the holder's text that is passed on, in bytes.
+/// Most bytes of the holder's text that are reported.
 const HOLDER_BYTES_MAX: u64 = 1024;
 
-/// The right to use a directory. Dropping it gives it back.
+/// The right to use a directory. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     file: File,
@@ -47,7 +46,7 @@ impl DirectoryLock {
     /// the lock file cannot be opened or the filesystem has no locks.
     pub(crate) fn take(directory: &Path) -> Result<DirectoryLock, Error> {
         let path = directory.join(NAME);
-        // Without truncating: the text is the holder's until the lock is ours ([DIR-2]).
+        // Without truncating: the text belongs to the holder until the lock is ours ([DIR-2]).
         let opened =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = opened.map_err(|error| forebay_io::Error::Open {
@@ -75,10 +74,10 @@ impl DirectoryLock {
         Ok(lock)
     }
 
-    /// Puts this process's name in the file.
+    /// Writes this process's name to the file.
     fn sign(&self, path: &Path) {
         forebay_io::survive_file_size_limit();
-        // Asked of /proc: a library does not read its environment. Elsewhere the number has to do.
+        // Read from /proc: a library does not read its environment. Elsewhere the process number must suffice.
         let program = std::fs::read_link("/proc/self/exe").ok();
         let program = program.map(|program| format!(", {}", program.display()));
         let text = format!("pid {}{}\n", std::process::id(), program.unwrap_or_default());
@@ -92,16 +91,16 @@ impl DirectoryLock {
 
 impl Drop for DirectoryLock {
     fn drop(&mut self) {
-        // The lock lives as long as any copy of the descriptor, and a child that another thread
-        // is just starting has one until it executes its program. So it is unlocked, not just
-        // closed. If that fails, closing is all there is left.
+        // The lock lives as long as any copy of the descriptor, and a child that another thread is just starting has
+        // one until it executes its program. So it is unlocked, not just closed. If that fails, closing is all that is
+        // left.
         let cleared = self.file.set_len(0);
         let unlocked = flock(&self.file, FlockOperation::Unlock);
         tracing::debug!(?cleared, ?unlocked, "directory lock released");
     }
 }
 
-/// What the holder of `file` has written there, on one line.
+/// The text that the holder of `file` has written there, on one line.
 fn holder(file: &File) -> String {
     let mut text = Vec::new();
     let read = file.take(HOLDER_BYTES_MAX).read_to_end(&mut text);
@@ -109,7 +108,7 @@ fn holder(file: &File) -> String {
     let line: String = text.trim().chars().filter(|c| !c.is_control()).collect();
     match read {
         Ok(_) if !line.is_empty() => line,
-        // It has the lock but has not signed yet, or could not.
+        // The holder has the lock but has not signed yet, or could not.
         _ => "it left no name".to_owned(),
     }
 }

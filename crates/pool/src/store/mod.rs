@@ -1,4 +1,4 @@
-//! What is below the cache: files of pages, cut into segments, in tablespaces that may be lost or torn.
+//! The layer below the cache: files of pages, split into segments, in tablespaces; failed syncs and torn pages.
 
 pub(crate) mod checksum;
 pub(crate) mod codec;

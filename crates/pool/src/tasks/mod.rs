@@ -1,9 +1,9 @@
-//! Tasks: what waits for a page without a thread to sleep on.
+//! Tasks: wait for a page without a thread that sleeps.
 //!
-//! A task that waits leaves a waker and returns. Three things wake it: the thread that completes the read or releases
-//! the latch, by the frame's list (`cache::frame::parking`); a *driver* (`driver`), which takes in what the queue has
-//! ended while no thread waits for it; and the thread that looks after what nobody announces (`retry`): a frame that
-//! comes free, a place in a full queue, the end of a close.
+//! A task that waits registers a waker and returns. Three things wake it: the thread that completes the read or
+//! releases the latch, by the frame's list (`cache::frame::parking`); a *driver* (`driver`), which processes the
+//! queue's completions while no thread waits for it; and the thread that polls conditions that are not signalled
+//! (`retry`): a frame that becomes free, a place in a full queue, the end of a close.
 //!
 //! Both threads are started by the first task that needs one, sleep without a timeout while no task waits, and end
 //! with the pool. See docs/adr/0021-futures.md for who drives, and why.

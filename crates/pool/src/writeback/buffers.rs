@@ -1,8 +1,8 @@
-//! Write buffers: the memory that pages are copied to on their way out.
+//! Write buffers: the memory that pages are copied to before they are written.
 //!
-//! Invariants:  [WBF-1] a thread that holds buffers waits for I/O or the log only, never for a latch or for
-//!              more buffers: so buffers always come back
-//! Concurrency: any thread; sleeps while all buffers are out.
+//! Invariants:  [WBF-1] a thread that holds buffers waits only for I/O or the log, never for a latch or for more
+//!              buffers: so buffers always become free again
+//! Concurrency: any thread; sleeps while all buffers are in use.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -68,7 +68,7 @@ impl Buffer<'_> {
         self.lease.as_mut().expect("[WBF-1] a lent buffer is not written")
     }
 
-    /// The memory, for a transfer; to be given back by [`Buffer::give_back`].
+    /// The memory, for a transfer; must be returned with [`Buffer::give_back`].
     pub(crate) fn lend(&mut self) -> Lease {
         self.lease.take().expect("[WBF-1] a buffer is lent once")
     }
@@ -81,7 +81,7 @@ impl Buffer<'_> {
 
 impl Drop for Buffer<'_> {
     fn drop(&mut self) {
-        // The memory first: the woken thread counts on it.
+        // The memory first: the woken thread relies on it.
         drop(self.lease.take());
         *self.buffers.free() += 1;
         self.buffers.returned.notify_all();

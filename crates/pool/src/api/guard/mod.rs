@@ -1,7 +1,7 @@
 //! Guards: holds on pages, as types.
 //!
-//! [`Pin`] keeps a page in its frame; [`PageRef`] also keeps its contents from changing; [`PageMut`]
-//! lets its owner change them; [`Optimistic`] holds nothing and notices changes.
+//! [`Pin`] keeps a page in its frame; [`PageRef`] also keeps its contents from changing; [`PageMut`] lets its owner
+//! change them; [`Optimistic`] holds nothing and detects changes.
 
 mod optimistic;
 mod page;

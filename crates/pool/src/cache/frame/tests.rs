@@ -1,4 +1,4 @@
-//! A frame's life with one thread: each promise of `life`, step by step.
+//! A frame's life with one thread: each guarantee of `life`, step by step.
 
 use std::thread;
 
@@ -39,7 +39,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
     assert!(!frames.get(0).version().is_multiple_of(2), "[FRM-2] nobody may read it");
 }
 
-/// An entry may lead to a frame that has been given to another page since it was read.
+/// An entry may point to a frame that has been given to another page since it was read.
 #[test]
 fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
     let frames = Frames::new(1).unwrap();
@@ -74,7 +74,7 @@ fn frm_3_free_frames_go_round_among_threads_and_none_is_lost_or_given_twice() {
             scope.spawn(|| {
                 for count in 0..5000 {
                     let owned: Vec<_> = (0..count % 3).filter_map(|_| frames.take_free()).collect();
-                    // A frame that two have is one that the second finds loading.
+                    // If two threads owned one frame, the second would find it loading.
                     let loads = owned.into_iter().map(|it| it.load(tag(3), 0, |_| true).unwrap());
                     let loads: Vec<_> = loads.collect();
                     loads.into_iter().for_each(Loading::abandon);
@@ -401,7 +401,7 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
     }
 }
 
-/// A checkpoint that begins while the pool shrinks goes through all frames that may hold pages.
+/// A checkpoint that starts while the pool shrinks scans all frames that may hold pages.
 #[test]
 fn ext_1_frames_that_are_about_to_go_are_gone_through_until_they_are_gone() {
     let frames = Frames::with_room(3, 5).unwrap();

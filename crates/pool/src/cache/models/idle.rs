@@ -1,4 +1,4 @@
-//! Memory of a page table goes back while others hit, miss and evict. A chunk has two entries here.
+//! Memory of a page table is returned while other threads hit, miss and evict. A chunk has two entries here.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::cache::frame::word::Mode;
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::table::PageTable;
 
-/// One chunk, in which the pages of these blocks are in memory, each in the frame of its number.
+/// One chunk; the pages of these blocks are in memory, each in the frame with its number.
 fn with(frames: usize, resident: &[u32]) -> Arc<Model> {
     let pool = Model::new(frames, 2);
     for &block in resident {
@@ -38,7 +38,7 @@ fn loom_tab_5_a_page_that_comes_in_meanwhile_keeps_its_entry() {
     });
 }
 
-/// The table alone: one page leaves and one comes, each in its own entry.
+/// The table alone: one page is removed and one is added, each in a separate entry.
 #[test]
 fn loom_tab_5_two_in_a_chunk_that_goes_find_their_entries() {
     check(3, || {
@@ -77,7 +77,7 @@ fn loom_tab_5_memory_goes_after_the_last_page() {
     });
 }
 
-/// A hit, or an optimistic read, gives the page or nothing: never another one's.
+/// A hit, or an optimistic read, returns the page or nothing: never another page.
 #[test]
 fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
     check(3, || {
@@ -93,7 +93,7 @@ fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
         });
         if pool.evict(0) {
             give_back(&pool);
-            // Others may have the frame from now on.
+            // Other threads may use the frame from now on.
             let (owned, _) = pool.cache.allocate_clean(&*pool, &AccessStrategy::NORMAL).unwrap();
             drop(owned);
         }
@@ -102,7 +102,7 @@ fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
     });
 }
 
-/// The count stands for the entries where they are gone through: see `loom_rsz_1`.
+/// When entries are scanned, the count represents them: see `loom_rsz_1`.
 #[test]
 fn loom_rsz_1_a_page_mapped_in_a_chunk_that_was_given_back_does_not_outlive_a_truncation() {
     check(4, || {

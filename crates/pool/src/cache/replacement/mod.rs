@@ -1,8 +1,8 @@
-//! Replacement: which page has to go when another one needs its frame.
+//! Replacement: which page is evicted when another one needs its frame.
 //!
-//! Three sources, in order: the access strategy's own ring, the free list, and a sweep over all
-//! frames. What is here decides (which frame to look at next, whether its page may go); everything that touches
-//! frames is in `cache::victim`.
+//! Three sources, in order: the access strategy's own ring, the free list, and the clock sweep over all frames. This
+//! module decides (which frame to examine next, whether its page may be evicted); everything that touches frames is in
+//! `cache::victim`.
 
 mod clock_sweep;
 mod ring;

@@ -14,9 +14,8 @@
 //! wait  count   total    p50    p99  longest
 //! read    340  61.2ms  180us  299us    410us
 //! ```
-//! A strategy that was not used has no column, and a count that is 0 everywhere no row: what is
-//! printed is what happened. The ratios are of pages pinned; optimistic reads have no strategy and
-//! count in [`Stats::hit_ratio`] only.
+//! A strategy that was not used has no column, and a count that is 0 everywhere no row. The ratios are of pinned pages;
+//! optimistic reads have no strategy and count in [`Stats::hit_ratio`] only.
 
 use std::fmt;
 
@@ -97,7 +96,7 @@ impl Stats {
     }
 }
 
-/// Those that are not 0.
+/// The counts that are not 0.
 fn count_rows(counts: Vec<Named>) -> Vec<Vec<String>> {
     let counts = counts.into_iter().filter(|count| count.value > 0);
     counts.map(|count| row(&spaced(count.name), [number(count.name, count.value)])).collect()
@@ -107,7 +106,7 @@ fn row(title: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
     [title.to_owned()].into_iter().chain(cells).collect()
 }
 
-/// Lines of columns two spaces apart, the first to the left, the others to the right.
+/// Lines of columns two spaces apart, the first left-aligned, the others right-aligned.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)

@@ -1,9 +1,8 @@
 //! "Why was this slow?", answered in sentences.
 //!
-//! First what went wrong, then where waiting time went, largest first, then what to change. A
-//! piece of advice comes only with the number that calls for it, so that a reader who disagrees
-//! knows with what. Times are those of all threads together: eight threads that wait one second
-//! each have waited eight.
+//! First the errors, then where waiting time was spent, largest first, then what to change. Advice is given only with
+//! the number that supports it, so that a reader who disagrees knows with what. Times are those of all threads
+//! together: eight threads that wait one second each have waited eight.
 //!
 //! Worked example:
 //! ```text
@@ -33,15 +32,15 @@ const HIT_RATIO_GOOD: f64 = 0.95;
 /// A cleaner that keeps up leaves fewer dirty victims than this share of evictions.
 const VICTIM_WRITES_NOTABLE: f64 = 0.01;
 
-/// More than this share of optimistic reads done again is waste.
+/// More than this share of optimistic reads repeated is waste.
 const RETRIES_NOTABLE: f64 = 0.1;
 
-/// A ring that fails to reuse more than this share of its frames is no ring any more.
+/// A ring that fails to reuse more than this share of its frames does not work as a ring.
 const REFUSALS_NOTABLE: f64 = 0.1;
 
 impl Stats {
-    /// Says in plain sentences where threads lost their time, and what to change. Best asked of
-    /// a difference ([`Stats::since`]) over the time that was slow.
+    /// Says in plain sentences where threads lost their time, and what to change. Best called on a difference
+    /// ([`Stats::since`]) over the time that was slow.
     pub fn explain(&self) -> String {
         let mut text = String::new();
         self.write_reasons(&mut text).expect("a string takes all that is written to it");
@@ -79,7 +78,7 @@ impl Stats {
         Ok(())
     }
 
-    /// What should not have happened at all.
+    /// Events that should not have happened at all.
     fn troubles(&self) -> Vec<String> {
         let total = self.total();
         let happened = [
@@ -232,13 +231,13 @@ impl Stats {
         refused.collect()
     }
 
-    /// Whether these waits together took a notable share of all waiting time.
+    /// True if these waits together took a notable share of all waiting time.
     fn is_notable(&self, waits: &[Wait]) -> bool {
         let these: Duration = waits.iter().map(|wait| self.wait(*wait).sum()).sum();
         these >= WAITED_NOTABLE && share_of_time(these, self.waited()) >= SHARE_NOTABLE
     }
 
-    /// Time waited for anything, of all threads together.
+    /// Time waited, for any reason, by all threads together.
     fn waited(&self) -> Duration {
         Wait::ALL.iter().map(|wait| self.wait(*wait).sum()).sum()
     }

@@ -1,15 +1,14 @@
-//! Statistics: what the pool did, what its threads waited for, and how to read that.
+//! Statistics: what the pool did, what its threads waited for, and how to present that.
 //!
-//! Counting is always on, so it has to cost next to nothing where pages are found: a hit is one
-//! load and one store to a cache line that only the calling thread writes ([`counters`]). What
-//! happens around I/O is counted plainly, and the time a thread really waited goes into
-//! histograms ([`waits`]). A [`Stats`] is a copy of all of it, with which the reader does as it
-//! likes: take differences ([`Stats::since`]), ask for reasons ([`Stats::explain`]), print a table
-//! (`Display`) or hand it to a monitoring system ([`Stats::prometheus`]).
+//! Counting is always on, so it must cost next to nothing on a hit: one load and one store to a cache line that only
+//! the calling thread writes ([`counters`]). Events around I/O use ordinary atomics, and the time a thread really
+//! waited is recorded in histograms ([`waits`]). A [`Stats`] is a copy of all of it; the reader can take differences
+//! ([`Stats::since`]), explain waits ([`Stats::explain`]), print a table (`Display`) or export it to a monitoring
+//! system ([`Stats::prometheus`]).
 //!
-//! Two close alternatives were rejected. One shared atomic per counter bounces its cache line
-//! between all cores and costs a hit several times its price. Sampling one hit in many is
-//! as cheap as this, but then numbers cannot be compared with what a test knows it did.
+//! Two close alternatives were rejected. One shared atomic per counter bounces its cache line between all cores and
+//! costs several times as much as a hit. Sampling one hit in many is as cheap as this, but then the numbers cannot be
+//! compared with what a test knows it did.
 //!
 //! Concurrency: counting from any thread through `&self`; a snapshot is a plain value.
 

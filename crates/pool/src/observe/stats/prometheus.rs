@@ -1,15 +1,13 @@
 //! Statistics as Prometheus reads them: the text exposition format, version 0.0.4.
 //!
-//! Every count is a counter `forebay_<name>_total`, with a `strategy` label where there is one;
-//! the numbers of frames are gauges; waits are one histogram, `forebay_wait_seconds`. All series
-//! are there from the start, zeros included, because a series that first appears with a value
-//! has no rate. There is no label for the pool: a service with several adds one when scraping.
+//! Every count is a counter `forebay_<name>_total`, with a `strategy` label where there is one; the numbers of frames
+//! are gauges; waits are one histogram, `forebay_wait_seconds`. All series exist from the start, zeros included,
+//! because a series that first appears with a value has no rate. There is no label for the pool: a service with several
+//! adds one when scraping.
 //!
-//! A client library was rejected: it would own the live counters, and its shared atomics cost a
-//! hit more than the hit.
+//! A client library was rejected: it would own the live counters, and its shared atomics cost more than a hit itself.
 //!
-//! Invariants:  [STAT-5] HELP and TYPE stand once before a metric's samples, and no series is
-//!              there twice
+//! Invariants:  [STAT-5] HELP and TYPE appear once before a metric's samples, and no series appears twice
 
 use std::fmt::{self, Display, Write};
 

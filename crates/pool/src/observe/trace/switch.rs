@@ -1,13 +1,13 @@
-//! Whether look-ahead is traced, and where to.
+//! Whether look-ahead is traced, and to which trace.
 //!
-//! Off, it costs one relaxed load for each decision (a request, not a page).
+//! When off, it costs one relaxed load for each decision (a request, not a page).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::Trace;
 
-/// The trace that is on, if one is.
+/// The current trace, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Tracing {
     on: AtomicBool,
@@ -16,16 +16,16 @@ pub(crate) struct Tracing {
 }
 
 impl Tracing {
-    /// Where to record now.
+    /// The trace to record to now.
     pub(crate) fn now(&self) -> Option<Trace> {
         if !self.on.load(Ordering::Relaxed) {
             return None;
         }
-        // Each change is one assignment, so a poisoned place is still whole.
+        // Each change is one assignment, so a poisoned value is still consistent.
         self.trace.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Records to `trace` from now on, or no longer.
+    /// Records to `trace` from now on, or stops recording.
     pub(crate) fn set(&self, trace: Option<Trace>) {
         let mut place = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         self.on.store(trace.is_some(), Ordering::Relaxed);

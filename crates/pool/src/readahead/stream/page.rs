@@ -1,4 +1,4 @@
-//! What goes into a stream and what comes out: blocks with data, pages with data, errors with data.
+//! The input and output of a stream: blocks with data, pages with data, errors with data.
 
 use std::ops::Deref;
 
@@ -6,12 +6,12 @@ use crate::api::guard::PageRef;
 use crate::error::Error;
 use crate::tag::Block;
 
-/// What an iterator may name blocks by: a block number, or a pair of one and data for the way back.
+/// An iterator's way to name blocks: a block number, or a pair of one and data to be returned.
 pub trait Wanted {
-    /// What comes back with the page.
+    /// The data that is returned with the page.
     type Data;
 
-    /// The block, and what comes back with its page.
+    /// The block, and the data to return with its page.
     fn into_parts(self) -> (Block, Self::Data);
 }
 
@@ -33,12 +33,12 @@ impl<D> Wanted for (Block, D) {
     }
 }
 
-/// A page out of a stream. Derefs to the page, and so to its bytes.
+/// A page from a stream. Derefs to the page, and so to its bytes.
 #[derive(Debug)]
 pub struct Streamed<'f, D> {
     /// The page, pinned and latched shared.
     pub page: PageRef<'f>,
-    /// What was given along with its block.
+    /// The data passed with its block.
     pub data: D,
 }
 
@@ -50,15 +50,15 @@ impl<'f, D> Deref for Streamed<'f, D> {
     }
 }
 
-/// A block of a stream that could not be had; the stream goes on with the next.
+/// A block of a stream that could not be read; the stream goes on with the next.
 #[derive(Debug, thiserror::Error)]
 #[error("block {block} of a read stream: {error}")]
 pub struct StreamError<D> {
-    /// Which block.
+    /// The block.
     pub block: Block,
-    /// What was given along with it.
+    /// The data passed with it.
     pub data: D,
-    /// What is wrong: as [`PagedFile::read`](crate::PagedFile::read) would say.
+    /// The error, as returned by [`PagedFile::read`](crate::PagedFile::read).
     pub error: Error,
 }
 

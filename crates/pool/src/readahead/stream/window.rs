@@ -1,8 +1,8 @@
-//! The window: the blocks that a stream knows of and has not given out yet.
+//! The window: the blocks that a stream knows and has not returned yet.
 //!
-//! Blocks come in at the back as the caller's iterator names them and leave at the front, or, when any
-//! order will do, wherever one is ready. What the stream knows of each is its *state*; a pin that comes
-//! with a state is the stream's, and so is the duty to let go of it.
+//! Blocks are added at the back as the caller's iterator names them and leave at the front, or, when any order will do,
+//! wherever one is ready. The stream's information about each is its *state*; a pin in a state belongs to the stream,
+//! which has to release it.
 //!
 //! Invariants:  [WIN-1] a block leaves only after its state was decided on
 
@@ -11,22 +11,22 @@ use std::collections::VecDeque;
 use crate::cache::frame::FrameIndex;
 use crate::tag::Block;
 
-/// How far a block has come.
+/// The progress of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// Just named.
     Named,
-    /// Pinned in this frame: here, or on its way in.
+    /// Pinned in this frame: resident, or being read.
     Pinned {
         frame: FrameIndex,
-        /// It was not in memory when it was named, and this stream asked for it.
+        /// It was not in memory when it was named, and this stream requested it.
         asked: bool,
     },
     /// To be read when it is its turn.
     Later,
 }
 
-/// One block, with what the caller gave along.
+/// One block, with the caller's data.
 #[derive(Debug)]
 pub(super) struct Item<D> {
     pub(super) block: Block,
@@ -56,7 +56,7 @@ impl<D> Window<D> {
         self.items.is_empty()
     }
 
-    /// One block more.
+    /// Adds a block.
     pub(super) fn push(&mut self, block: Block, data: D) {
         self.items.push_back(Item { block, data, state: State::Named });
     }
@@ -67,20 +67,20 @@ impl<D> Window<D> {
         self.items.range_mut(from..)
     }
 
-    /// Whether there are blocks that have not been decided on.
+    /// True if there are blocks that have not been decided on.
     pub(super) fn has_named(&self) -> bool {
         self.named < self.items.len()
     }
 
-    /// True when each block named since the last decision is beyond the one before it: such a caller
-    /// does not come back for what it passes by.
+    /// True when each block named since the last decision is beyond the one before it: such a caller does not return to
+    /// blocks that it passes.
     pub(super) fn ascends(&self) -> bool {
         let from = self.named.saturating_sub(1);
         let blocks = self.items.range(from..).map(|item| item.block);
         blocks.is_sorted()
     }
 
-    /// The blocks that [`Window::newly_named`] would give, ascending, each once.
+    /// The blocks that [`Window::newly_named`] would return, ascending, each once.
     pub(super) fn named_sorted(&self, into: &mut Vec<Block>) {
         into.clear();
         into.extend(self.items.range(self.named..).map(|item| item.block));
@@ -88,7 +88,7 @@ impl<D> Window<D> {
         into.dedup();
     }
 
-    /// Sorts what has been named since the last decision: for streams without an order to keep.
+    /// Sorts the blocks named since the last decision: for streams that need not keep an order.
     pub(super) fn sort_named(&mut self) {
         let named = self.named;
         self.items.make_contiguous()[named..].sort_by_key(|item| item.block);
@@ -99,17 +99,17 @@ impl<D> Window<D> {
         self.items.get(place).map(|item| item.state)
     }
 
-    /// Every block, to look at its state again.
+    /// Every block, to update its state.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Item<D>> {
         self.items.iter_mut()
     }
 
-    /// The place of the first block of which `ready` is true.
+    /// The place of the first block for which `ready` is true.
     pub(super) fn position(&self, ready: impl FnMut(&Item<D>) -> bool) -> Option<usize> {
         self.items.iter().position(ready)
     }
 
-    /// Takes the block at `place`; an older one takes its place.
+    /// Takes the block at `place`; an older one moves to its place.
     pub(super) fn take(&mut self, place: usize) -> Option<Item<D>> {
         if self.items.is_empty() {
             return None;
@@ -119,7 +119,7 @@ impl<D> Window<D> {
         self.items.swap_remove_front(place)
     }
 
-    /// Forgets everything.
+    /// Removes everything.
     pub(super) fn clear(&mut self) {
         self.named = 0;
         self.items.clear();

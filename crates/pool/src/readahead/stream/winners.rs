@@ -1,4 +1,4 @@
-//! Which mode of reading has won among streams of a tablespace: where the next ones begin.
+//! Which read mode has won among streams of a tablespace: the starting mode of the next ones.
 
 use forebay_lookahead::Side;
 

@@ -1,4 +1,4 @@
-//! What the directory lock promises, to this process and to others.
+//! The guarantees of the directory lock, to this process and to others.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// Names the directory that a test run as a child locks.
+/// Names the directory to lock in a test that runs as a child.
 const CHILD: &str = "FOREBAY_TEST_LOCK_DIRECTORY";
 
-/// What the child says when it has the lock.
+/// The child's message when it has the lock.
 const HELD: &str = "the child holds the lock";
 
 fn in_use(taken: Result<DirectoryLock, Error>) -> String {
@@ -24,7 +24,7 @@ fn text_in(directory: &Path) -> String {
     std::fs::read_to_string(directory.join(NAME)).unwrap()
 }
 
-/// Runs the test called `name` of this module in a process of its own, until it holds the lock.
+/// Runs the test called `name` of this module in a separate process, until it holds the lock.
 fn start_child(name: &str, directory: &Path) -> Child {
     let (_, module) = module_path!().split_once("::").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -48,13 +48,13 @@ fn hold_if_child() {
     if let Some(directory) = std::env::var_os(CHILD) {
         let _lock = DirectoryLock::take(&PathBuf::from(directory)).unwrap();
         println!("{HELD}");
-        // Ends with the parent, if that dies first.
+        // Ends with the parent, if that is killed first.
         let _ = std::io::stdin().read_line(&mut String::new());
         std::process::exit(1);
     }
 }
 
-/// Says that `test` could not run, and why.
+/// Reports that `test` could not run, and why.
 fn skip(test: &str, reason: &str) {
     println!("skipped: {reason}");
     if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
@@ -117,7 +117,7 @@ fn it_is_free_again_once_dropped_and_the_file_stays_empty() {
 
 #[test]
 fn it_is_free_once_dropped_although_a_copy_of_the_descriptor_lives() {
-    // As one does in a child between fork and exec.
+    // As a child between fork and exec does.
     let directory = tempfile::tempdir().unwrap();
     let lock = DirectoryLock::take(directory.path()).unwrap();
     let _copy = lock.file.try_clone().unwrap();

@@ -1,14 +1,14 @@
-//! Atomic writes: the disk itself writes a page whole or not at all.
+//! Atomic writes: the disk itself writes a page completely or not at all.
 //!
-//! Only where that is proven. The filesystem is asked for each file (statx), and says for which sizes its
-//! direct writes are whole, on this very device and with whatever lies in between; and each write says that
-//! it has to be one of those (RWF_ATOMIC), so that the kernel refuses it rather than cut it in two. What a
-//! disk's data sheet says of its sectors is no proof: a RAID or a partition may cut a page differently.
+//! Only where that is guaranteed. The filesystem is queried for each file (statx), and reports for which sizes its
+//! direct writes are atomic, on this device and all layers in between; and each write is flagged as such a write
+//! (RWF_ATOMIC), so that the kernel rejects it instead of splitting it. A disk's data sheet is no guarantee for its
+//! sectors: a RAID or a partition may split a page differently.
 //!
-//! Pages leave one by one: an atomic write is one piece of memory, a power of two, at a multiple of itself.
+//! Pages are written one by one: an atomic write is one piece of memory, a power of two, at a multiple of its size.
 //!
-//! Invariants:  [ATM-1] a page of a tablespace with atomic writes is written by none but such
-//! Failure:     [`Error::Setting`] at opening, with the filesystem, the device and what to take instead.
+//! Invariants:  [ATM-1] a page of a tablespace with atomic writes is written only by such writes
+//! Failure:     [`Error::Setting`] at opening, with the filesystem, the device and the alternative.
 //! Source:      the kernel's block/atomic_writes documentation; pwritev2(2), statx(2).
 
 use forebay_io::{CacheMode, File, OpenOptions, Request};
@@ -20,10 +20,10 @@ use crate::store::directory_lock;
 
 const INSTEAD: &str = "protect its pages by images in the log or by double write";
 
-/// Refuses a tablespace whose pages cannot be written so.
+/// Rejects a tablespace whose pages cannot be written this way.
 ///
 /// # Errors
-/// [`Error::Setting`]; [`Error::Io`] when it cannot even be asked.
+/// [`Error::Setting`]; [`Error::Io`] when even the query fails.
 pub(super) fn check_tablespace(opening: &Opening<'_>) -> Result<(), Error> {
     if opening.cache == CacheMode::Buffered {
         return Err(refusal(format!(
@@ -32,13 +32,13 @@ pub(super) fn check_tablespace(opening: &Opening<'_>) -> Result<(), Error> {
             opening.directory.display()
         )));
     }
-    // A file that is there in any case.
+    // A file that always exists.
     let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
     let path = opening.directory.join(directory_lock::NAME);
     check_file(&opening.volume.open(&path, &options)?, opening.page_bytes)
 }
 
-/// Refuses a file whose pages cannot be written so.
+/// Rejects a file whose pages cannot be written this way.
 ///
 /// # Errors
 /// [`Error::Setting`].
@@ -66,7 +66,7 @@ fn refusal(expected: String) -> Error {
     Error::Setting { setting: "torn pages", value: "atomic".to_owned(), expected }
 }
 
-/// The same write, whole or not at all ([ATM-1]).
+/// The same write, completely or not at all ([ATM-1]).
 pub(super) fn whole(request: Request) -> Request {
     request.atomic()
 }

@@ -1,10 +1,10 @@
-//! What is known of a tablespace when its protection is set up.
+//! The parameters of a tablespace when its protection is set up.
 
 use std::path::Path;
 
 use forebay_io::{CacheMode, Io, Volume};
 
-/// What `Torn::open` needs to know.
+/// The input of `Torn::open`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening<'a> {
     pub(crate) volume: &'a Volume,
@@ -13,6 +13,6 @@ pub(crate) struct Opening<'a> {
     pub(crate) sync_io: &'a Io,
     pub(crate) queue: &'a Io,
     pub(crate) page_bytes: usize,
-    /// Pages that can be on their way out at once.
+    /// Pages that can be written at once.
     pub(crate) write_buffers: usize,
 }

@@ -1,4 +1,4 @@
-//! The one call on the way out: pages made safe against a torn write before they are written in place.
+//! The single interface for writes: pages are protected against a torn write before they are written in place.
 
 use super::double_write::Groups;
 use super::{Torn, images};
@@ -9,14 +9,14 @@ use crate::store::tablespace::Space;
 use crate::tag::Lsn;
 use crate::writeback::PageCopy;
 
-/// Whether to wait for writes in place that are under way. Only who has none of its own under way may.
+/// Whether to wait for writes in place that are in progress. Only a thread without such writes of its own may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     ForWrites,
     Never,
 }
 
-/// What has been staged of some batches of a tablespace, and is not durable yet.
+/// The staged part of some batches of a tablespace, which is not durable yet.
 #[derive(Debug, Default)]
 pub(crate) struct Staging {
     /// The newest image.
@@ -25,11 +25,11 @@ pub(crate) struct Staging {
 }
 
 impl Torn {
-    /// Makes sure that pages of `file` which are about to be written in place can be repaired. Called
-    /// with their log flushed, and with no write in place of the caller's own under way.
+    /// Makes sure that pages of `file` which are about to be written in place can be repaired. Called with their log
+    /// flushed, and with no write in place by the caller in progress.
     ///
     /// # Errors
-    /// Whatever keeps it from that: the pages must not be written then.
+    /// The reason why that failed: the pages must not be written then.
     pub(crate) fn protect(
         &self,
         core: &Core,
@@ -44,9 +44,9 @@ impl Torn {
         Ok(())
     }
 
-    /// The first step of [`Torn::protect`], for several batches of one tablespace: puts the pages where they
-    /// can be repaired from. False when writes in place have to end first and the caller must not wait
-    /// for them: nothing is done then.
+    /// The first step of [`Torn::protect`], for several batches of one tablespace: stores the pages where they can be
+    /// repaired from. False when writes in place have to end first and the caller must not wait for them: nothing is
+    /// done then.
     ///
     /// # Errors
     /// As [`Torn::protect`].
@@ -68,7 +68,7 @@ impl Torn {
         }
     }
 
-    /// The second step: makes that durable.
+    /// The second step: makes the stored pages durable.
     ///
     /// # Errors
     /// As [`Torn::protect`], for all the batches.
@@ -85,7 +85,7 @@ impl Torn {
         }
     }
 
-    /// The third step, of each batch: the pages may be written.
+    /// The third step, for each batch: the pages may be written.
     pub(crate) fn made_durable(&self, file: &FileCore, copies: &[PageCopy<'_>]) {
         if let Torn::Images = self {
             images::note(file, copies);

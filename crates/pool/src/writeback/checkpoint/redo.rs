@@ -1,22 +1,21 @@
 //! The number of the redo point: which checkpoint's log a write of a page belongs to.
 //!
-//! Recovery begins at a redo point, so what a torn page is repaired from has to be in the log after
-//! it. "Has this page's image been logged since the redo point?" is answered by number: each page's
-//! newest image is remembered with the number that was current when the page's write began.
+//! Recovery starts at a redo point, so the image that repairs a torn page must be in the log after it. Whether a page's
+//! image has been logged since the redo point is determined by number: each page's newest image is recorded with the
+//! number that was current when the page's write began.
 //!
-//! A checkpoint takes the log's position *first* and counts up *then*, so that an image logged under
-//! the new number is after the new redo point. It counts up *before* it looks at the frames, and a
-//! writer sets WRITING in its frame *before* it reads the number. So one of the two sees the other:
-//! a writer that used the old number is seen as WRITING and waited for, and a writer that is not seen
-//! uses the new one.
+//! A checkpoint reads the log's position *first* and increments the number *then*, so that an image logged under the
+//! new number is after the new redo point. It increments *before* it scans the frames, and a writer sets WRITING in its
+//! frame *before* it reads the number. So one of the two sees the other: a writer that used the old number is seen as
+//! WRITING and waited for, and a writer that is not seen uses the new one.
 //!
-//! Invariants:  [RDO-1] a write that goes by an old number has WRITING set when the checkpoint that
-//!              counted up looks at its frame
-//! Concurrency: any thread reads; one checkpoint at a time counts up.
+//! Invariants:  [RDO-1] a write that uses an old number has WRITING set when the checkpoint that incremented the number
+//!              scans its frame
+//! Concurrency: any thread reads; one checkpoint at a time increments.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The number of the newest redo point that a checkpoint has begun from; 0 before the first.
+/// The number of the newest redo point from which a checkpoint has started; 0 before the first.
 #[derive(Debug)]
 pub(crate) struct RedoPoint {
     number: AtomicU64,
@@ -27,16 +26,16 @@ impl RedoPoint {
         RedoPoint { number: AtomicU64::new(0) }
     }
 
-    /// A checkpoint begins whose redo point has been taken from the log already, and which has not
-    /// looked at any frame yet. Gives its number.
+    /// A checkpoint starts: its redo point has already been read from the log, and it has not scanned any frame yet.
+    /// Returns its number.
     pub(crate) fn begin(&self) -> u64 {
         let number = self.number.fetch_add(1, Ordering::SeqCst) + 1;
-        // [RDO-1] With its counterpart in `now`: the store before the looks at the frames.
+        // [RDO-1] Paired with the one in `now`: the store precedes the scan of the frames.
         fence(Ordering::SeqCst);
         number
     }
 
-    /// The number to write a page by whose frame says WRITING already.
+    /// The number for a write of a page whose frame already has WRITING set.
     pub(crate) fn now(&self) -> u64 {
         // [RDO-1] WRITING before the load.
         fence(Ordering::SeqCst);

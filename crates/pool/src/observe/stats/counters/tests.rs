@@ -101,7 +101,7 @@ fn a_thread_that_is_ending_still_counts_without_touching_a_slot() {
     thread_local!(static LAST: std::cell::OnceCell<Last> = const { std::cell::OnceCell::new() });
     let counters = Arc::new(Counters::new());
     let for_thread = Arc::clone(&counters);
-    // What is touched first is destroyed last, so this counts after the number was given back.
+    // What is accessed first is destroyed last, so this counts after the number was returned.
     let ended = thread::spawn(move || {
         LAST.with(|last| last.get_or_init(|| Last(Arc::clone(&for_thread))).0.optimistic());
         for_thread.hit(StrategyKind::Normal);
@@ -181,7 +181,7 @@ fn every_event_has_a_count_of_its_own() {
     }
     let stats = counters.snapshot();
     let named = stats.strategy(StrategyKind::BulkRead).named();
-    // The events stand above in the order of the fields, which start with the hits.
+    // The events above are in the order of the fields, which start with the hits.
     let values: Vec<u64> = named.iter().map(|count| count.value).collect();
     assert_eq!(named[8].name, "reads");
     assert_eq!(values, (0..=19).collect::<Vec<u64>>());
@@ -210,7 +210,7 @@ fn every_event_of_the_pool_has_a_count_of_its_own() {
     }
     let named = counters.snapshot().pool.named();
     let values: Vec<u64> = named.iter().map(|count| count.value).collect();
-    // What became of pages read ahead is known to the frames alone, which are not asked here.
+    // Only the frames know the outcome of pages read ahead, and they are not queried here.
     assert_eq!(values[..12], (0..=11).collect::<Vec<u64>>());
     assert_eq!(values[12..], [0, 0]);
     assert_eq!(named[11].name, "doomed_pages");

@@ -13,7 +13,7 @@ fn waited(waits: &[(Wait, u64)]) -> Counters {
     counters
 }
 
-/// What follows "What to change:".
+/// The text after "What to change:".
 fn advice(stats: &Stats) -> Vec<String> {
     stats
         .explain()

@@ -1,4 +1,4 @@
-//! Tests of the Prometheus text, with a parser that takes nothing but what the format allows.
+//! Tests of the Prometheus text, with a parser that accepts only what the format allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::observe::stats::{Counters, Event, PoolEvent};
 
-/// A scrape as it was understood: metrics' kinds, and samples in order.
+/// A parsed scrape: metrics' kinds, and samples in order.
 #[derive(Debug, Default)]
 struct Scrape {
     kinds: BTreeMap<String, String>,

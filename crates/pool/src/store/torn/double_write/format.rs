@@ -2,24 +2,23 @@
 //!
 //! | place | bytes | |
 //! |---|---|---|
-//! | 0 | `header_bytes` | the head: sizes, and the number below which no group counts |
-//! | then 64 times | `header_bytes` | a group's header: its number, file, blocks, and the table of what is live |
+//! | 0 | `header_bytes` | the head: sizes, and the smallest valid group number |
+//! | then 64 times | `header_bytes` | a group's header: its number, file, blocks, and the table of live slots |
 //! | | `group_pages * page_bytes` | its slots |
 //!
-//! All numbers are little-endian. `header_bytes` is 4096, or more where direct I/O wants it. The head's
-//! fields lie in its first 512 bytes, which a disk writes whole or not at all; a group's header has a
-//! checksum because it may be torn.
+//! All numbers are little-endian. `header_bytes` is 4096, or more where direct I/O requires it. The head's fields are
+//! in its first 512 bytes, which a disk writes completely or not at all; a group's header has a checksum because it may
+//! be torn.
 //!
-//! A slot counts only if the page in it carries the sum that the header names and verifies by it: the
-//! header may have reached the disk while the slot still holds what was there before, perhaps a good
-//! page of the same block.
+//! A slot is valid only if the page in it carries the checksum that the header names and verifies with it: the header
+//! may have reached the disk while the slot still holds its previous contents, perhaps a good page of the same block.
 //!
-//! Invariants:  [DWF-1] what is decoded is what was encoded, or nothing
+//! Invariants:  [DWF-1] decoding returns what was encoded, or nothing
 
 use super::ring::{GROUP_PAGES_MAX, GROUPS, Table};
 use crate::tag::Block;
 
-/// Size of a header, unless direct I/O wants more.
+/// Size of a header, unless direct I/O requires more.
 pub(super) const HEADER_BYTES: usize = 4096;
 
 /// The number in it is the version of the format.
@@ -32,7 +31,7 @@ const GROUP_FIXED_BYTES: usize = 8 + 4 + 4 * 5 + 8 * 2 + GROUPS * 16 + GROUP_PAG
 /// Longest name of a file, in bytes.
 pub(in crate::store::torn) const NAME_BYTES_MAX: usize = HEADER_BYTES - GROUP_FIXED_BYTES;
 
-/// The head: how the file is cut, and what of it counts.
+/// The head: the layout of the file, and its valid groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) page_bytes: u32,
@@ -42,11 +41,11 @@ pub(super) struct Head {
     pub(super) first_number: u64,
 }
 
-/// What was found where the head should be.
+/// What is in place of the head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadFound {
     Head(Head),
-    /// The file was never finished being made: nothing was ever put into it.
+    /// The creation of the file was never completed: nothing was ever stored in it.
     Nothing,
     /// Neither: damage, or a later version.
     Other,
@@ -89,7 +88,7 @@ impl Head {
         u64::from(self.header_bytes) + pages
     }
 
-    /// Where a group's header is; its slots follow.
+    /// The offset of a group's header; its slots follow.
     pub(super) fn group_offset(&self, group: usize) -> u64 {
         u64::from(self.header_bytes) + group as u64 * self.group_bytes()
     }
@@ -104,7 +103,7 @@ impl Head {
     }
 }
 
-/// What a slot holds: the block, and the checksum that the page carries.
+/// The contents of a slot: the block, and the checksum that the page carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) block: Block,
@@ -116,7 +115,7 @@ pub(super) struct Entry {
 pub(super) struct GroupHeader<N> {
     pub(super) group: u32,
     pub(super) number: u64,
-    /// Where in its pages the file has the checksum, in bytes.
+    /// Byte offset of the checksum in the file's pages.
     pub(super) checksum_offset: u32,
     /// Size of the file's segments in bytes, 0 if it has none.
     pub(super) segment_bytes: u64,
@@ -152,7 +151,7 @@ impl GroupHeader<&str> {
 }
 
 impl GroupHeader<String> {
-    /// The header and its entries; `None` for one that is torn, damaged or not there.
+    /// The header and its entries; `None` for one that is torn, damaged or missing.
     pub(super) fn decode(bytes: &[u8]) -> Option<(GroupHeader<String>, Vec<Entry>)> {
         let mut from = unseal(bytes, GROUP_MAGIC)?;
         let (group, count) = (from.u32()?, from.u32()? as usize);

@@ -1,21 +1,21 @@
 //! Recovery: pages that a crash has torn are repaired before any file is opened.
 //!
-//! The newest good header of the double-write file says which slots were live. For each of their pages:
-//! if the page in its file fails its checksum, or cannot be read, the newest good copy is written there;
-//! then the files are synced, the repaired ones and the others. A page that is good is left alone, whatever
-//! version it is: if it is old, the log says what is missing.
+//! The newest good header of the double-write file lists the live slots. For each of their pages: if the page in its
+//! file fails its checksum, or cannot be read, the newest good copy is written there; then the files are synced, the
+//! repaired ones and the others. A good page is left unchanged, whatever version it is: if it is old, the log has the
+//! missing changes.
 //!
-//! A page of zeroes is left alone too. It was never written, or not a byte of its first write has
-//! reached the disk; and a file that was dropped and made again may have pages of zeroes where the double
-//! write still has those of the old one.
+//! A page of zeroes is left unchanged too. It was never written, or no byte of its first write has reached the disk;
+//! and a file that was dropped and created again may have pages of zeroes where the double write still has those of the
+//! old one.
 //!
-//! All this may be done again from the start if it is interrupted: the slots stay as they are until the
-//! files are synced.
+//! If all this is interrupted, it may be repeated from the start: the slots stay as they are until the files are
+//! synced.
 //!
 //! Invariants:  [DBR-1] a page that is good, absent or of zeroes is not changed
-//!              [DBR-2] of the good copies of a page the newest is taken
-//!              [DBR-3] slots are given up only when the files of their pages have been synced
-//! Failure:     an error names the file; nothing was forgotten, so the opening can be tried again.
+//!              [DBR-2] of the good copies of a page the newest is used
+//!              [DBR-3] slots are released only when the files of their pages have been synced
+//! Failure:     an error names the file; nothing was discarded, so the opening can be retried.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -30,21 +30,21 @@ use crate::store::checksum::{Checksum, ZeroPages};
 use crate::store::torn::opening::Opening;
 use crate::tag::Block;
 
-/// What became of it.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 pub(in crate::store::torn) struct Recovered {
-    /// Pages that were torn and are whole again.
+    /// Pages that were torn and have been repaired.
     pub(in crate::store::torn) repaired: u64,
     /// Pages that are torn and have no good copy.
     pub(in crate::store::torn) lost: u64,
-    /// Groups made from now on have this number or a larger one.
+    /// New groups have this number or a larger one.
     pub(super) next_number: u64,
-    /// The file and what its head says; its slots are needed no more.
+    /// The file and its head; its slots are no longer needed.
     file: Option<(File, Option<Head>)>,
 }
 
 impl Recovered {
-    /// The file, if it is cut as `head` says; `head` gets the header size that it was made with.
+    /// Returns the file, if its layout is that of `head`; `head` gets the header size that it was created with.
     pub(super) fn reused(&self, head: &mut Head) -> Option<File> {
         let (file, Some(found)) = self.file.as_ref()? else {
             return None;
@@ -83,10 +83,10 @@ struct SavedCopy {
     checksum: Checksum,
 }
 
-/// Repairs what is torn in `directory`.
+/// Repairs the torn pages in `directory`.
 ///
 /// # Errors
-/// [`Error::DoubleWrite`] for a file that makes no sense; [`Error::Io`] from reading and writing.
+/// [`Error::DoubleWrite`] for an invalid file; [`Error::Io`] from reading and writing.
 pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered, Error> {
     let path = opening.directory.join(NAME);
     let io = opening.sync_io;
@@ -120,8 +120,8 @@ pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered
             Mended::Lost => lost += 1,
         }
     }
-    // [DBR-3] Also files with nothing to repair: where only the process has died, what it wrote is whole in
-    // the kernel's page cache and may still be torn on its way to the disk.
+    // [DBR-3] Also files with nothing to repair: if only the process has crashed, its writes are complete in the
+    // kernel's page cache and may still be torn on their way to the disk.
     for file in recovery.files.values().flatten() {
         io.submit(Request::sync_data(file)).wait().result?;
     }
@@ -130,7 +130,7 @@ pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered
 
 const ENOENT: i32 = 2;
 
-/// A name that leads nowhere (a broken link) is there anyway.
+/// A name that refers to nothing (a broken link) exists nevertheless.
 fn is_there(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
@@ -162,9 +162,9 @@ struct Recovery<'a> {
     /// The double-write file.
     file: File,
     head: Head,
-    /// Segments looked at so far, by path; `None` for those that are not there.
+    /// Segments examined so far, by path; `None` for those that do not exist.
     files: HashMap<PathBuf, Option<File>>,
-    /// What is read into; put back by each read.
+    /// The read buffer; put back by each read.
     buffer: Option<Lease>,
 }
 
@@ -178,7 +178,7 @@ impl Recovery<'_> {
             let (buffer, result) = self.read(&self.file, self.head.group_offset(group), buffer);
             let found = match result {
                 Ok(()) => GroupHeader::decode(&buffer[..HEADER_BYTES]),
-                // It was cut short, or this part of the disk is gone: no group.
+                // It was truncated, or this part of the disk is unreadable: no group.
                 Err(IoError::PastEnd { .. } | IoError::Io { source: OsError::EIO, .. }) => None,
                 Err(error) => return Err(error.into()),
             };
@@ -198,7 +198,7 @@ impl Recovery<'_> {
         for (header, entries) in headers {
             let group = header.group as usize;
             let (number, mask) = table[group];
-            // [DWR-2] A slot that the newest header does not know of holds nothing.
+            // [DWR-2] A slot that is not in the newest header holds nothing.
             if number != header.number {
                 continue;
             }
@@ -220,7 +220,7 @@ impl Recovery<'_> {
         Ok((live, next_number))
     }
 
-    /// Looks at one page in its file, and repairs it if need be from one of `copies`.
+    /// Checks one page in its file, and repairs it if needed from one of `copies`.
     fn mend(
         &mut self,
         place: &Place,
@@ -240,7 +240,7 @@ impl Recovery<'_> {
             // [DBR-1] A page of zeroes verifies.
             Ok(()) => copies[0].checksum.verify(&buffer, *block, ZeroPages::Accept).is_ok(),
             Err(IoError::PastEnd { .. }) => true,
-            // A sector that was being written when the power went may be unreadable.
+            // A sector that was being written during the power cut may be unreadable.
             Err(IoError::Io { source: OsError::EIO, .. }) => false,
             Err(error) => return Err(error.into()),
         };
@@ -267,8 +267,7 @@ impl Recovery<'_> {
         Ok(Mended::Lost)
     }
 
-    /// The segment that a block is in, and the offset there. `None` for a name that leads out of the
-    /// directory.
+    /// The segment of a block, and the offset there. `None` for a name that points outside the directory.
     fn locate(&self, name: &str, segment_bytes: u64, block: Block) -> Option<(PathBuf, u64)> {
         let plain = |part| matches!(part, Component::Normal(_));
         if name.is_empty() || !Path::new(name).components().all(plain) {
@@ -286,7 +285,7 @@ impl Recovery<'_> {
         }
     }
 
-    /// The file at `path`, opened once; `None` if it is not there any more.
+    /// The file at `path`, opened once; `None` if it no longer exists.
     fn open(&mut self, path: &Path) -> Result<Option<File>, Error> {
         if let Some(known) = self.files.get(path) {
             return Ok(known.clone());
@@ -308,7 +307,7 @@ impl Recovery<'_> {
     }
 }
 
-/// The slot holds what its header says, whole.
+/// True if the slot holds exactly what its header says.
 fn is_good(copy: &SavedCopy, page: &[u8], block: Block) -> bool {
     let Checksum::Crc32c { offset } = copy.checksum else {
         return false;

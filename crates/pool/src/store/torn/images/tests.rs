@@ -1,4 +1,5 @@
-//! One image for each page and redo point, whichever thread writes the page and however often it comes and goes.
+//! One image for each page and redo point, whichever thread writes the page and however often it is evicted and
+//! reloaded.
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
@@ -17,7 +18,7 @@ struct Log {
 }
 
 impl Log {
-    /// How many images of each page there were since this was last asked.
+    /// How many images of each page there were since the last call.
     fn images(&self, file: &PagedFile) -> Vec<u64> {
         let mut images = self.images.lock().unwrap();
         let name = file.path().file_name().unwrap().to_str().unwrap().to_owned();
@@ -136,8 +137,8 @@ fn what_comes_in_the_place_of_a_page_that_was_cut_off_has_an_image_of_its_own() 
     assert_eq!(log.images(&file), [0, 0, 0, 0, 1, 1, 1, 1, 1, 1], "[IMG-1]");
 }
 
-/// [RDO-1] Checkpoints begin in the middle of writes; none of the pages they leave to others is without
-/// an image that is newer than their redo point.
+/// [RDO-1] Checkpoints start in the middle of writes; each page they leave to others has an image that is newer than
+/// their redo point.
 #[test]
 fn rdo_1_a_write_that_a_checkpoint_does_not_see_has_an_image_after_its_redo_point() {
     let (_directory, pool, log) = pool(16);
@@ -163,7 +164,7 @@ fn rdo_1_a_write_that_a_checkpoint_does_not_see_has_an_image_after_its_redo_poin
                 written += u32::from(word.has(crate::cache::frame::word::WRITING));
             }
             file.flush_file().unwrap();
-            // A thread that went by the old number has ended by now: what is noted is of this one, and logged.
+            // A thread that used the old number has ended by now: the recorded images are of this one, and logged.
             let images = log.images.lock().unwrap();
             for block in 0..60 {
                 let noted = file.file().table.has_image(block, number);

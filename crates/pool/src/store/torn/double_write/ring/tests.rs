@@ -1,4 +1,4 @@
-//! The ring beside a naive model of the disk: whatever happens, what recovery would take is right.
+//! The ring compared with a naive model of the disk: in every case, recovery would use the right copies.
 
 use std::collections::HashMap;
 
@@ -9,15 +9,15 @@ type Page = (u32, Block);
 /// Number, file, and the versions of blocks.
 type Held = (u64, FileId, Vec<(Block, u64)>);
 
-/// The file, what it covers, and the versions that it makes durable.
+/// The file, its changes so far, and the versions that it makes durable.
 type Sync = (u32, u64, Vec<(Page, u64)>);
 
-/// What is on disk of one page, as versions.
+/// The state of one page on disk, as versions.
 #[derive(Debug, Clone, Copy, Default)]
 struct OnDisk {
-    /// What a crash cannot take back.
+    /// The version that survives a crash.
     durable: u64,
-    /// What was put in a slot last, and is written in place or was tried to.
+    /// The version last put in a slot, whose write in place has ended or was tried.
     newest: u64,
     under_way: bool,
     failed: bool,
@@ -32,7 +32,7 @@ struct Model {
     pages: HashMap<Page, OnDisk>,
     /// Group, slot, page.
     writes: Vec<(usize, u32, Page)>,
-    /// Under way.
+    /// In progress.
     syncs: Vec<Sync>,
     version: u64,
     changes: u64,
@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// The copies that recovery would take.
+    /// The copies that recovery would use.
     fn taken(&self) -> HashMap<Page, u64> {
         let mut taken = HashMap::new();
         for ((number, file, held), (newest, live)) in self.slots.iter().zip(self.table.0) {
@@ -203,7 +203,7 @@ fn a_full_ring_says_what_it_waits_for() {
     (0..GROUPS).for_each(|group| ring.ended(group, 0, false, 1));
     assert_eq!(next(&mut ring), Err(Obstacle::Failures));
     assert_eq!(ring.failed_pages(), 64);
-    // Truncated away, and the truncation synced.
+    // Truncated, and the truncation synced.
     ring.truncated(FileId(1), 4, 9);
     assert_eq!(next(&mut ring), Err(Obstacle::Sync(FileId(1))));
     ring.forget(FileId(2));
