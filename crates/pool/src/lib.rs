@@ -651,7 +651,7 @@
 //!
 //! # Tuning
 //!
-//! - [`memory`](PoolBuilder::memory) is 128 MiB unless said otherwise, for pages alone; see
+//! - [`memory`](PoolBuilder::memory) is 128 MiB by default, for pages alone; see
 //!   [`BufferPool::bookkeeping_bytes`] for the rest. It is the first thing to change. It must be
 //!   more than all threads pin at once; a pool has 8 frames at least.
 //! - [`page_size`](PoolBuilder::page_size) is 8 KiB, and fixed for the life of the files: they do

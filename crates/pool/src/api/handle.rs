@@ -24,11 +24,11 @@ use crate::tasks::{Acquire, How};
 /// Tries at an undisturbed optimistic copy before a latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
 
-/// The default request of a future.
+/// The parameters of a plain request by a future.
 const PLAINLY: How<'static> = How { strategy: &AccessStrategy::NORMAL, through: None };
 
 impl PagedFile {
-    /// The default request of this handle.
+    /// The parameters of a request with this handle's readahead setting.
     fn asked<'a>(
         &'a self,
         mode: Mode,
@@ -55,7 +55,8 @@ impl PagedFile {
     /// page latched exclusively deadlocks here, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and [`Error::Io`] from reading it;
+    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and
+    /// [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
     #[inline(always)]

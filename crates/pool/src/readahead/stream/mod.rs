@@ -377,7 +377,7 @@ where
     }
 
     /// Begins again with other blocks. Old blocks that are known and not returned are forgotten; the look-ahead
-    /// distance is kept, reduced by the number of useless requests.
+    /// distance is kept, reduced according to the number of pages requested in vain.
     pub fn reset<B>(&mut self, blocks: B)
     where
         B: IntoIterator<IntoIter = I>,

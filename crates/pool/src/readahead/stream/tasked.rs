@@ -90,7 +90,7 @@ impl<I: Iterator<Item: Wanted>> Drop for Tasked<'_, I> {
     }
 }
 
-/// Polling pins nothing in it.
+/// None of its fields is structurally pinned.
 impl<I: Iterator<Item: Wanted>> Unpin for Tasked<'_, I> {}
 
 impl<'f, I> Stream for Tasked<'f, I>

@@ -6,8 +6,7 @@
 //! | mode | cost | repaired by |
 //! |---|---|---|
 //! | [`TornPages::Images`] | each page is written again, to the log, once per checkpoint | the engine's recovery |
-//! | [`TornPages::DoubleWrite`] | each page is written twice, and a sync for each batch | the opening of the tablespace
-//! |
+//! | [`TornPages::DoubleWrite`] | each page is written twice, one sync per batch | the opening of the tablespace |
 //! | [`TornPages::Atomic`] | one request for each page | no repair needed |
 //! | [`TornPages::Unprotected`] | nothing | no repair possible |
 //!

@@ -15,8 +15,8 @@ use std::ops::Range;
 use super::pages::Pages;
 use crate::api::options::Elevator;
 
-/// How far a range may be ahead of the hindmost one: this share of its pages, and this many pages. Less would leave it
-/// without work between two requests of the other.
+/// How far a range may be ahead of the hindmost one: this share of its pages, or this many if that is more. With less,
+/// it would have no work between two requests of the other.
 const SLACK_SHARE: f64 = 0.01;
 const SLACK_PAGES: f64 = 32.0;
 

@@ -70,7 +70,7 @@ impl Recovered {
     }
 }
 
-/// A page by its place: its file's name, the size of its segments, its block.
+/// The identity of a page: its file's name, the size of its segments, its block.
 type Place = (String, u64, Block);
 
 /// A slot that may hold the newest copy of its page.
