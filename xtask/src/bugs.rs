@@ -71,7 +71,7 @@ fn find(bug: &str, workspace: &Metadata) -> Result<String> {
     if let Some(said) = text.find("found by ").and_then(|at| text[at..].lines().next()) {
         return Ok(said.to_owned());
     }
-    // It failed otherwise: a panic of the code with its bug, say, or nothing that has to do with it.
+    // It failed otherwise: a panic of the code with its bug, for example, or an unrelated failure.
     let errors = String::from_utf8_lossy(&output.stderr);
     bail!("with {bug} planted the suite ended without a broken promise:\n{text}{errors}")
 }

@@ -17,7 +17,7 @@ use cargo_metadata::Metadata;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What makes the document, and where.
+/// The source of the document, and its path.
 const PLAN: &str = "results/figures.toml";
 const DOCUMENT: &str = "docs/benchmarks.md";
 
@@ -66,7 +66,7 @@ enum Cell {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Source {
-    /// The metric of the one record of a report whose cell says all this.
+    /// The metric of the one record of a report whose cell has all these values.
     Record { json: String, cell: Map<String, Value>, metric: String },
     /// The number that follows all of these words, one after the other, and `skip` other numbers.
     Text {

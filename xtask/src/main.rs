@@ -48,7 +48,7 @@ enum Task {
     },
     /// Make docs/benchmarks.md from the raw output in results/
     Figures {
-        /// Write nothing; fail if the document is not what the results make
+        /// Write nothing; fail if the document differs from the results
         #[arg(long)]
         check: bool,
     },
@@ -56,7 +56,7 @@ enum Task {
     Tidy,
     /// Run a command in which every io_uring system call fails (Linux)
     NoUring {
-        /// What the blocked calls fail with
+        /// The error of the blocked calls
         #[arg(long, value_enum, default_value_t = no_uring::Errno::Eperm)]
         errno: no_uring::Errno,
         /// The command and its arguments

@@ -24,7 +24,7 @@ use crate::circles;
 /// A Rust file longer than this is split.
 const LINES_MAX: usize = 800;
 
-/// Names that say nothing about what a module does.
+/// Names that do not describe a module.
 const VAGUE: [&str; 4] = ["common", "utils", "helpers", "prelude"];
 
 /// Words that mark unfinished work, put together here so that this file does not hold them.

@@ -1,4 +1,4 @@
-//! What cargo says about the workspace, and how cargo is called.
+//! Cargo's description of the workspace, and the calls of cargo.
 
 use std::env;
 use std::ffi::OsString;

@@ -38,13 +38,13 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The blocks to read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Blocks<'a> {
-    /// Each of these once, in this order, shared by all threads.
+    /// The blocks once each, in this order, shared by all threads.
     Once(&'a [u32]),
     /// Blocks below `below`, again and again, drawn by each thread.
     Drawn {
         /// The first block that is not drawn.
         below: u32,
-        /// Of all threads' generators.
+        /// Seed of all threads' generators.
         seed: u64,
     },
 }
@@ -137,7 +137,7 @@ fn wait(ended: &Receiver<Arrived>, duration: Duration) -> Result<(), interrupt::
     }
 }
 
-/// What one thread did.
+/// The result of one thread.
 struct Share {
     reads: u64,
     start: Instant,
@@ -179,7 +179,7 @@ pub(crate) fn waits() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 2).expect("these bounds are valid")
 }
 
-/// Where a thread's next block comes from.
+/// The source of a thread's next block.
 enum Next<'a> {
     Once { order: &'a [u32], cursor: &'a AtomicUsize, run: Range<usize> },
     Drawn { random: fastrand::Rng, below: u32 },

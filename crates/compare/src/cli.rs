@@ -202,7 +202,7 @@ impl Settings {
     }
 }
 
-/// Without what was named before.
+/// `named` in its order, each once.
 fn in_order<T: Copy + PartialEq>(named: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for &one in named {

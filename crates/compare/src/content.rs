@@ -25,7 +25,7 @@ impl Content {
         Content { seed, payload_bytes: page_bytes - RESERVED_BYTES }
     }
 
-    /// Writes the payload of `block` into the first bytes of `space`; what follows it stays.
+    /// Writes the payload of `block` into the first bytes of `space`; the bytes after it are unchanged.
     pub(crate) fn write(&self, block: u32, space: &mut [u8]) {
         let payload = &mut space[..self.payload_bytes];
         let last = payload.len() - 8;

@@ -24,7 +24,7 @@ pub(crate) struct Counters {
 /// The counts at one moment, or their increase; `None` if they are not available here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Bytes that this process had read from block devices.
+    /// Bytes that this process has read from block devices.
     pub(crate) process_bytes: Option<u64>,
     /// Bytes read from the device, by anyone.
     pub(crate) device_bytes: Option<u64>,

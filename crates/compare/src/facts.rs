@@ -57,7 +57,7 @@ pub(crate) struct Storage {
     pub(crate) filesystem: Option<String>,
     pub(crate) mount_point: Option<String>,
     pub(crate) mount_options: Option<String>,
-    /// The block device, where the filesystem lies on one.
+    /// The block device, if the filesystem is on one.
     pub(crate) device: Option<Device>,
 }
 

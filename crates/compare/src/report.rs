@@ -123,7 +123,7 @@ fn record(
 ) -> Record {
     let rates: Vec<f64> = rounds.iter().map(|round| round.reads_per_s()).collect();
     let ends = (!rates.is_empty()).then(|| range(&rates));
-    // Each round against the same round of page-db: what slows the machine slows both.
+    // Each round is compared with the same round of page-db: anything that slows the machine slows both.
     let pairs = rounds.iter().filter_map(|round| {
         let other = beside.iter().find(|other| other.round == round.round)?;
         Some((round.reads_per_s(), other.reads_per_s()))

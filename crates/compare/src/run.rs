@@ -87,7 +87,7 @@ pub(crate) fn version() -> String {
     }
 }
 
-/// What all measurements share.
+/// The state that all measurements share.
 struct Bench<'a> {
     settings: &'a Settings,
     scratch: &'a Scratch,
@@ -111,7 +111,7 @@ impl<'a> Bench<'a> {
             let doing = format!("writing pages for {}", format.directory());
             self.at(format, |site| {
                 format.write(site, &mut |done| {
-                    // Looking at the time for every page would take longer than writing it.
+                    // Reading the clock for every page would take longer than writing it.
                     if done.is_multiple_of(1024) {
                         progress.reach(u64::from(done), blocks, &doing);
                     }

@@ -102,7 +102,7 @@ fn empty_cache_below(directory: &Path) -> anyhow::Result<()> {
         }
         let file = match File::open(&path) {
             Ok(file) => file,
-            // A peer may have files that come and go.
+            // A peer may create and remove files.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error).with_context(cannot),
         };

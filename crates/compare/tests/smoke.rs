@@ -173,7 +173,7 @@ fn look_ups_stand_beside_those_of_a_program_that_is_told_the_same() {
     let measurements = report["measurements"].as_array().unwrap();
     assert_eq!(measurements.len(), 4);
     for (row, threads) in report["rows"].as_array().unwrap().iter().zip([1.0, 4.0]) {
-        // Two seconds to settle, and the third is what counts.
+        // Two seconds to settle, and the third is counted.
         assert_eq!(row["vmcache_per_s"].as_f64(), Some(3.0 * 2000.0 * threads), "{row}");
         let ours = row["forebay_per_s"].as_f64().unwrap();
         let times = row["times_vmcache"].as_f64().unwrap();

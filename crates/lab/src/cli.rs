@@ -34,7 +34,7 @@ pub use watch::WatchArgs;
 #[derive(Debug, Parser)]
 #[command(name = "forebay", version, about, propagate_version = true)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -77,7 +77,7 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
     command.mut_args(takes).mut_subcommands(with_negative_numbers)
 }
 
-/// What the command can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Measure a disk: every experiment quickly, or one of them thoroughly
@@ -110,7 +110,7 @@ pub struct LabArgs {
     /// The one experiment to run.
     #[command(subcommand)]
     pub experiment: Option<Measured>,
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub common: CommonArgs,
     /// In place of a real disk.
@@ -124,7 +124,7 @@ pub struct LabArgs {
     pub report: PathBuf,
 }
 
-/// What `forebay lab` measures.
+/// The options of `forebay lab`.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Measured {
     /// A disk.

@@ -35,7 +35,7 @@ const COMPARE_SCHEMA: &str = "forebay-compare/1";
 /// No report is larger, by far; a device or a pipe may have no end.
 const BYTES_MAX: u64 = 256 << 20;
 
-/// Most changes that are printed; the JSON file has all.
+/// Maximum number of changes that are printed; the JSON file has all.
 const ROWS_MAX: usize = 30;
 
 /// Two reports side by side.
@@ -68,13 +68,13 @@ struct Figure {
     /// Medians.
     a: f64,
     b: f64,
-    /// What `b` is of `a`.
+    /// The ratio of `b` to `a`.
     #[serde(flatten)]
     ratio: Estimate,
     change: Change,
 }
 
-/// What became of a figure.
+/// How a figure has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Change {
@@ -175,7 +175,7 @@ fn compare((name_a, a): (&str, &Report), (name_b, b): (&str, &Report)) -> Compar
     }
 }
 
-/// By what records are the same: the experiment, and the settings in any order.
+/// The key by which records match: the experiment, and the settings in any order.
 fn key(record: &Record) -> (&str, String) {
     let sorted: BTreeMap<&String, String> =
         record.cell.iter().map(|(key, value)| (key, value.to_string())).collect();

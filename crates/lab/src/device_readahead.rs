@@ -196,7 +196,7 @@ mod tests {
     fn a_value_is_noted_before_it_is_set() {
         let (sys, device, file) = disk();
         let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
-        // Not to be written, as if the run were killed just before it is.
+        // Not written, as if the run were killed just before.
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         guard.set(136 << 10).unwrap_err();

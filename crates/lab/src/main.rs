@@ -17,7 +17,7 @@ use forebay_lab::{
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let result = run::run(&cli);
-    // A second Ctrl-C may have taken away what the run needed.
+    // A second Ctrl-C may have removed files that the run needed.
     interrupt::wait_if_ending();
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {

@@ -17,7 +17,7 @@ const WAITS_FOR_P99: u64 = 1000;
 pub enum Coldness {
     /// It did, seen by residency.
     Cold,
-    /// This many pages of the file would not go.
+    /// This many pages of the file stayed in the cache.
     Warm {
         /// Pages that stayed.
         pages: u64,

@@ -13,7 +13,7 @@ use crate::report::{self, Report, Section, terminal::Look};
 /// Where to write a report.
 #[derive(Debug)]
 pub(crate) struct Outputs {
-    /// Made when the report is written, and not before: a run that fails leaves nothing.
+    /// Made only when the report is written: a run that fails leaves nothing.
     directory: Option<PathBuf>,
     files: OutputArgs,
 }
@@ -161,7 +161,7 @@ pub(crate) fn ask(question: &str) -> anyhow::Result<bool> {
     }
 }
 
-/// What standard output can show.
+/// The capabilities of standard output.
 pub(crate) fn look() -> Look {
     let stdout = std::io::stdout();
     let colour = stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -174,7 +174,7 @@ pub(crate) fn look() -> Look {
     Look { width: columns(asked.as_deref(), terminal), colour, ascii: !utf8 }
 }
 
-/// The columns to write in: what COLUMNS says, what the terminal has, or 100 where there is none.
+/// The width in columns: from COLUMNS, or from the terminal, or 100 without a terminal.
 fn columns(asked: Option<&str>, terminal: u16) -> usize {
     let asked = asked.and_then(|columns| columns.trim().parse().ok()).unwrap_or(0);
     let found = [asked, terminal].into_iter().find(|columns| *columns > 0);

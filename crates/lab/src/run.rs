@@ -81,7 +81,7 @@ fn experiments(choices: &[Choice]) -> anyhow::Result<Vec<Box<dyn Experiment>>> {
     choices.iter().map(Choice::experiment).collect()
 }
 
-/// Measures all of `choices`, on the emulated disk `on` if there is one. `command`: what repeats the run.
+/// Measures all of `choices`, on the emulated disk `on` if there is one. `command`: the command line that repeats it.
 fn measure(
     lab: &LabArgs,
     choices: &mut [Choice],
@@ -101,7 +101,7 @@ fn measure(
     written.map(drop)
 }
 
-/// What `experiments` find on the disk under the directory of the first, or on the emulated disk `on`.
+/// Runs `experiments` on the disk under the directory of the first, or on the emulated disk `on`.
 fn measured(
     experiments: &[Box<dyn Experiment>],
     device: DeviceArgs,

@@ -76,7 +76,7 @@ pub enum Judgement {
 }
 
 impl Estimate {
-    /// The inverse: what `b` is of `a`, from what `a` is of `b`.
+    /// The inverse: the ratio of `b` to `a`, from the ratio of `a` to `b`.
     #[must_use]
     pub fn inverse(self) -> Estimate {
         let Estimate { value, low, high, rounds } = self;

@@ -48,7 +48,7 @@ pub fn parse_size_in(
     }
 }
 
-/// A size as the command line takes it back: `8KiB`, `1GiB`, or plain bytes.
+/// A size in a form that the command line accepts: `8KiB`, `1GiB`, or plain bytes.
 pub fn typed_size(bytes: u64) -> String {
     let units = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {

@@ -69,7 +69,7 @@ pub fn check_directory(directory: &Path, size_bytes: u64) -> anyhow::Result<()> 
 /// A file full of numbered blocks of random bytes.
 #[derive(Debug)]
 pub struct Workfile {
-    /// Keeps the file alive; its own offset and mode are not used for measuring.
+    /// Keeps the file open; its own offset and mode are not used for measuring.
     keep: std::fs::File,
     path: PathBuf,
     /// In bytes.
@@ -173,7 +173,7 @@ fn nameless(directory: &Path) -> anyhow::Result<Option<(std::fs::File, PathBuf)>
     Ok(unnamed.exists().then_some((keep, unnamed)))
 }
 
-/// Bad input: nothing can be made in `directory`.
+/// Bad input: no file can be made in `directory`.
 pub(crate) fn cannot_create(directory: &Path, why: impl Display) -> anyhow::Error {
     let directory = directory.display();
     crate::BadInput(format!("cannot make a file in {directory}: {why}; choose another --dir"))

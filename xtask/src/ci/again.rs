@@ -26,7 +26,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("pool", "stress"),
 ];
 
-/// Of io and pool, what another backend could break.
+/// The tests of io and pool that another backend could break.
 const WITHOUT_URING: &[Part] = &[
     ("io", "forebay_io", "ladder"),
     ("io", "conformance", "ladder"),
@@ -37,7 +37,7 @@ const WITHOUT_URING: &[Part] = &[
     ("pool", "process", ""),
 ];
 
-/// Of io and pool, what another user could break: rights, and how much memory may be locked.
+/// The tests of io and pool that another user could break: rights, and how much memory may be locked.
 const AS_USER: &[Part] = &[
     ("io", "forebay_io", "file::"),
     ("io", "forebay_io", "volume::"),

@@ -17,7 +17,7 @@ const DISKS: [(&str, [&str; 3]); 3] = [
     ("btrfs", ["mkfs.btrfs", "-q", "-f"]),
 ];
 
-/// Bytes of a filesystem: what the largest test takes, several times.
+/// Bytes of a filesystem: several times the need of the largest test.
 const DISK_BYTES: u64 = 4 << 30;
 
 pub(super) fn run(run: &mut Run) -> Result<()> {

@@ -40,7 +40,7 @@ pub(crate) struct Options {
     /// Run only this step, a long one too (may be given several times); the order stays that of the list
     #[arg(long, value_name = "STEP", value_parser = PossibleValuesParser::new(all().map(|it| it.name)))]
     only: Vec<String>,
-    /// Name the steps and do nothing
+    /// List the steps and do nothing
     #[arg(long)]
     list: bool,
     /// Show a line for each test that passed, too

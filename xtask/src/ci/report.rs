@@ -1,9 +1,9 @@
-//! What the steps found, and the closing table.
+//! The results of the steps, and the closing table.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What one step found.
+/// The result of one step.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) name: &'static str,

@@ -21,12 +21,12 @@ use crate::workspace;
 /// The environment variable with the file to which tests append what they skip.
 const SKIPS: &str = "FOREBAY_SKIPS";
 
-/// What each step is handed.
+/// The context of each step.
 pub(super) struct Run {
     pub(super) workspace: Metadata,
-    /// What the present step has found so far.
+    /// The result of the current step so far.
     pub(super) found: Found,
-    /// This program: found at the start, since what cargo builds may replace it.
+    /// The path of this program: looked up at the start, since cargo may replace the file.
     pub(super) xtask: PathBuf,
     verbose: bool,
     scratch: TempDir,

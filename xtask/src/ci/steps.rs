@@ -11,7 +11,7 @@ use super::binaries::{Binaries, Test};
 use super::run::Run;
 use crate::{bugs as planted, tidy as rules, wrapper};
 
-/// Preemptions that the ordinary models allow: most bugs need two. The long step takes the models' own bounds.
+/// Preemptions that the ordinary models allow: most bugs need two. The long step uses the models' own bounds.
 const LOOM_PREEMPTIONS: &str = "2";
 
 /// Code with variants for other systems: opening, extending, syncing, and the available backends.
@@ -35,7 +35,7 @@ const WITH_FEATURES: &[again::Part] = &[
     ("object", "server", ""),
 ];
 
-/// What others build on.
+/// The crates that other projects build on.
 const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
 /// The tests of the extension, and of advice to a server: the package's directory, and the target.
@@ -178,7 +178,7 @@ pub(super) fn doc(run: &mut Run) -> Result<()> {
     run.build(command)
 }
 
-/// Adds to a flags variable instead of hiding what the caller put there.
+/// Appends to a flags variable instead of replacing the caller's value.
 fn with_flags(variable: &str, flags: &str) -> String {
     format!("{} {flags}", env::var(variable).unwrap_or_default())
 }

@@ -33,7 +33,7 @@ const GIB: u64 = 1 << 30;
 const KEY_BYTES: usize = 8;
 const VALUE_BYTES: usize = 120;
 
-/// Most bytes that vmcache takes for an entry, inserted in order by several threads.
+/// Maximum bytes that vmcache uses for an entry, inserted in order by several threads.
 const ENTRY_BYTES_MAX: u64 = 200;
 
 /// The settings of a measurement, checked.

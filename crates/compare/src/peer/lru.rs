@@ -28,7 +28,7 @@ pub(super) const UNLOCKED: &str = "lru-unlocked";
 
 const FILE: &str = "pages";
 
-/// What both are made of.
+/// The common part of both.
 struct Lru {
     pages: Mutex<LruCache<u32, Box<[u8]>>>,
     file: File,

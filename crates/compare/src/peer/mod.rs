@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::cli::Settings;
 use crate::content::Content;
 
-/// A page cache over one file, or what there is without one.
+/// A page cache over one file, or plain reads without one.
 pub(crate) trait Peer: Send + Sync {
     /// The name on the command line and in the records.
     fn name(&self) -> &'static str;
@@ -34,14 +34,14 @@ pub(crate) trait Peer: Send + Sync {
     fn read(&self, block: u32) -> anyhow::Result<u64>;
 }
 
-/// Who can be measured.
+/// The peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// page-db 1.0 from crates.io
     PageDb,
     /// `Mutex<LruCache>` over pread, locked while it reads
     LruLocked,
-    /// The same, but it lets go of the lock while it reads (and may read a page twice)
+    /// The same, but it releases the lock while it reads (and may read a page twice)
     LruUnlocked,
     /// quick_cache over pread: pages as values
     QuickCache,
@@ -72,7 +72,7 @@ pub(crate) struct About {
     pub(crate) frames: u32,
 }
 
-/// Where a peer finds its file and what it may use.
+/// The location of a peer's file and the resources that the peer may use.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Site<'a> {
     /// The directory of its format's file.
@@ -133,7 +133,7 @@ impl Kind {
 pub(crate) enum Format {
     /// page-db's: its header, then the payload.
     PageDb,
-    /// The payload and nothing else.
+    /// Only the payload.
     Raw,
     /// The payload, and Forebay's checksum in the last bytes of the page.
     Forebay,

@@ -16,7 +16,7 @@ use crate::content::Content;
 pub(super) const BUFFERED: &str = "pread-buffered";
 pub(super) const DIRECT: &str = "pread-direct";
 
-/// The most threads that the command line takes, and those that fill caches.
+/// The maximum number of threads on the command line, and those that fill caches.
 const THREADS_MAX: usize = 2048;
 
 struct Pread {

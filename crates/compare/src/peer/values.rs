@@ -19,7 +19,7 @@ pub(super) const MOKA: &str = "moka";
 
 type Page = Arc<[u8]>;
 
-/// What such a cache does.
+/// The interface of such a cache.
 trait Cache: Send + Sync + 'static {
     const NAME: &'static str;
     const VERSION: &'static str;

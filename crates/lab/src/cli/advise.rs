@@ -11,12 +11,12 @@ use crate::units::parse_time;
 /// `forebay advise`.
 #[derive(Debug, Clone, Args)]
 pub struct AdviseArgs {
-    /// Of whose settings.
+    /// The product whose settings are advised.
     #[command(subcommand)]
     pub product: Product,
 }
 
-/// What advice there is.
+/// The products with advice.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Product {
     /// Settings of a running PostgreSQL 14 to 18 that are proved on it by read-only queries
@@ -45,8 +45,8 @@ pub struct PostgresArgs {
     /// again and again, so that without --drop-caches it reads from memory
     #[arg(long, value_name = "FILE", conflicts_with = "rollback")]
     pub queries: Option<PathBuf>,
-    /// How the session of --queries reaches the server [default: as by --dsn]: its role must have no rights but to read,
-    /// as a query may call any function
+    /// How the session of --queries reaches the server [default: as by --dsn]: its role must have no rights but to
+    /// read, as a query may call any function
     #[arg(long, value_name = "DSN", requires = "queries")]
     pub queries_dsn: Option<String>,
     /// Rounds in which a setting is proved, each on other parts of the tables
@@ -69,22 +69,22 @@ pub struct PostgresArgs {
     /// Write it to this file as a self-contained page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub html: Option<PathBuf>,
-    /// Take the proposals of an earlier --json FILE in place of measuring
+    /// Take the proposals of an earlier --json FILE instead of measuring
     #[arg(long, value_name = "FILE", requires = "apply", conflicts_with = "rollback")]
     pub from: Option<PathBuf>,
     /// Apply the proposals by ALTER SYSTEM and a reload, and measure again; the previous values are kept for --rollback
     #[arg(long, conflicts_with = "rollback")]
     pub apply: bool,
-    /// Take back what --apply has set
+    /// Restore the settings that --apply has changed
     #[arg(long)]
     pub rollback: bool,
-    /// Where --apply keeps what was set before [default: forebay/ in $XDG_STATE_HOME or ~/.local/state]
+    /// Where --apply keeps the previous settings [default: forebay/ in $XDG_STATE_HOME or ~/.local/state]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32), hide_default_value = true)]
     pub seed: u64,
-    /// How the disks are measured; the last one, as its heading holds for what follows.
+    /// How the disks are measured; it is last, as its heading applies to the options after it.
     #[command(flatten)]
     pub device: DeviceArgs,
 }

@@ -51,7 +51,7 @@ pub struct EmulateArgs {
     /// Seed of the model's random numbers
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
-    /// The kernel's readahead for the mount (such as 0, 128KiB, 8MiB); more than its default takes root
+    /// The kernel's readahead for the mount (such as 0, 128KiB, 8MiB); more than its default needs root
     #[arg(long, value_name = "SIZE", value_parser = parse_readahead)]
     pub readahead: Option<u64>,
     /// List the profiles there are

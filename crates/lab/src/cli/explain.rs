@@ -47,7 +47,7 @@ pub struct ExplainArgs {
     /// The disk to emulate: a shipped profile (`forebay emulate --list`) or a file of one
     #[arg(long, value_name = "PROFILE", default_value = "nvme")]
     pub profile: String,
-    /// Who reads, from: os, random, max, willneed, adaptive
+    /// The strategies, from: os, random, max, willneed, adaptive
     #[arg(
         long,
         value_name = "LIST",

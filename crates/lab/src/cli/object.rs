@@ -61,13 +61,13 @@ pub struct ObjectArgs {
     /// Time of each cell of requests
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     pub time: Duration,
-    /// Delay each request in addition: the median and, after p99=, what one in a hundred exceeds
+    /// Delay each request in addition: the median and, after p99=, the delay that one in a hundred exceeds
     #[arg(long, value_name = "TIME[,p99=TIME]")]
     pub latency: Option<Latency>,
-    /// Bytes a second that all requests together may move, such as 1GB/s
+    /// Bytes a second that all requests together may transfer, such as 1GB/s
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     pub bandwidth: Option<u64>,
-    /// Price of 1,000 GETs, for the cost of a million pages; the default is what S3 Standard's list says in dollars
+    /// Price of 1,000 GETs, for the cost of a million pages; the default is S3 Standard's list price in dollars
     #[arg(long, value_name = "PRICE", default_value_t = 0.0004)]
     pub thousand_gets: f64,
     /// Remove what earlier runs have left below the URL because they were killed, and measure nothing; do not use it

@@ -40,11 +40,11 @@ Examples:
   sudo forebay watch --replay shop.watch --predict --readahead 0,512KiB,4MiB"
 )]
 pub struct WatchArgs {
-    /// A command to start and watch until it ends, with all that it starts; it runs as this user. Its exit status becomes
-    /// that of the watch, 128 + N if signal N ended it; 0 if the watch ends first
+    /// A command to start and watch until it ends, with all that it starts; it runs as this user. Its exit status
+    /// becomes that of the watch, 128 + N if signal N ended it; 0 if the watch ends first
     #[arg(value_name = "COMMAND", trailing_var_arg = true, conflicts_with_all = ["pid", "service"])]
     pub command: Vec<OsString>,
-    /// A running process, with all that it has started and starts
+    /// A running process, with all its current and future descendants
     #[arg(long, value_name = "PID", conflicts_with = "service", value_parser = clap::value_parser!(u32).range(1..=i64::from(i32::MAX)))]
     pub pid: Option<u32>,
     /// A service of systemd, such as postgresql@15-main
@@ -62,14 +62,15 @@ pub struct WatchArgs {
     /// Record each read, write and request in this file, for --replay
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// The most space that the record may take; when it is full, watching goes on without it
+    /// Maximum size of the record; when it is full, watching continues without it
     #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "1GiB", requires = "recorded")]
     pub record_limit: u64,
-    /// Show what was recorded in this file; needs no rights
+    /// Show the recording in this file; needs no rights
     #[arg(long, value_name = "FILE",
           conflicts_with_all = ["command", "pid", "service", "seconds", "dsn", "record"])]
     pub replay: Option<PathBuf>,
-    /// Replay this many times as fast as it happened, or as fast as possible: max [default: 1 on a terminal, max elsewhere]
+    /// Replay this many times as fast as it happened, or as fast as possible: max [default: 1 on a terminal,
+    /// max elsewhere]
     #[arg(long, value_name = "N|max", value_parser = parse_speed, requires = "replay")]
     pub speed: Option<Speed>,
     /// Repeat the recorded reads with other ways of reading ahead, and say what each would gain. That drops the pages
@@ -77,8 +78,8 @@ pub struct WatchArgs {
     /// --record-limit, in $TMPDIR or else /var/tmp
     #[arg(long)]
     pub predict: bool,
-    /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice the current one. They apply to
-    /// everyone who uses the device until the prediction ends; that takes root
+    /// Sizes of the kernel's readahead to try, such as 0,512KiB,4MiB, besides none and twice the current one. They
+    /// apply to everyone who uses the device until the prediction ends; that takes root
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead, requires = "predict")]
     pub readahead: Vec<u64>,
     /// How often the reads are repeated in each way

@@ -51,7 +51,7 @@ const FAST_PER_S: f64 = 20_000.0;
 /// machine on several windows in a row.
 const FALL: f64 = 0.7;
 
-/// Windows that a level takes, before and after a fall.
+/// Number of windows in a level, before and after a fall.
 const LEVEL_WINDOWS: usize = 3;
 
 /// Windows that a figure is of.

@@ -81,7 +81,7 @@ impl<'a> Traffic<'a> {
         let mut left = most;
         loop {
             let ended = self.replace(depth, &mut left, place)?;
-            // The first ones met a disk that had nothing to do.
+            // The first requests met an idle disk.
             if before < u64::from(depth) {
                 before += ended.len() as u64;
                 begun = Instant::now();

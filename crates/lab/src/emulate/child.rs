@@ -37,7 +37,7 @@ use crate::bad_input;
 use crate::ground::ledger::{self, Change, Undo};
 use crate::interrupt::Cleanup;
 
-/// How many seconds a mount may take on a crowded machine.
+/// How many seconds a mount may take on a busy machine.
 const MOUNT_SECONDS_MAX: i64 = 60;
 
 /// How long the child may take to end before it is killed.
@@ -197,7 +197,7 @@ fn command(spec: &str, mount_point: &Path, options: &EmulatedOptions) -> anyhow:
 
 /// The first words that a child wrote to standard error.
 fn words_in(errors: &File) -> String {
-    // Not to move the place at which the child writes.
+    // Read without moving the offset at which the child writes.
     let mut bytes = [0; 4096];
     let len = errors.read_at(&mut bytes, 0).unwrap_or(0);
     let words = String::from_utf8_lossy(&bytes[..len]);

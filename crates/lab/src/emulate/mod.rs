@@ -20,7 +20,7 @@ use crate::bad_input;
 use crate::cli::EmulateArgs;
 use crate::{facts, interrupt, output};
 
-/// Memory that data may take when the system does not say how much there is.
+/// Maximum memory for data if the system does not report how much there is.
 const MEMORY_BYTES: u64 = 1 << 30;
 
 /// Mounts the disk of `args`, and serves it until the end.

@@ -13,7 +13,7 @@ use super::schedule::{Limits, Schedule};
 use super::tally::{Row, unsupported};
 use crate::interrupt;
 
-/// What one experiment measures in rounds.
+/// The set of rows that one experiment measures in rounds.
 pub(super) trait RowSet {
     /// The identity of a row.
     type Cell;

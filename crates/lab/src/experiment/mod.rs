@@ -143,7 +143,7 @@ fn typed<S: Args>(options: &str) -> S {
 
 /// An experiment, as a run sees it. The experiments' settings implement it.
 pub trait Experiment {
-    /// Where and on what it measures.
+    /// The place and the kind of working file of its measurements.
     fn ground(&self) -> Ground;
 
     /// Total bytes of its files, including those that it makes on its own.
@@ -172,7 +172,7 @@ pub type Measuring<'a> =
 pub struct Measurements<'a> {
     /// By how much two that do the same differed, where that was measured.
     pub floor: Option<Floor>,
-    /// What follows.
+    /// The conclusions.
     pub conclude: Conclude<'a>,
 }
 
@@ -198,7 +198,7 @@ fn stopwatch() -> impl Fn() -> Duration {
     move || begun.elapsed()
 }
 
-/// Where an experiment measures, and what its working file is like.
+/// The place where an experiment measures, and the properties of its working file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ground {
     /// Absolute directory of the working file.
@@ -213,7 +213,7 @@ pub struct Ground {
     pub naming: Naming,
 }
 
-/// What an experiment measures on.
+/// The resources of an experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Bench<'a> {
     /// The file.
@@ -237,7 +237,7 @@ pub struct Outcome {
     pub verdicts: Vec<Verdict>,
     /// Settings worth changing.
     pub advice: Vec<Advice>,
-    /// What else follows from the records.
+    /// Further conclusions from the records.
     pub conclusions: Vec<Conclusion>,
     /// The section to show.
     pub section: Section,

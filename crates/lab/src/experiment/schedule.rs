@@ -47,7 +47,7 @@ impl Schedule {
         Schedule { limits, rounds: 0, took: vec![Some(Duration::ZERO); series] }
     }
 
-    /// Rounds that ended, of all series that are still measured.
+    /// Completed rounds of all series that are still measured.
     pub(super) fn rounds(&self) -> u32 {
         self.rounds
     }

@@ -4,8 +4,8 @@
 //! measurements, which are drawn at random, and the clock, which advances by the time that each would take.
 //!
 //! The noise is that of a real disk, a virtual one of 2026-11-22 (`lab.json` in results): the rates of a cell vary by
-//! 5 % from round to round in the median, those of one cell in three by less than 3.5 or more than 7 %, one measurement in
-//! fifty loses another 20 %, and all cells of a round are faster or slower by 15 % than those of another round.
+//! 5 % from round to round in the median, those of one cell in three by less than 3.5 or more than 7 %, one measurement
+//! in fifty loses another 20 %, and all cells of a round are faster or slower by 15 % than those of another round.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,17 +16,17 @@ use super::schedule::Limits;
 use super::{Outcome, checkpoint, depth, readahead, strategies, sync};
 use crate::statistics::Judgement;
 
-/// What the rates of a cell vary by, in the median.
+/// The median variation of the rates of a cell.
 const NOISE: f64 = 0.05;
 
 /// By which factor that differs from cell to cell, as the standard deviation of its logarithm.
 const UNEVENNESS: f64 = 0.35;
 
-/// How often a measurement stalls, and what that leaves.
+/// How often a measurement stalls, and the part of its rate that remains.
 const STALLS: f64 = 0.02;
 const STALLED: f64 = 0.8;
 
-/// What all cells of a round vary by.
+/// The common variation of all cells of a round.
 const DRIFT: f64 = 0.15;
 
 /// A disk, and a clock.

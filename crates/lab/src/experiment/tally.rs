@@ -24,7 +24,7 @@ use crate::workfile::Workfile;
 /// Maximum number of looks at a device's counters until they are stable.
 const SETTLING_LOOKS: u32 = 20;
 
-/// A cell and what its rounds gave.
+/// A cell and the results of its rounds.
 #[derive(Debug, Clone)]
 pub(super) struct Row<C, R> {
     pub(super) cell: C,
@@ -81,7 +81,7 @@ impl<C: Serialize, R: Serialize> Row<C, R> {
     }
 }
 
-/// What one measurement of reads gave.
+/// The result of one measurement of reads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Round {
     pub(super) blocks: u64,
@@ -232,7 +232,7 @@ pub(super) fn unsupported(error: &anyhow::Error) -> Option<String> {
 
 #[cfg(test)]
 impl<C> Row<C, Round> {
-    /// Takes in rounds of a hundred blocks at these rates, in blocks per second.
+    /// Adds rounds of a hundred blocks at these rates, in blocks per second.
     pub(super) fn with_rates(mut self, rates: &[f64]) -> Row<C, Round> {
         let round = |rate| Round {
             blocks: 100,

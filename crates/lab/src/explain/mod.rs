@@ -98,14 +98,14 @@ struct Disk {
 #[derive(Debug)]
 struct Told {
     strategy: Strategy,
-    /// What arrived at the disk.
+    /// The requests that the disk received.
     account: Account,
     /// From the first block to the last, in the time of the modelled device.
     seconds: f64,
     /// Reads that found all of their block in the page cache, already there or in flight; `None` for
     /// a pool.
     cached: Option<u64>,
-    /// What else has to be known.
+    /// Remarks for the reader.
     remark: Option<String>,
 }
 

@@ -34,7 +34,7 @@ pub(super) struct Pattern {
     pub(super) blocks: Vec<u32>,
     /// The same in ascending order, each once.
     pub(super) wanted: Vec<u32>,
-    /// What the random parts were made from, if there are any.
+    /// The seed of the random parts, if there are any.
     pub(super) seed: Option<u64>,
 }
 
@@ -68,13 +68,13 @@ struct Made {
 }
 
 impl Made {
-    /// Items on lines; what follows a `#` is a remark.
+    /// Items on lines; text after a `#` is a comment.
     fn file(&mut self, name: &str) -> anyhow::Result<()> {
         let contents = std::fs::read_to_string(name)
             .with_context(|| format!("PATTERN: {name} cannot be read"))?;
         for (index, line) in contents.lines().enumerate() {
             let items = line.split('#').next().unwrap_or_default().split(',');
-            // Lists that end in a comma are common, and mean nothing by it.
+            // Lists that end in a comma are common, and the comma has no meaning.
             for item in items.filter(|item| !item.trim().is_empty()) {
                 self.named(&format!("{name}, line {}", index + 1), item)?;
             }
@@ -82,7 +82,7 @@ impl Made {
         Ok(())
     }
 
-    /// As [`Made::item`], whose error then names the item and its `place`.
+    /// Like [`Made::item`], but the error names the item and its `place`.
     fn named(&mut self, place: &str, item: &str) -> anyhow::Result<()> {
         let item = item.trim();
         self.item(item).with_context(|| format!("{place}: {item:?}"))

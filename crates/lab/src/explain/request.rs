@@ -63,7 +63,7 @@ pub(super) struct Account {
     pub(super) wanted_bytes: u64,
     /// Bytes of blocks that are not in the pattern, each byte once.
     pub(super) besides_bytes: u64,
-    /// Those that had been read before.
+    /// Bytes of blocks that had been read before.
     pub(super) again_bytes: u64,
 }
 
@@ -114,12 +114,12 @@ impl Account {
     }
 }
 
-/// How many of `requests` go on where the one before ended.
+/// How many of `requests` continue where the previous one ended.
 pub(super) fn following(requests: &[Request]) -> usize {
     requests.iter().filter(|request| request.follows).count()
 }
 
-/// `S` if most of `requests` go on where the one before ended, else `R`.
+/// `S` if most of `requests` continue where the previous one ended, otherwise `R`.
 pub(super) fn letter(requests: &[Request]) -> char {
     if following(requests) * 2 > requests.len() { 'S' } else { 'R' }
 }

@@ -27,7 +27,7 @@ use crate::report::terminal::{self, Look, WIDTH_MIN};
 use crate::report::{Table, TableCell, numbers};
 use crate::units::shown_size;
 
-/// Rows of a strategy whose requests all get one.
+/// Maximum rows of a strategy with one row for each request.
 const ROWS_SINGLE_MAX: usize = 24;
 
 /// Rows of any other.

@@ -187,7 +187,7 @@ fn title(requests: &[Request], first: usize) -> String {
     }
 }
 
-/// Without what an XML document may not hold at all.
+/// Removes the characters that an XML document may not contain.
 fn printable(text: &str) -> String {
     text.replace(char::is_control, "")
 }

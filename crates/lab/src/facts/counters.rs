@@ -37,7 +37,7 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
-    /// Reads the kernel's line of numbers, or what an emulated disk says: one line of JSON.
+    /// Parses the kernel's line of numbers, or an emulated disk's line of JSON.
     fn parse(stat: &str) -> Option<DeviceCounters> {
         if stat.starts_with('{') {
             return serde_json::from_str(stat).ok();
@@ -55,13 +55,13 @@ impl DeviceCounters {
         })
     }
 
-    /// What two leaves have counted together.
+    /// The sum of two leaves' counts.
     #[must_use]
     pub(crate) fn plus(self, other: DeviceCounters) -> DeviceCounters {
         self.joined(other, u64::wrapping_add)
     }
 
-    /// What happened between the snapshot `earlier` and this one of the same source.
+    /// The difference between the snapshot `earlier` and this one of the same source.
     #[must_use]
     pub fn since(&self, earlier: &DeviceCounters) -> DeviceCounters {
         self.joined(*earlier, u64::saturating_sub)
@@ -77,7 +77,7 @@ impl DeviceCounters {
     }
 }
 
-/// Where a device's counters are read: its leaves' `stat` files, kept open, or what an emulated disk says.
+/// Where a device's counters are read: its leaves' `stat` files, kept open, or the file of an emulated disk.
 #[derive(Debug)]
 pub struct CounterSource {
     leaves: Vec<Leaf>,

@@ -62,11 +62,11 @@ const CONTAINERS: [Evidence<&str>; 6] = [
     (CGROUP, "machine.slice/machine-", "systemd-nspawn"),
 ];
 
-/// What `/proc/self/ns/pid` shows of the machine's first namespace (the kernel's `proc_ns.h`).
+/// The target of `/proc/self/ns/pid` in the machine's first namespace (the kernel's `proc_ns.h`).
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 impl Host {
-    /// Looks at the machine this process runs on; never fails, leaves out what cannot be found.
+    /// Reads the facts about the machine of this process; never fails, leaves out what cannot be found.
     #[must_use]
     pub fn read() -> Host {
         let names = rustix::system::uname();
@@ -113,7 +113,7 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(named.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// Memory that programs may still take, in bytes.
+/// Memory that is available to programs, in bytes.
 pub(crate) fn available_bytes() -> Option<u64> {
     meminfo("MemAvailable:")
 }

@@ -189,7 +189,7 @@ mod tests {
 42 27 0:51 / /one rw - btrfs /dev/sdb rw
 ";
 
-    /// What the emulated disk says.
+    /// The emulated disk's own description.
     fn told() -> EmulatedDisk {
         EmulatedDisk {
             profile: "raid10-12".to_owned(),

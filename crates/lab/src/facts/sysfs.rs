@@ -177,7 +177,7 @@ impl BlockNode {
         leaves: &mut BTreeMap<PathBuf, BlockNode>,
     ) -> anyhow::Result<()> {
         ensure!(depth <= STACK_DEPTH_MAX, "the devices below {} form a circle", self.name());
-        // Only whole devices list what is below them: the partition md0p1 is served by md0's disks.
+        // Only whole devices list the devices below them: the partition md0p1 is served by md0's disks.
         let below = match fs::read_dir(self.disk().path("slaves")) {
             Ok(entries) => entries.collect::<io::Result<Vec<_>>>()?,
             Err(absent) if absent.kind() == io::ErrorKind::NotFound => Vec::new(),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Tries until it succeeds, patience ends, or an error is not one that passes.
+/// Retries until it succeeds, the time limit is over, or an error is not temporary.
 fn patiently<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     passes: impl Fn(&E) -> bool,

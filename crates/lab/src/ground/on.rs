@@ -88,7 +88,7 @@ impl OnDisk {
         let mounted =
             args.fs.map(|filesystem| Mounted::over(&emulated.disk(), filesystem)).transpose()?;
         let control = emulated.directory().join(".forebay/control");
-        // First of all that is undone: a slow disk would take its time to be unmounted.
+        // Undone first: otherwise unmounting would take the time of a slow disk.
         let hurry = Cleanup::new(move || drop(std::fs::write(control, "timing off")));
         emulated.control("timing on")?;
         let bursts = profile.bursts();

@@ -94,7 +94,7 @@ impl Bare {
             let mut rng = Rng::with_seed(seed ^ worker << 32);
             async move {
                 let mut waits = Vec::new();
-                // One at least, however long it takes.
+                // At least one, however long it takes.
                 while waits.is_empty() || begun.elapsed() < time {
                     interrupt::check()?;
                     let start = rng.u64(0..=(OBJECT_BYTES - size) / size) * size;

@@ -58,7 +58,7 @@ struct Findings {
     schema: &'static str,
     /// Version of forebay.
     forebay: &'static str,
-    /// What repeats it.
+    /// The command line that repeats it.
     command: String,
     /// Start of the run, RFC 3339, UTC.
     started: String,
@@ -159,7 +159,7 @@ struct Site {
 }
 
 impl Site {
-    /// Opens the store, and puts an object there and takes it away.
+    /// Opens the store, puts an object there and removes it.
     fn reach(args: &ObjectArgs) -> anyhow::Result<Site> {
         let (store, base) = store_at(&args.url)?;
         let base = Path::from(base);
@@ -214,7 +214,7 @@ fn store_at(url: &str) -> anyhow::Result<(Arc<dyn ObjectStore>, String)> {
     }
 }
 
-/// What the user can do about it.
+/// A hint for the user.
 fn refused(error: &StoreError) -> String {
     let hint = match error {
         StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => {
@@ -228,7 +228,7 @@ fn refused(error: &StoreError) -> String {
     format!("{hint}: {}", in_short(error))
 }
 
-/// Removes what runs that were killed have left.
+/// Removes the leftovers of killed runs.
 fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
     let (store, base) = store_at(&args.url)?;
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -347,7 +347,7 @@ impl Measuring<'_> {
         ));
         let time = args.time.max(COMPARED);
         let mut rng = Rng::with_seed(args.seed);
-        // Scans go over pages as they were written first; checkpoints scatter them.
+        // Scans read pages in the order of their first writes; checkpoints scatter them.
         let (last, first): (Vec<_>, Vec<_>) =
             args.parts.iter().copied().partition(|part| *part == ObjectPart::Checkpoint);
         let rounds = |parts: Vec<ObjectPart>| {

@@ -1,4 +1,4 @@
-//! What runs leave: found, removed, and named where that fails.
+//! Leftovers of runs: found, removed, and named where removal fails.
 
 use std::fs;
 use std::sync::Arc;
@@ -92,7 +92,7 @@ fn is_of_run(name: &str) -> bool {
     })
 }
 
-/// Removes what runs that were killed have left below `base`.
+/// Removes the leftovers of killed runs below `base`.
 pub(super) fn remove_left(url: &str, left: &[Path]) -> anyhow::Result<()> {
     for prefix in left {
         interrupt::check()?;

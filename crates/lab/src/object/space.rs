@@ -90,7 +90,7 @@ impl Space {
         Ok(Space { bucket, mount, file, blocks, memory, _directory: directory })
     }
 
-    /// What the mount takes requests and bytes for.
+    /// The mount's cost model for requests and bytes.
     pub(super) fn costs(&self) -> forebay::DeviceCosts {
         self.mount.costs()
     }
@@ -109,7 +109,7 @@ impl Space {
         Ok(Done { requests, ..done(seconds, u64::from(count)) })
     }
 
-    /// Reads through a pool that has nothing in memory.
+    /// Reads through an empty pool.
     pub(super) fn read(&self, reading: Reading, rng: &mut Rng) -> anyhow::Result<Done> {
         let tablespace = Tablespace::new("main", self.mount.directory());
         let tablespace =

@@ -40,7 +40,7 @@ pub struct Advice {
     pub evidence: String,
 }
 
-/// Whose setting it is, by product and versions.
+/// The owner of a setting, by product and versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum AppliesTo {
     /// Every version from 14 on.

@@ -33,12 +33,12 @@ const PAGE_JS: &str = include_str!("../../assets/page.js");
 /// The sections whose first plot is on the first screen: of the laboratory, and of `advise`.
 pub(crate) const HEADLINES: [&str; 2] = ["depth", "tried"];
 
-/// What the pages of two commands differ in.
+/// The differences between the pages of two commands.
 #[derive(Debug)]
 pub struct Kind {
     /// The command, such as `forebay lab`.
     pub command: &'static str,
-    /// What heads all that is collapsed.
+    /// The heading of the collapsed part.
     pub details: &'static str,
     /// The settings to paste.
     pub snippets: Vec<Snippet>,

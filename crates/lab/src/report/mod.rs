@@ -54,7 +54,7 @@ pub struct Report {
     pub storage: Storage,
     /// Which I/O backends could be opened, and why the others could not.
     pub backends: Vec<BackendNote>,
-    /// What the disk does, measured before anything else; `None` where it was not measured.
+    /// The disk's performance, measured before anything else; `None` where it was not measured.
     pub device: Option<DeviceSummary>,
     /// One record per cell measured.
     pub records: Vec<Record>,
@@ -62,7 +62,7 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// Settings worth changing.
     pub advice: Vec<Advice>,
-    /// What else follows, one sentence each.
+    /// Further conclusions, one sentence each.
     pub conclusions: Vec<Conclusion>,
 }
 
@@ -87,7 +87,8 @@ pub struct Record {
     /// `pattern`, `strategy`, `cache_state`, `cache`, `device_readahead_bytes`; for `checkpoint`: `dirty`,
     /// `elevator`, `combine`, `cache`, `backend`, `paced`,
     /// `foreground`; for `readahead`: `readers`, `files`, `readahead_bytes`, `readahead_by`, `advice`,
-    /// `request_bytes`, `cache`, `profile`, `filesystem`; for `activation`: `start`, `advice`, `request_bytes`, `stride_bytes`, `streams`, `descriptors`,
+    /// `request_bytes`, `cache`, `profile`, `filesystem`; for `activation`: `start`, `advice`, `request_bytes`,
+    /// `stride_bytes`, `streams`, `descriptors`,
     /// `readahead_bytes`; for `mixture`: `mix`, `streams`, `random_readers` and those of `readahead`.
     pub cell: Map<String, Value>,
     /// Metric name to the median of the rounds, or null, or to a list of these; each name ends in its unit.
@@ -156,7 +157,7 @@ pub struct Burst {
 pub struct Verdict {
     /// The experiment.
     pub experiment: String,
-    /// What they were compared on, such as `bitmap-10 cold buffered`.
+    /// The condition of the comparison, such as `bitmap-10 cold buffered`.
     pub row: String,
     /// The variant that is judged.
     pub entrant: String,
@@ -169,14 +170,14 @@ pub struct Verdict {
     pub verdict: Judgement,
 }
 
-/// What follows, in a sentence.
+/// A conclusion, in a sentence.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Conclusion {
     /// The experiment it rests on.
     pub experiment: String,
     /// The whole conclusion.
     pub sentence: String,
-    /// Whether it is of use to authors of storage engines alone, and not to those who run a disk.
+    /// Whether it is useful only to authors of storage engines, and not to those who run a disk.
     #[serde(default)]
     pub for_engines: bool,
 }

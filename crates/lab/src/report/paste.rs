@@ -23,7 +23,7 @@ const COMMENT_COLUMNS: usize = 98;
 pub struct Snippet {
     /// The name it has next to the report.
     pub file: &'static str,
-    /// What to do with it.
+    /// How to install it.
     pub about: String,
     /// Its lines.
     pub text: String,
@@ -38,7 +38,7 @@ pub fn snippets(advice: &[Advice], storage: &Storage) -> Vec<Snippet> {
         .collect()
 }
 
-/// `text` on one line, without what ends a comment or string [PAS-2].
+/// `text` on one line, without characters that end a comment or string [PAS-2].
 fn inert(text: &str) -> String {
     let dull =
         |letter: char| if letter.is_control() || "\"'\\".contains(letter) { ' ' } else { letter };

@@ -150,7 +150,7 @@ fn description(plot: &Plot) -> String {
     text + &plot.mark.as_ref().map_or(String::new(), |(_, mark)| format!(" {mark}."))
 }
 
-/// The next of some numbers whose quarters are round, times a power of ten.
+/// The next number whose quarters are round, times a power of ten.
 fn round_up(most: f64) -> f64 {
     let power = 10f64.powf(most.log10().floor());
     let steps = [1.0, 1.2, 1.6, 2.0, 2.4, 3.2, 4.0, 5.0, 6.0, 8.0, 10.0];

@@ -80,7 +80,7 @@ pub(crate) fn records() -> Vec<Record> {
     records
 }
 
-/// A report of a machine about which next to nothing is known.
+/// A report of a machine with almost no known facts.
 pub(crate) fn bare(records: Vec<Record>) -> Report {
     Report {
         schema: SCHEMA.to_owned(),
@@ -310,7 +310,7 @@ fn verdicts() -> Vec<Verdict> {
     .to_vec()
 }
 
-/// What the experiments of [`report`] show.
+/// The sections of the experiments of [`report`].
 pub(crate) fn sections() -> Vec<Section> {
     vec![depth_section(), strategies_section(), readahead_section()]
 }

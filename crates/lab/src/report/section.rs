@@ -12,7 +12,7 @@ use super::numbers;
 use crate::experiment::unique;
 use crate::statistics::{median, range};
 
-/// What one experiment shows.
+/// The section of one experiment.
 #[derive(Debug, Clone, Default)]
 pub struct Section {
     /// The experiment's name, by which the page links to it.
@@ -59,7 +59,7 @@ pub struct Row {
 pub struct TableCell {
     /// The figure, ready to read; a dash where it could not be measured.
     pub text: String,
-    /// What to fill the cell with behind the text, 0 to 1: a bar's length.
+    /// How much of the cell's background to fill, 0 to 1: a bar's length.
     pub share: Option<f64>,
     /// The mark of the figure.
     pub mark: Mark,
@@ -81,7 +81,7 @@ pub enum Mark {
     Best,
     /// Surely worse than it should be.
     Bad,
-    /// Not to be compared: not cold, or undecided.
+    /// Not comparable: not cold, or undecided.
     Weak,
 }
 
@@ -128,7 +128,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// What `rounds` gave at tick `x`; `None` of no rounds.
+    /// The result of `rounds` at tick `x`; `None` without rounds.
     pub fn of(x: usize, rounds: &[f64]) -> Option<Point> {
         let (low, high) = range(rounds);
         Some(Point { x, y: median(rounds)?, low, high })

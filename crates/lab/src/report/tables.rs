@@ -16,7 +16,7 @@ pub(crate) fn times(value: f64, low: f64, high: f64) -> String {
     format!("{value}× ({low} to {high})")
 }
 
-/// The settings to change, in the order of whose they are. A cell's note is the evidence.
+/// The settings to change, ordered by their owners. A cell's note is the evidence.
 pub(crate) fn settings(advice: &[Advice]) -> Table {
     let mut sorted: Vec<&Advice> = advice.iter().collect();
     sorted.sort_by_key(|advice| advice.applies_to);
@@ -27,7 +27,7 @@ pub(crate) fn settings(advice: &[Advice]) -> Table {
         sorted,
         |_| String::new(),
         &[
-            // The first three are what a narrow screen shows.
+            // The first three are visible on a narrow screen.
             ("setting", &|it| TableCell::new(&it.setting)),
             ("advised", &|it| TableCell { mark: Mark::Best, ..TableCell::new(&it.advised) }),
             ("gain", &|it| gain(it).noted(std::slice::from_ref(&it.evidence))),
@@ -49,7 +49,7 @@ pub(crate) fn settings_in_groups(advice: &[Advice]) -> Table {
     made
 }
 
-/// What the disk does: one row for each figure that could be measured.
+/// The disk's performance: one row for each figure that could be measured.
 pub(crate) fn device(device: &DeviceSummary) -> Table {
     let deep = match device.saturated_depth {
         Some(depth) => format!("random reads, {depth} at a time"),

@@ -36,7 +36,7 @@ const SETTINGS_LINES: usize = 17;
 const CONCLUSION_LINES: usize = 18;
 const COMMAND_LINES: usize = 3;
 
-/// What the terminal can show.
+/// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
     /// Columns of the terminal; fewer than [`WIDTH_MIN`] are taken as that.
@@ -47,7 +47,7 @@ pub struct Look {
     pub ascii: bool,
 }
 
-/// The whole report as text for a terminal, ending in a line feed. `sections`: what its experiments show.
+/// The whole report as text for a terminal, ending in a line feed. `sections`: those of its experiments.
 pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
     let is_alone = sections.len() == 1;
@@ -186,7 +186,7 @@ pub(crate) fn drawn(table: &Table, look: Look) -> String {
     let width = |column: usize| {
         let cells = table.rows.iter().map(|row| full(&row.cells[column]).chars().count());
         let widest = cells.chain([table.columns[column].chars().count()]).max().unwrap_or(0);
-        // A name takes at most half of the width, a figure what that leaves.
+        // A name takes at most half of the width, a figure the rest.
         widest.min(if column == 0 { look.width / 2 } else { (look.width - 3) / 2 })
     };
     let columns: Vec<_> = (0..table.columns.len()).map(|column| (column, width(column))).collect();

@@ -38,7 +38,7 @@ const PRIOR_FREEDOM: f64 = 4.0;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Floor(pub f64);
 
-/// Compares what one experiment measured.
+/// Compares the rates of one experiment.
 #[derive(Debug, Clone, Copy)]
 pub struct Judge {
     /// Probability on each side of an interval.
@@ -97,7 +97,7 @@ impl Judge {
         Judge { freedom: 0.0, ..self }
     }
 
-    /// What `entrant` is of `rival`, by the rounds that both have.
+    /// The ratio of `entrant` to `rival`, by the rounds that both have.
     pub fn ratio(&self, entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
         self.estimate(&paired_logs(entrant, rival))
     }
@@ -135,7 +135,7 @@ impl Judge {
     /// 0 of one round, which no verdict rests on.
     fn half_width(&self, logs: &[f64], value: f64) -> f64 {
         let own = logs.len() as f64 - 1.0;
-        // What the comparison itself contributes to the mean of all is not counted twice.
+        // The comparison's own contribution to the mean of all is not counted twice.
         let prior = PRIOR_FREEDOM.min(self.freedom - own).max(0.0);
         let squares: f64 = logs.iter().map(|log| (log - value).powi(2)).sum();
         let variance = (prior * self.variance + squares) / (prior + own);

@@ -11,7 +11,7 @@ use crate::command::{
     wait_until_it_listens,
 };
 
-/// Less than any measurement would take, and time enough for a crowded machine to start a process.
+/// Less than any measurement would take, and enough time for a busy machine to start a process.
 const SOON: Duration = Duration::from_secs(120);
 
 const SMALL: [&str; 8] =

@@ -16,7 +16,7 @@ fn output(directory: &Path, args: &[&str]) -> Output {
     command::output(directory, &[&["lab"], args].concat())
 }
 
-/// The report of a short run of `strategies` that succeeds and leaves its records alone.
+/// The report of a short run of `strategies` that succeeds and leaves only its records.
 fn report(args: &[&str]) -> Value {
     let scratch = scratch();
     let mut line = vec!["strategies", "--size", "8MiB", "--cell-time", "5ms", "--seed", "7"];
@@ -226,7 +226,7 @@ fn a_readahead_that_cannot_be_set_is_told_before_anything_is_measured() {
         return;
     }
     let started = Instant::now();
-    // A filesystem without a device; as an ordinary user any other would do.
+    // A filesystem without a device; for an ordinary user any other would suffice.
     let args = ["strategies", "--dir", "/dev/shm", "--size", "1MiB", "--device-readahead", "0"];
     let output = output(scratch().path(), &args);
     let told = String::from_utf8_lossy(&output.stderr);
@@ -241,7 +241,7 @@ fn one_signal_and_two_end_the_run_with_130_and_leave_nothing() {
     for signals in [1, 2] {
         let child = command::started(scratch.path(), &["lab", "strategies", "--size", "32MiB"]);
         wait_until("a working file", || !entries(scratch.path()).is_empty());
-        // On its way: writing the file, or measuring already.
+        // In progress: writing the file, or measuring already.
         std::thread::sleep(Duration::from_millis(500));
         for _ in 0..signals {
             interrupt(&child);

@@ -33,7 +33,7 @@ pub(crate) fn fixed(directory: &Path, name: &str, time: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// Why nothing can be mounted here.
+/// The reason if nothing can be mounted here.
 fn missing() -> Option<String> {
     if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
         return Some(format!("/dev/fuse: {error}"));
@@ -43,7 +43,7 @@ fn missing() -> Option<String> {
     (!root && helper.is_err()).then(|| "no fusermount3 on PATH".to_owned())
 }
 
-/// Says and counts that a test did nothing.
+/// Reports and counts that a test did nothing.
 pub(crate) fn skip(test: &str, reason: &str) {
     println!("skipped: {test}: {reason}");
     if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
@@ -146,7 +146,7 @@ impl Called {
         rest
     }
 
-    /// Fails unless there is nothing left but the empty directory.
+    /// Fails unless only the empty directory is left.
     pub(crate) fn assert_gone(&self) {
         wait_until("the mount to go", || !is_mounted(&self.mount_point));
         wait_until("the guardian to go", || guardians(&self.mount_point) == 0);

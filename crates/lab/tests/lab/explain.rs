@@ -25,7 +25,7 @@ use crate::command::{
     spawned, wait_until,
 };
 
-/// Fast, and steady enough not to matter here.
+/// Fast, and steady enough not to affect these tests.
 const DISK: &str = "nvme";
 
 const BLOCK: u64 = 8192;
@@ -48,7 +48,7 @@ fn fuse(test: &str) -> bool {
     false
 }
 
-/// What `forebay explain ARGS --json` writes, and the directory with it.
+/// The output of `forebay explain ARGS --json`, and its directory.
 fn explained(args: &[&str]) -> (Value, tempfile::TempDir) {
     let scratch = scratch();
     let mut line = vec!["explain", "--profile", DISK, "--json", "out.json"];

@@ -24,7 +24,7 @@ use crate::command::{
     wait_until, wait_until_it_listens,
 };
 
-/// The smallest that all three filesystems take.
+/// The smallest size that all three filesystems accept.
 const DISK_BYTES: u64 = 640 << 20;
 
 /// The changes of a run: the readahead of the device, a named working file, both temporary.
@@ -43,7 +43,7 @@ const VARYING: [&str; 11] = [
     "50",
 ];
 
-/// Says why `test` did nothing, where the skips are counted.
+/// Reports why `test` did nothing, where the skips are counted.
 pub(crate) fn skipped(test: &str, reason: &str) {
     println!("skipped: {reason}");
     let Some(skips) = std::env::var_os("FOREBAY_SKIPS") else { return };
@@ -203,7 +203,7 @@ fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
     user.write_all_at(b"still there", 0).unwrap();
     drop(user);
     wait_until("the loop device to go", || left_of(scratch.path()).is_empty());
-    // Another test may have taken the number meanwhile.
+    // Another test may have got the same number in the meantime.
     let backing = Path::new("/sys/block").join(device).join("loop/backing_file");
     let backing = std::fs::read_to_string(backing).unwrap_or_default();
     assert!(!Path::new(backing.trim()).starts_with(scratch.path()), "{backing}");

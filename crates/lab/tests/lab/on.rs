@@ -227,7 +227,7 @@ fn what_is_measured_takes_the_devices_time_and_the_filling_none() {
     let text = std::fs::read_to_string(scene.work().join("out.json")).unwrap();
     let report: Value = serde_json::from_str(&text).unwrap();
     let record = &report["records"][0]["metrics"];
-    // A random read on such a disk takes milliseconds, and no machine makes that faster.
+    // A random read on such a disk takes milliseconds, on any machine.
     let blocks_per_s = record["blocks_per_s"].as_f64().unwrap();
     assert!(blocks_per_s < 400.0, "[OND-1] {blocks_per_s}");
 }
@@ -293,7 +293,7 @@ fn after_a_kill_the_next_start_unmounts_detaches_and_removes() {
     for word in ["unmounted ", "detached /dev/loop"] {
         assert!(told.contains(word), "{word}: {told}");
     }
-    // The emulation may still be on its way out; then the start after that finds nothing to do.
+    // The emulation may still be ending; then the start after that finds nothing to do.
     wait_until("all to be gone", || {
         scene.next_start().contains("nowhere") && scene.left().is_empty()
     });

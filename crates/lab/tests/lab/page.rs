@@ -58,7 +58,7 @@ fn browser(test: &str) -> Option<PathBuf> {
     found
 }
 
-/// What the probe wrote under `name`.
+/// The probe's output under `name`.
 fn seen<'v>(visit: &'v Visit, name: &str) -> &'v str {
     let start = format!("data-seen-{name}=\"");
     let found = visit.dom.find(&start).map(|at| &visit.dom[at + start.len()..]);
@@ -159,7 +159,7 @@ fn broken_pages_are_found_out() {
             in_head("<script>throw new Error('on purpose')</script>"),
             "the page had errors",
         ),
-        // Its own policy forbids the fetch.
+        // The page's own policy forbids the fetch.
         (
             "fetching",
             in_head("<script src=\"https://example.invalid/x.js\"></script>"),

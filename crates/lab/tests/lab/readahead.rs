@@ -17,7 +17,7 @@ use crate::command::{
 };
 use crate::ground::{lacking, skipped};
 
-/// The smallest that all three filesystems take.
+/// The smallest size that all three filesystems accept.
 const DISK_BYTES: u64 = 640 << 20;
 
 const SMALL: [&str; 14] = [

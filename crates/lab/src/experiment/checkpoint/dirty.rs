@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Pages whose neighbour before them is dirty too.
+    /// Number of pages whose previous neighbour is dirty too.
     fn neighbours(dirty: Dirty) -> usize {
         let mut set = made(dirty, 3);
         set.sort_unstable();

@@ -181,7 +181,7 @@ mod tests {
         };
         let (seven, samples) = beside(&pool, &file, &demand, work).unwrap();
         assert_eq!(seven, 7);
-        // A crowded machine sleeps for longer, and both threads may have one more on their way.
+        // A busy machine sleeps for longer, and both threads may have one more read in flight.
         let due = (begun.elapsed().as_secs_f64() * 400.0) as usize + 2;
         assert!((60..=due).contains(&samples.len()), "{due} were due: {}", samples.len());
         assert!(samples.is_sorted_by_key(|sample| sample.at));

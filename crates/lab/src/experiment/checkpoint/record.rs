@@ -49,7 +49,7 @@ pub(super) struct Round {
     pub(super) readers: Option<Readers>,
 }
 
-/// What reads took before a checkpoint, while it wrote, and in its whole interval.
+/// The latency of reads before a checkpoint, while it wrote, and in its whole interval.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Readers {
     foreground_reads: u64,
@@ -133,7 +133,7 @@ impl Round {
     }
 }
 
-/// A cell and what its rounds gave.
+/// A cell and the results of its rounds.
 pub(super) type Tally = tally::Row<Cell, Round>;
 
 impl Tally {
@@ -191,7 +191,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A cell written as fast as it can be; `best`: in the best way, else one after another.
+    /// A cell written at full speed; `best`: in the best way, otherwise one after another.
     pub(in super::super) fn written(dirty: Dirty, best: bool, seconds: &[f64]) -> Tally {
         let cell = Cell {
             dirty,

@@ -1,4 +1,4 @@
-//! What there is to measure with: backends, cache modes, the second tablespace, the devices' counters.
+//! Available resources: backends, cache modes, the second tablespace, the devices' counters.
 
 use anyhow::Context;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Op, Prefer};
@@ -10,7 +10,7 @@ use crate::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
 use crate::report::BackendNote;
 use crate::workfile::Workfile;
 
-/// What can be measured with.
+/// The resources of a run.
 #[derive(Debug)]
 pub(super) struct Resources {
     /// In the first directory.
@@ -61,7 +61,7 @@ impl Resources {
         self.first.missing(Some(cell.backend), cell.cache).or(second)
     }
 
-    /// What the devices of `dirty` have counted; `None` where one does not count.
+    /// The counts of the devices of `dirty`; `None` if one does not count.
     pub(super) fn counters(&self, bench: &Bench<'_>, dirty: Dirty) -> Option<DeviceCounters> {
         let mut counted = bench.counters?.read().ok()?;
         if dirty == Dirty::TwoTablespaces {

@@ -35,7 +35,7 @@ const DIRTY_MIN: u32 = 64;
                   --elevators arrival,balanced --interval 30s"
 )]
 pub struct Settings {
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Directory of the second tablespace, best on another device; two-tablespaces is measured with it
@@ -99,7 +99,7 @@ pub struct Settings {
     /// Measurements of each cell; 3+ is 3, and more for undecided cells while there is time
     #[arg(long, value_name = "N", default_value = "3+")]
     pub(super) rounds: Rounds,
-    /// Cross everything with everything, however long that takes
+    /// Measure all combinations, however long that takes
     #[arg(long)]
     all_cells: bool,
     /// Only the slowest and the best way of writing, and readers alongside the best

@@ -57,7 +57,7 @@ pub(super) struct Site<'a> {
     files: Vec<PagedFile>,
     workfiles: Vec<&'a Workfile>,
     random: fastrand::Rng,
-    /// What the pages of the last round begin with, mixed with the block.
+    /// The beginning of the pages of the last round, mixed with the block.
     tick: u64,
     closed: bool,
 }
@@ -202,7 +202,7 @@ impl<'a> Site<'a> {
             let checkpoint = scope.spawn(|| self.pool.checkpoint(options));
             while !checkpoint.is_finished() {
                 if interrupt::check().is_err() {
-                    // Without its pages it has nothing left to do, however slowly it was to do it.
+                    // Without its pages it has no work left, however slow its pace.
                     self.scrap();
                 }
                 std::thread::sleep(LOOK_INTERVAL);

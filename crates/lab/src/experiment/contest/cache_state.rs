@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheState {
-    /// Nothing: a new pool and an emptied page cache.
+    /// Empty: a new pool and an emptied page cache.
     Cold,
     /// A new pool, and the whole file in the page cache.
     PageCache,

@@ -14,14 +14,14 @@ use super::{CacheState, Row};
 /// Most blocks between WILLNEED for a block and its read.
 const DISTANCE_MAX: u32 = 100_000;
 
-/// Who reads.
+/// A way of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entrant {
     /// A stream, or several, of a pool.
     Stream(ReadaheadStrategy),
     /// `os` again: a difference between two equal variants is noise.
     OsAgain,
-    /// Reads of one block each and nothing else.
+    /// Plain reads of one block each.
     Plain,
     /// The same after FADV_RANDOM.
     Random,

@@ -59,7 +59,7 @@ const LAST_PLAN_PART: u32 = 4;
 /// A variant and the results of its rounds.
 type Tally = tally::Row<Entrant, Round>;
 
-/// What entrants compete on.
+/// The condition under which variants are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) pattern: Pattern,
@@ -138,7 +138,7 @@ fn rounds(
     let mut rows = Rows { standings, judged: rules.judged };
     drive(&mut rows, rules.limits, &mut random, &stopwatch(), progress, |rows, index, turn| {
         let (standing, entrant) = rows.place(index);
-        // [CON-1] The same plans for all entrants of a row in a round, who are measured one after the other.
+        // [CON-1] The same plans for all variants of a row in a round, which are measured one after the other.
         if seed.0 != Some((standing, turn.round)) {
             seed = (Some((standing, turn.round)), turn.random.u64(..));
             let standing = &mut rows.standings[standing];

@@ -310,7 +310,7 @@ impl<'a> Pass<'a> {
 
 type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
 
-/// A stream that is being read, and the blocks that its reader still takes.
+/// A stream that is being read, and the blocks that its reader has still to read.
 type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
 
 fn open_leg<'f>(

@@ -27,7 +27,7 @@ pub(in crate::experiment) struct Standing {
 pub(in crate::experiment) struct Comparison {
     pub(in crate::experiment) entrant: Entrant,
     pub(in crate::experiment) rival: Entrant,
-    /// What its rate is of the rival's.
+    /// Its rate divided by the rival's.
     pub(in crate::experiment) ratio: Estimate,
 }
 

@@ -1,4 +1,4 @@
-//! Contests on small files: what is read, counted and compared.
+//! Comparisons on small files: which blocks are read and counted, and how rates are compared.
 
 use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
@@ -67,7 +67,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
     }
     for standing in &standings {
         let state = standing.row.state;
-        // Queries with a limit take ten blocks each.
+        // Queries with a limit read ten blocks each.
         let blocks = if standing.row.pattern == Pattern::Limit10 { 120 } else { 128 };
         for (entrant, tally) in standing.row.entrants.iter().zip(&standing.tallies) {
             let name = format!("{entrant} {}", standing.row);
@@ -256,7 +256,7 @@ fn rows_that_fill_the_page_cache_come_together() {
     }
 }
 
-/// A row whose entrants have read at these rates, in blocks per second, one for each round.
+/// A row whose variants have read at these rates, in blocks per second, one for each round.
 fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness) -> Standing {
     let entrants = rates.iter().map(|(entrant, _)| *entrant).collect();
     let mut standing = Standing::new(row(Pattern::Uniform, state, entrants));

@@ -93,7 +93,7 @@ impl Cell {
     }
 }
 
-/// A cell and what its rounds gave.
+/// A cell and the results of its rounds.
 pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {
@@ -127,7 +127,7 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    /// The lines of `rows`, in the order of their first rows. Nothing is decided that is smaller than `floor`.
+    /// The lines of `rows`, in the order of their first rows. No difference smaller than `floor` is decided.
     pub(super) fn all(rows: &'a [Row], floor: Floor) -> Vec<Line<'a>> {
         let evidence = rows.iter().filter(|row| row.is_evidence());
         let mut lines: Vec<Vec<&'a Row>> =
@@ -182,7 +182,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Whether `row` is the deepest of several: then a curve may go on rising, and its knee is not reached.
+    /// Whether `row` is the deepest of several: then a curve may still rise, and its knee is not reached.
     pub(super) fn is_edge(&self, row: &Row) -> bool {
         self.rows.len() > 1 && self.rows.last().is_some_and(|last| last.cell == row.cell)
     }
@@ -198,7 +198,7 @@ impl<'a> Line<'a> {
         self.rows.iter().rev().copied().max_by(by_rate)
     }
 
-    /// What `row` is of the best of the others, and which that is.
+    /// The ratio of `row` to the best of the others, and the best.
     pub(super) fn compared(&self, row: &Row) -> Option<(&'a Row, Estimate)> {
         let others: Vec<&'a Row> =
             self.rows.iter().copied().filter(|other| other.cell != row.cell).collect();

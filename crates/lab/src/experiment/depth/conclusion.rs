@@ -17,7 +17,7 @@ use crate::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
 use crate::statistics::{BOUND, Judgement};
 use crate::units::shown_size;
 
-/// PostgreSQL takes no larger value for effective_io_concurrency and maintenance_io_concurrency.
+/// PostgreSQL accepts no larger value for effective_io_concurrency and maintenance_io_concurrency.
 const CONCURRENCY_MAX: u32 = 1000;
 
 /// The verdicts, the advice, and the sentences.
@@ -43,13 +43,13 @@ pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Out
     Outcome { verdicts, advice, conclusions: Conclusion::all(NAME, told), ..Outcome::default() }
 }
 
-/// The line that is the fastest where it reaches its best; by its fastest cell it would be the luckiest of all.
+/// The line that is the fastest at its knee; chosen by its fastest cell it would be the luckiest of all.
 pub(super) fn fastest<'l, 'a>(lines: &[&'l Line<'a>]) -> Option<&'l Line<'a>> {
     let rate = |line: &Line<'_>| line.near_best().and_then(Row::rate).unwrap_or(0.0);
     lines.iter().copied().max_by(|a, b| rate(a).total_cmp(&rate(b)))
 }
 
-/// What the knee, and the depth before it, are of the best of the others.
+/// The ratios of the knee, and of the depth before it, to the best of the others.
 fn verdicts(line: &Line<'_>) -> Vec<Verdict> {
     let judged = |row: &&Row| {
         let (rival, ratio) = line.compared(row)?;

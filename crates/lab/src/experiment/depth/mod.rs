@@ -212,7 +212,7 @@ impl RowSet for Rows {
     }
 }
 
-/// What the cells of a round have in common [DPT-1].
+/// The common input of the cells of a round [DPT-1].
 struct Plan {
     blocks: Vec<u64>,
     warm_up: Vec<u64>,
@@ -308,7 +308,7 @@ mod tests {
         let storage = Storage::read(path).unwrap();
         let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
         let plan = Plan::new(&settings, workfile.blocks(), &mut fastrand::Rng::with_seed(1));
-        // What one cell has read through the page cache is what the next one would find there.
+        // The next cell would find the blocks that one cell has read through the page cache.
         let cell = |depth| {
             let (backend, cache) = (Some(Kind::Threads), CacheMode::Buffered);
             Row::new(Cell { backend, cache, depth, workers: Some(3) })

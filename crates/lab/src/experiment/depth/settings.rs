@@ -21,7 +21,7 @@ const CELL_TIME_QUICK: Duration = Duration::from_millis(120);
 const DEPTHS: [u32; 14] = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
 const DEPTHS_QUICK: [u32; 7] = [0, 1, 4, 16, 64, 256, 1024];
 
-/// PostgreSQL takes no larger value for io_workers.
+/// PostgreSQL accepts no larger value for io_workers.
 const PG_WORKERS_MAX: u32 = 32;
 
 /// `forebay lab depth`.
@@ -36,7 +36,7 @@ const PG_WORKERS_MAX: u32 = 32;
                   io_method=worker.\n\n\
                   Example: forebay lab depth --dir /mnt/data --backends uring,sync --depths 0,16,64")]
 pub struct Settings {
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the working file (such as 512MiB, 4GiB) [quick: 256MiB]

@@ -1,4 +1,4 @@
-//! What the page and the terminal show of `depth`: the plot with its knee, and tables over the depth.
+//! The section of `depth` on the page and the terminal: the plot with its knee, and tables over the depth.
 
 use forebay_io::CacheMode;
 

@@ -118,7 +118,7 @@ impl Lists<'_> {
         order
     }
 
-    /// Ascending blocks, `percent` of a range that is as large as that takes, or as the file is.
+    /// Ascending blocks, `percent` of a range that is as large as needed, or as the file.
     pub(super) fn bitmap(&mut self, percent: u32) -> Vec<u32> {
         let wanted = u64::from(self.shape.blocks) * 100 / u64::from(percent);
         let span = wanted.min(u64::from(self.shape.file_blocks)) as u32;

@@ -37,10 +37,10 @@ const WINDOW: u32 = 24;
 /// Maximum number of ranges of `shuffled`, each of which has a part of the file.
 const RANGES_MAX: u32 = 64;
 
-/// Blocks that a query with LIMIT 10 takes.
+/// Blocks that a query with LIMIT 10 reads.
 const LIMIT_BLOCKS: u32 = 10;
 
-/// Blocks that such a query would take without its limit.
+/// Blocks that such a query would read without its limit.
 const UNLIMITED_BLOCKS: u32 = 1000;
 
 /// `strided` reads one block in this many.
@@ -186,7 +186,7 @@ impl FromStr for Pattern {
     }
 }
 
-/// What one stream reads.
+/// The blocks of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leg {
     pub(super) blocks: Vec<u32>,
@@ -211,7 +211,7 @@ impl Leg {
         self.is_scan.then_some(*first..last + 1)
     }
 
-    /// Blocks that the reader takes.
+    /// Blocks that the reader reads.
     pub(super) fn taken(&self) -> &[u32] {
         &self.blocks[..self.limit.unwrap_or(self.blocks.len()).min(self.blocks.len())]
     }

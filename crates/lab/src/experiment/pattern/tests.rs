@@ -12,7 +12,7 @@ fn order(pattern: Pattern) -> Vec<u32> {
     plan_of(pattern, &SHAPE, 7).legs.remove(0).blocks
 }
 
-/// All, and one whose numbers are the user's.
+/// All patterns, and one with the user's own numbers.
 fn all() -> impl Iterator<Item = Pattern> {
     Pattern::ALL.into_iter().map(|(_, pattern)| pattern).chain([Pattern::Shuffled(64, 48)])
 }
@@ -46,7 +46,7 @@ fn most_patterns_read_as_many_blocks_as_are_asked_for() {
     for pattern in all() {
         let blocks = plan_of(pattern, &SHAPE, 3).blocks();
         match pattern {
-            // One percent of the file is all there is.
+            // The pattern covers only one percent of the file.
             Pattern::Bitmap(1) => assert_eq!(blocks, 655),
             _ => assert!((2000..=2048).contains(&blocks), "{pattern}: {blocks}"),
         }

@@ -203,7 +203,7 @@ fn repetition(
     Ok(findings.max_by_key(reads).unwrap_or_default())
 }
 
-/// What most repetitions of a cell show, and how many that are.
+/// The result of most repetitions of a cell, and their number.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Summary {
     pub(super) reads_until_ahead: Option<u32>,

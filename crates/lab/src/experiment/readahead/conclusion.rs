@@ -301,7 +301,7 @@ fn against(
     told
 }
 
-/// What to do about it.
+/// How to change it.
 fn how_to_set(storage: &Storage, bytes: u64) -> String {
     match &storage.device {
         Some(device) => format!(

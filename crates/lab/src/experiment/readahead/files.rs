@@ -28,7 +28,7 @@ pub(super) const BLOCK_BYTES: u64 = 8192;
 /// have been read, and a slow disk takes long.
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(20);
 
-/// What readers read.
+/// The files for readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Files {
@@ -46,7 +46,7 @@ pub(super) struct Library<'a> {
     share_bytes: u64,
 }
 
-/// What one reader reads.
+/// The part of one reader.
 #[derive(Debug, Clone)]
 pub(super) struct Share<'a> {
     pub(super) workfile: &'a Workfile,
@@ -81,7 +81,7 @@ impl<'a> Library<'a> {
         Ok(Library { one, own, share_bytes })
     }
 
-    /// What each of `readers` reads.
+    /// The part of each of `readers`.
     pub(super) fn shares(&self, files: Files, readers: u32) -> Vec<Share<'_>> {
         let own = self.own.iter().map(|workfile| (workfile, 0..self.share_bytes));
         let one = ranges(self.one.size_bytes, readers).into_iter();

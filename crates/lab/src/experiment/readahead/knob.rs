@@ -42,7 +42,7 @@ pub enum By {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Told {
-    /// Nothing.
+    /// No advice.
     Normal,
     /// FADV_RANDOM.
     Random,
@@ -108,12 +108,12 @@ impl fmt::Display for Readahead {
     }
 }
 
-/// What can be done about the readahead of a directory.
+/// How the readahead of a directory can be set.
 #[derive(Debug, Clone)]
 pub(super) struct Knob {
     /// The file it is set in, if it is varied by the device [KNB-1].
     pub(super) file: Option<PathBuf>,
-    /// What the device's is, in bytes.
+    /// The device's value, in bytes.
     pub(super) found_bytes: Option<u64>,
     /// Why the device is not used although the user did not choose otherwise.
     pub(super) why_not_device: Option<String>,

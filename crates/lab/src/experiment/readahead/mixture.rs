@@ -37,7 +37,7 @@ use crate::statistics::{Floor, Judge, Judgement};
 /// A cell and its rounds.
 pub(super) type Cell = Row<Mixture, Round>;
 
-/// Who reads.
+/// The readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Mix {
@@ -64,7 +64,7 @@ impl Mixture {
     }
 }
 
-/// What one round of a cell gave; of a kind that did not take part nothing.
+/// The result of one round of a cell; empty for a kind that did not take part.
 #[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Round {
     pub(super) stream_bytes_per_s: Option<f64>,
@@ -177,7 +177,7 @@ fn round(
     Ok(Round::new(cell, &finish, &waits, device))
 }
 
-/// Fills in what each kind kept in each round [MIX-1].
+/// Computes the part that each kind kept in each round [MIX-1].
 fn compare(cells: &mut [Cell]) {
     let (threes, _) = cells.as_chunks_mut::<3>();
     for [streams, random, both] in threes {

@@ -130,7 +130,7 @@ impl Settings {
     }
 }
 
-/// What the rounds of all cells gave.
+/// The rounds of all cells.
 #[derive(Debug)]
 struct Found {
     throughput: Vec<throughput::Cell>,

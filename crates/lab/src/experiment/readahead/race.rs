@@ -21,7 +21,7 @@ use crate::interrupt;
 /// The interval of checks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Who takes part.
+/// A participant.
 pub(super) trait Runner: Send {
     /// Reads until its share is read or [`ReadCounter::moved`] says that the race is over.
     ///
@@ -34,7 +34,7 @@ pub(super) trait Runner: Send {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Finish {
     pub(super) seconds: f64,
-    /// What each had moved, in the order of the runners.
+    /// The bytes that each has read, in the order of the runners.
     pub(super) moved: Vec<u64>,
 }
 
@@ -85,7 +85,7 @@ struct Track {
 }
 
 impl Track {
-    /// Takes the end, unless that has been done.
+    /// Takes the end, unless it has been taken.
     fn finish(&self) {
         self.finish.get_or_init(|| {
             let moved = self.moved.iter().map(|moved| moved.load(Ordering::Acquire)).collect(); // [RCE-1]
@@ -105,7 +105,7 @@ impl Track {
         Ok(())
     }
 
-    /// Lets them go, and looks at the clock.
+    /// Starts them, and reads the clock.
     fn time(&self, settle: Duration, time_max: Duration) -> Result<(), interrupt::Interrupted> {
         let start = || self.start.get_or_init(Instant::now);
         // Once until all have arrived, and once to start them: none has read before the watch is started.
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn when_time_is_up_what_comes_later_does_not_count() {
         let time_max = Duration::from_millis(100);
-        // One step takes three times as long as there is.
+        // One step takes three times as long as the whole race.
         let finish = hold(&mut [walker(10, 300), walker(10, 300)], AT_ONCE, time_max).unwrap();
         // On a stalled machine the umpire may be late, but nothing counts after it has run.
         assert!(finish.seconds >= 0.100, "{finish:?}");

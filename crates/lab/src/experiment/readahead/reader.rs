@@ -58,7 +58,7 @@ impl<'a> Plain<'a> {
         let in_order = || share.range.clone().step_by(request_bytes as usize).collect();
         let offsets = offsets.unwrap_or_else(in_order);
         let file = readahead.open(share.workfile.path())?;
-        // Written, not only reserved: the first use of memory is not to be measured.
+        // Written, not only reserved: the first use of memory must not be measured.
         let memory = vec![1; request_bytes as usize];
         let wait_ns = wait_histogram();
         Ok(Plain { share, readahead, file, offsets, memory, again: false, wait_ns })
@@ -83,7 +83,7 @@ impl Runner for Plain<'_> {
             if !self.again {
                 break;
             }
-            // [RDR-2] Others' pages may go as well, which they will not read before this one's turn either.
+            // [RDR-2] Others' pages may be dropped as well; they will not read them before this one's turn either.
             self.file.advise(range.clone(), Advice::DontNeed)?;
             // A descriptor for each pass: a sequence that begins again is a new one.
             self.file = self.readahead.open(workfile.path())?;

@@ -24,7 +24,7 @@ const MIB: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
-    /// What sequential readers get.
+    /// The rate of sequential readers.
     Throughput,
     /// When the kernel begins to read ahead.
     Activation,
@@ -38,7 +38,7 @@ const READAHEADS: [u64; 7] = [4 * KIB, 32 * KIB, 128 * KIB, 512 * KIB, 2 * MIB, 
 /// Enough values to see the shape.
 const READAHEADS_QUICK: [u64; 4] = [4 * KIB, 128 * KIB, MIB, 6 * MIB];
 
-/// A window this many times in a share is small enough not to be all that is measured.
+/// A window that fits this many times into a share is small enough not to dominate the measurement.
 const WINDOWS_IN_SHARE: u64 = 4;
 
 /// The files of a run take at most this part of memory: pages that are read ahead must not be evicted
@@ -70,7 +70,7 @@ const MEMORY_DIVISOR: u64 = 4;
                   Example: forebay lab readahead --parts mixture --streams 4 --random 8"
 )]
 pub struct ReadaheadArgs {
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub common: CommonArgs,
     /// What is measured: throughput of sequential readers, activation (when the kernel begins to read
@@ -97,7 +97,8 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time,
           default_value = "1500ms", default_value_if("quick", "true", "250ms"))]
     pub time: Duration,
-    /// Measurements of each cell of throughput and mixture; 3+ is 3, and of throughput more until it is decided [quick: 6+]
+    /// Measurements of each cell of throughput and mixture; 3+ is 3, for throughput more until it is decided
+    /// [quick: 6+]
     #[arg(long, value_name = "N", default_value = "3+", default_value_if("quick", "true", "6+"))]
     pub rounds: Rounds,
     /// throughput: bytes that each reader reads, of one file at least [default: 128MiB or four times the
@@ -167,7 +168,7 @@ pub struct Settings {
     /// The user's options; in lists each item once, and numbers ascend.
     pub(super) args: ReadaheadArgs,
     pub(super) knob: Knob,
-    /// What is measured, ascending.
+    /// The parts to measure, ascending.
     pub(super) readaheads: Vec<Readahead>,
     /// Bytes that each of the most readers reads.
     pub(super) share_bytes: u64,
@@ -269,7 +270,7 @@ impl Settings {
     }
 }
 
-/// A share that is a few times the `widest` readahead, as far as all `readers` have `memory_bytes` for it.
+/// A share that is a few times the `widest` readahead, if `memory_bytes` suffice for all `readers`.
 fn share_for(default: u64, widest: u64, readers: u32, memory_bytes: u64) -> u64 {
     let wanted = default.max(widest.saturating_mul(WINDOWS_IN_SHARE));
     // Whole mebibytes; at least one.

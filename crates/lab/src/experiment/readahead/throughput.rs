@@ -66,10 +66,10 @@ pub(super) fn readers(count: u32) -> String {
     if count == 1 { "1 reader".to_owned() } else { format!("{count} readers") }
 }
 
-/// What one round of a cell gave.
+/// The result of one round of a cell.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    /// Of all readers together.
+    /// The sum of all readers.
     pub(super) bytes_per_s: f64,
     /// In the order of the readers, so that one that always loses shows.
     reader_bytes_per_s: Vec<f64>,
@@ -238,7 +238,7 @@ fn measure_row(
     let (at_once, time_max) = (Duration::ZERO, settings.args.time);
     let settle = SETTLING_TIME_MAX;
     let (finish, device) = if cache == CacheMode::Buffered {
-        // Before the files are opened, which take it then.
+        // Before the files are opened, since opening takes over the value.
         row.remarks.extend(set(turned, readahead)?);
         let opened = shares.map(|share| Plain::open(share, readahead, None, request_bytes));
         let mut runners = opened.collect::<anyhow::Result<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! What the experiment shows: curves and tables, from its typed cells.
+//! The section of the experiment: curves and tables, from its typed cells.
 
 use forebay_io::CacheMode;
 
@@ -181,7 +181,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// Two readaheads, one and eight readers, and what eight get past the page cache.
+    /// Two readaheads, one and eight readers, and the rate of eight past the page cache.
     fn realistic() -> Vec<throughput::Cell> {
         let mut direct = cell(8, Readahead::default(), &[630.0, 640.0, 650.0]);
         (direct.cell.cache, direct.cell.request_bytes) = (CacheMode::Direct, MIB);

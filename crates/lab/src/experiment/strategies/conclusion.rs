@@ -114,7 +114,7 @@ fn told(Noise { floor, within, of }: Noise) -> String {
     )
 }
 
-/// What advice for each block, and a stream, make of the reads of the kernel alone.
+/// The effect of advice for each block, and of a stream, on the reads of the kernel alone.
 fn without_pool(standing: &Standing, judge: &Judge) -> Vec<String> {
     let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
         let Comparison { rival, ratio, .. } = standing.compare(judge, Entrant::Plain, is_rival)?;
@@ -134,7 +134,7 @@ fn without_pool(standing: &Standing, judge: &Judge) -> Vec<String> {
     both.into_iter().flatten().collect()
 }
 
-/// A strategy that is surely faster over all decided rows than the one that is set without a profile.
+/// A strategy that is surely faster over all decided rows than the default without a profile.
 pub(super) fn advice(standings: &[Standing], judge: &Judge) -> Option<Advice> {
     let default = ReadaheadStrategy::default();
     let is_decided = |standing: &&Standing| {

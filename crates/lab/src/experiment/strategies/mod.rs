@@ -84,7 +84,7 @@ impl Experiment for Settings {
 }
 
 impl Settings {
-    /// What the rows say. Those that rounds were added to are in it with all their rounds.
+    /// The conclusions from the rows. Rows with additional rounds are included with all their rounds.
     fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>, floor: Floor) -> Outcome {
         let judge = judge(standings, self.rules().judged, floor);
         let verdicts = conclusion::verdicts(standings, &judge);

@@ -20,7 +20,7 @@ use crate::units::parse_time;
 /// Fewest blocks that a pattern can be made of.
 const BLOCKS_MIN: u32 = 64;
 
-/// Most plans of a measurement; of patterns that read few blocks of a file it takes many.
+/// Maximum number of plans of a measurement; patterns that read few blocks of a file need many.
 const PLANS_MAX: usize = 32;
 
 /// The most informative patterns for a short run: one scan, and several; a bitmap and an index; clustered and
@@ -49,7 +49,7 @@ const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.
                   cold --strategies plain,random,willneed-8,willneed-128,prefetch,async,adaptive"
 )]
 pub struct Settings {
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the working file (such as 512MiB, 4GiB) [quick: 512MiB]
@@ -66,7 +66,7 @@ pub struct Settings {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_values = Pattern::ALL.map(|(name, _)| name),
           hide_default_value = true, default_value_if("quick", "true", PATTERNS_QUICK))]
     pub(super) patterns: Vec<Pattern>,
-    /// Who reads, from: os, hint, max, prefetch, async, adaptive; plain, random, willneed-N
+    /// The ways of reading, from: os, hint, max, prefetch, async, adaptive; plain, random, willneed-N
     #[arg(
         long,
         value_name = "LIST",
@@ -164,7 +164,7 @@ impl Settings {
         }
     }
 
-    /// How long there are rounds. The first ones may take twice as long as all should, as fewer decide nothing.
+    /// Time limit for rounds. The first ones may take twice as long as all should, as fewer decide nothing.
     fn limits(&self) -> Limits {
         let limits = self.rounds.limits(self.time.as_secs().max(1));
         match self.rounds.more {

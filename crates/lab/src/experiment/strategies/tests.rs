@@ -16,7 +16,7 @@ const HINT: Entrant = Entrant::Stream(ReadaheadStrategy::Hint);
 const ASYNC: Entrant = Entrant::Stream(ReadaheadStrategy::Async);
 const ADAPTIVE: Entrant = Entrant::Stream(ReadaheadStrategy::Adaptive);
 
-/// A cold buffered row whose entrants have read at these rates, one for each round.
+/// A cold buffered row whose variants have read at these rates, one for each round.
 fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     let row = Row {
         pattern,
@@ -32,7 +32,7 @@ fn standing(pattern: Pattern, rates: &[(Entrant, Vec<f64>)]) -> Standing {
     standing
 }
 
-/// Four rounds around `rate`, all within two in a hundred.
+/// Four rounds around `rate`, all within 2 percent.
 fn about(rate: f64) -> Vec<f64> {
     [0.99, 1.01, 1.0, 0.995].map(|noise| rate * noise).to_vec()
 }

@@ -71,7 +71,7 @@ fn share(standing: &Standing, judge: &Judge, index: usize, share: Option<f64>) -
     TableCell { text, share, mark, notes: standing.tallies[index].notes() }
 }
 
-/// A share with two digits, rounded down, so that 1.00 is the best and nothing else.
+/// A share with two digits, rounded down, so that only the best is 1.00.
 fn share_text(share: f64) -> String {
     match (share * 100.0 + 1e-9).floor() / 100.0 {
         0.0 if share > 0.0 => "<.01".to_owned(),

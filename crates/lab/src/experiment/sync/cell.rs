@@ -1,4 +1,4 @@
-//! The typed cell of `sync`, and what its rounds gave.
+//! The typed cell of `sync`, and the results of its rounds.
 
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ impl Cell {
     }
 }
 
-/// What one round of a cell gave; a field is a metric of the record.
+/// The result of one round of a cell; a field is a metric of the record.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Figures {
     pub(super) seconds: f64,
@@ -99,7 +99,7 @@ pub(super) struct Figures {
     pub(super) latency_us_p99: Option<f64>,
 }
 
-/// A cell and what its rounds gave.
+/// A cell and the results of its rounds.
 pub(super) type Row = tally::Row<Cell, Figures>;
 
 impl Row {

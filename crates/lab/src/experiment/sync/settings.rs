@@ -33,7 +33,7 @@ const WRITERS: [u32; 2] = [4, 16];
                   Example: forebay lab sync --dir /var/lib/postgresql"
 )]
 pub struct Settings {
-    /// Where and with what.
+    /// The place and the conditions.
     #[command(flatten)]
     pub(in crate::experiment) common: CommonArgs,
     /// Size of the file that is overwritten, at least 32MiB [quick: 64MiB]

@@ -1,4 +1,4 @@
-//! What the page and the terminal show of `sync`: a table of methods for each kind of write.
+//! The section of `sync` on the page and the terminal: a table of methods for each kind of write.
 
 use super::NAME;
 use super::cell::Row;

@@ -41,7 +41,7 @@ fn shuffled_reads_ranges_in_turn_and_keeps_each_block_in_its_window() {
         let within = block - range * 2024;
         assert_eq!(within / 24, turn / 24, "{at}: {block}");
     }
-    // Windows of one block: two scans in turn, and nothing random.
+    // Windows of one block: two scans in turn, without randomness.
     let scans = parse("shuffled:2x3/1").unwrap();
     assert_eq!((scans.blocks, scans.seed), (vec![0, 1027, 1, 1028, 2, 1029], None));
 }

@@ -47,7 +47,7 @@ pub enum Change {
     Mount {
         /// Where.
         point: PathBuf,
-        /// What: the source or, where that says nothing, the type that the list of mounts shows.
+        /// The source or, where that is not specific, the type in the list of mounts.
         source: String,
     },
     /// A file is shown as a block device.
@@ -163,7 +163,7 @@ pub(super) struct Ledger {
 }
 
 impl Ledger {
-    /// This process's own.
+    /// Begins the undo log of this process.
     pub(super) fn begin(place: &Place) -> io::Result<Ledger> {
         let notes = Notes::of_this_process();
         loop {

@@ -51,7 +51,7 @@ pub(super) fn candidates_here() -> Vec<PathBuf> {
     candidates(|name| std::env::var_os(name).map(PathBuf::from), &std::env::temp_dir(), uid)
 }
 
-/// What `make` makes in the first directory that will do.
+/// The result of `make` in the first suitable directory.
 pub(super) fn in_first<T>(make: impl Fn(&Place) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let mut refusals = Vec::new();
     for candidate in candidates_here() {

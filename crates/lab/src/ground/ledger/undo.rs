@@ -36,13 +36,13 @@ const IN_USE: &str = " (it was in use, and goes with its user)";
 /// The result of undoing a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Done: what, as a part of a sentence.
+    /// Done: a description, as a part of a sentence.
     Undone(String),
     /// There was nothing to undo.
     Nothing,
     /// The state is no longer as the run left it, and was not touched: the current state.
     NotOurs(String),
-    /// It could not be done: what and why, and the command that does it.
+    /// It could not be done: the change and the cause, and the command that does it.
     Failed(String),
 }
 
@@ -84,7 +84,7 @@ fn readahead(file: &Path, found_kib: u64, set_kib: &[u64]) -> anyhow::Result<Ver
         seen => seen.with_context(failed)?,
     };
     let seen = seen.trim();
-    // Whose setting it is: `vda` of `/sys/block/vda/queue/read_ahead_kb`.
+    // The owner of the setting: `vda` of `/sys/block/vda/queue/read_ahead_kb`.
     let holder = file.iter().rev().skip(1).find(|part| *part != "queue").unwrap_or_default();
     let holder = holder.display();
     // The kernel counts in pages and rounds down.

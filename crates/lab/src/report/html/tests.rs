@@ -1,4 +1,4 @@
-//! The page as text: nothing escapes, nothing is lost, nothing points outside.
+//! The page as text: no text escapes, no record is lost, no link points outside.
 
 use serde_json::{Value, json};
 

@@ -17,7 +17,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// What reached the device, without the flushes.
+/// The requests that reached the device, without the flushes.
 fn transfers(disk: &Emulated) -> Vec<LoggedRequest> {
     let log = disk.log().unwrap();
     log.into_iter().filter(|request| request.op != LoggedOp::Flush).collect()

@@ -1,4 +1,4 @@
-//! However it ends, nothing is left.
+//! However an emulation ends, nothing is left.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::command::{output, scratch, wait_until};
 
-/// A read that takes an hour unless something happens.
+/// A read that takes an hour unless it is interrupted.
 fn long_read(path: &Path) -> JoinHandle<std::io::Result<()>> {
     let file = direct(path);
     std::thread::spawn(move || file.read_exact_at(&mut [0; 4096], 0))
@@ -101,7 +101,7 @@ fn the_death_of_the_parent_unmounts() {
     wait_until("the guardian to go", || guardians(&mount_point) == 0);
 }
 
-/// Mounts something else at `path`. None, and said, if this process may not.
+/// Mounts another filesystem at `path`. `None`, with a message, if this process may not.
 fn something_else(test: &str, path: &Path) -> Option<TakenAway> {
     match mount("something-else", path, "tmpfs", MountFlags::empty(), None) {
         Ok(()) => Some(TakenAway(path.to_owned())),
@@ -194,12 +194,12 @@ fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(["emulate", "instant"]).arg(scratch.path()).args(["--readahead", "64MiB"]);
     if rustix::process::geteuid().is_root() {
-        // For root there is nothing to refuse.
+        // Root may do everything, so there is nothing to refuse.
         std::os::unix::fs::chown(scratch.path(), Some(65534), Some(65534)).unwrap();
         std::os::unix::process::CommandExt::uid(&mut command, 65534);
         std::os::unix::process::CommandExt::gid(&mut command, 65534);
     }
-    // A busy machine may take longer now and then; a wait for the readahead takes five seconds each time.
+    // A busy machine may sometimes take longer; a wait for the readahead takes five seconds each time.
     let mut took = Duration::MAX;
     for _ in 0..20 {
         let begun = Instant::now();

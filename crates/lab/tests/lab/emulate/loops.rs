@@ -6,7 +6,7 @@ use std::process::Command;
 use super::{can_mount, emulated, skip};
 use crate::command::scratch;
 
-/// A loop device with a filesystem on it, which go when this does.
+/// A loop device with a filesystem on it; both are removed when this is dropped.
 struct Mounted {
     device: String,
     directory: PathBuf,

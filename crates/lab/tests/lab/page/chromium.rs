@@ -7,13 +7,13 @@ use std::{env, fs, thread};
 
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
 
-/// What one opened page left behind.
+/// The result of opening one page.
 pub(crate) struct Visit {
     /// The document after its scripts have run, as Chromium writes it out.
     pub(crate) dom: String,
     /// Lines that the page wrote to its console.
     pub(crate) console: Vec<String>,
-    /// What the window showed.
+    /// The picture of the window.
     pub(crate) picture: Option<Picture>,
 }
 

@@ -1,4 +1,4 @@
-//! What the conclusions of `depth` say of records, among them those that led to wrong statements.
+//! The conclusions of `depth` from records, among them those that led to wrong statements.
 
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn of_the_vm() -> Vec<Row> {
         let (low, rate, high) =
             (rate("blocks_per_s_min"), rate("blocks_per_s"), rate("blocks_per_s_max"));
         let mut rates = [low, (low + rate) / 2.0, rate, f64::midpoint(rate, high), high];
-        // Which round was the slow one is not known, and was not the same one for all.
+        // It is not known which round was the slow one, and it was not the same one for all.
         fastrand::Rng::with_seed(number as u64).shuffle(&mut rates);
         let mut row = Row::new(Cell { backend, cache, depth, workers: None });
         let figures = |blocks_per_s| Figures { blocks_per_s, ..Figures::default() };
