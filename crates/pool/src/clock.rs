@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Reports how much time has passed since some fixed moment.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Time since that moment. Should never go back; where it does, no time has passed for the pool.
+    /// Time since that moment. Should never go back; if it does, the pool counts no time.
     fn now(&self) -> Duration;
 }
 

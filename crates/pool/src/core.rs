@@ -47,7 +47,7 @@ pub(crate) struct Core {
     pub(crate) checkpoints: Arc<RequestQueue>,
     pub(crate) redo: RedoPoint,
     /// The queue of the checkpoints of several tablespaces, on which one thread can wait for any of them;
-    /// `None` where there is one tablespace, or some have queues of their own.
+    /// `None` where there is one tablespace, or some have separate queues.
     pub(crate) checkpoint_queue: Option<Io>,
     /// The process that built the pool.
     pub(crate) owner: Owner,

@@ -393,7 +393,7 @@ impl Error {
         matches!(self, Error::Gone { how: Fate::Refreshed, .. })
     }
 
-    /// Returns true when the same call may succeed later without anything being repaired.
+    /// Returns true when the same call may succeed later without a repair.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry
     }

@@ -16,8 +16,8 @@
 //!
 //! A pool is built once, with the directories in which its files live (one [`Tablespace`] each). It
 //! locks them: a second pool that writes there, in this process or another, is refused ([`Error::InUse`]). A
-//! [`PagedFile`] is a row of blocks, each of one page. It grows by [`PagedFile::extend`], and never
-//! by being written past its end.
+//! [`PagedFile`] is an array of blocks, each holding one page. It grows by [`PagedFile::extend`], and never
+//! by a write past its end.
 //!
 //! ```
 //! use forebay::{BufferPool, Checksum, FileOptions, Lsn, TornPages};
@@ -184,8 +184,8 @@
 //!
 //! ## Pins and latches
 //!
-//! A *pin* keeps a page in its frame and may last; a *latch* keeps its contents as they are and
-//! should be short. [`PageRef`] and [`PageMut`] have both, [`Pin`] only the first. They turn into
+//! A *pin* keeps a page in its frame and may be held for long; a *latch* keeps its contents from changing and
+//! should be short. [`PageRef`] and [`PageMut`] have both, [`Pin`] only the first. They convert into
 //! each other without another lookup.
 //!
 //! ```

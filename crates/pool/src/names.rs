@@ -1,6 +1,6 @@
 //! Enums with names: all variants, the name of each, and its text.
 
-/// For an enum whose variants have names: `ALL`, `name` and `Display`.
+/// Defines `ALL`, `name` and `Display` for an enum whose variants have names.
 macro_rules! names {
     ($type:ident: $($variant:ident $name:literal),+) => {
         impl $type {

@@ -9,7 +9,7 @@
 //!
 //! Invariants:  [BKP-1] an image is the page at one moment, with no half-made change
 //!              [BKP-2] the log is durable up to every change in the images when the backup returns
-//! Concurrency: latches one page at a time, for the time of a copy, and nothing while the caller has the image.
+//! Concurrency: latches one page at a time while it copies it, and nothing while the caller has the image.
 //! Source:      PostgreSQL's pg_basebackup, for the two ends of the log.
 
 use std::ops::Range;

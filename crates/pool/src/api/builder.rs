@@ -252,7 +252,7 @@ impl PoolBuilder {
         self
     }
 
-    /// The clock by which waits are measured. Default: the system's.
+    /// The clock that measures waits. Default: the system's.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = Some(clock);

@@ -21,7 +21,7 @@ use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
 use crate::tasks::{Acquire, How};
 
-/// Tries at an undisturbed optimistic copy before a latch is taken.
+/// Attempts at an optimistic copy before the latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;
 
 /// The parameters of a plain request by a future.
@@ -41,7 +41,7 @@ impl PagedFile {
         Asked { mode, strategy, absent, reader }
     }
 
-    /// Returns a handle to the same file whose streams look ahead by `strategy`, unless they say otherwise: for a
+    /// Returns a handle to the same file whose streams look ahead with `strategy` by default: for a
     /// session or a transaction. Sequences in its plain reads are detected and read ahead with `Async` and `Adaptive`,
     /// but not with the other strategies.
     #[must_use]
@@ -190,7 +190,7 @@ impl PagedFile {
 
     /// The page is not available without a wait: an error if `block` does not exist at all.
     fn nothing<T>(&self, block: Block) -> Result<Option<T>, Error> {
-        // A close under way that may still fail is a wait as well.
+        // A close in progress that may still fail is a wait as well.
         self.file.check_now(block).transpose()?;
         Ok(None)
     }

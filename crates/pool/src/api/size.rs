@@ -137,7 +137,7 @@ impl From<String> for Size {
     }
 }
 
-/// As it was written.
+/// The original text.
 impl fmt::Display for Size {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.written {

@@ -1,7 +1,7 @@
 //! Fewer frames: the pages in the last ones are written and evicted, however often they are used, while other threads
 //! hit, miss and read ahead. See `frame::extent` for why no thread uses those frames again.
 //!
-//! Invariants:  [SHR-1] no page is lost: each leaves its frame clean, by way of a claim
+//! Invariants:  [SHR-1] no page is lost: each leaves its frame clean, through a claim
 //!              [SHR-2] it ends: with fewer frames, or with an error and as many as before
 //! Rejected:    moving pages to other frames: other pages would have to be evicted for that, and a smaller pool holds
 //!              fewer pages in any case.

@@ -725,7 +725,7 @@ mod tests {
     }
 
     proptest! {
-        // Miri looks at each step of a few; the others run many.
+        // Miri runs only a few cases; the others run many.
         #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 256 }))]
         #[test]
         fn agrees_with_a_map(

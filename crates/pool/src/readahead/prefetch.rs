@@ -5,7 +5,7 @@
 //! Until then, its frame is only lent: before a page has to be evicted for want of a free frame, completed prefetches
 //! are processed, and their pages become ordinary pages.
 //!
-//! Invariants:  [PRE-1] a page being prefetched counts in the budget from when it is mapped to its end
+//! Invariants:  [PRE-1] a page being prefetched counts in the budget from its mapping to the end of its read
 //!              [PRE-2] frames of reads that have ended are available to a thread that searches for a frame
 //! Failure:     a page whose read fails is not resident; the next reader receives the error.
 

@@ -60,7 +60,7 @@ pub(crate) struct Submitted {
     pub(crate) pages: u32,
     /// Pages read that were not needed, whether they are kept or not.
     pub(crate) gaps: u32,
-    /// True when there was no frame for the rest.
+    /// True if there was no frame for the rest.
     pub(crate) backed_off: bool,
 }
 

@@ -301,7 +301,7 @@ fn place_of_name(space: &Space, path: &Path) -> Option<PathBuf> {
     Some(space.volume.canonicalize(directory(path)).ok()?.join(path.file_name()?))
 }
 
-/// An open file can be opened again only in the same way.
+/// Checks that an open file is opened again with the same options.
 fn same(
     file: Arc<FileCore>,
     space: &Arc<Space>,

@@ -408,7 +408,7 @@ impl Space {
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Refuses once a sync has failed.
+    /// Returns an error once a sync has failed.
     pub(crate) fn check_sound(&self) -> Result<(), Error> {
         match self.failed.get() {
             None => Ok(()),

@@ -6,7 +6,7 @@
 //!
 //! Invariants:  [ACQ-1] dropped at any point, it leaves no pin, no latch and no place on a list behind; a load that it
 //!              began goes on, and the page becomes resident for any caller
-//! Concurrency: one task at a time polls. Between polls it holds a pin at most, and never a latch or a lock.
+//! Concurrency: one task at a time polls. Between polls it holds at most a pin, and never a latch or a lock.
 //! Failure:     an error of the load goes to every waiter, threads included.
 
 use std::sync::Arc;

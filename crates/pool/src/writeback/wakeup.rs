@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 pub(crate) struct Wakeup {
     /// Frames taken by clock sweeps so far.
     pub(super) allocations: AtomicU64,
-    /// Wake the cleaner when that many have been taken.
+    /// The number of taken frames at which the cleaner is woken.
     pub(super) wake_at: AtomicU64,
     /// It was woken, and has not seen that yet.
     pub(super) pending: AtomicBool,

@@ -234,8 +234,8 @@ impl Frames {
         begun.is_ok()
     }
 
-    /// The copy has been made: later changes make the page dirty again. The caller has it latched shared. The write of the
-    /// copy saves the changes in it, or makes the page dirty again.
+    /// The copy has been made: later changes make the page dirty again. The caller has it latched shared. The write of
+    /// the copy saves the changes in it, or makes the page dirty again.
     pub(crate) fn copied(&self, frame: FrameIndex) -> Copied {
         let it = self.get(frame);
         let lsn = it.lsn();

@@ -6,7 +6,7 @@
 //! Invariants:  [MEM-3] no one has `&mut` to a page that another thread can reach, except for optimistic readers
 //!              [MEM-4] an optimistic reader copies, and forms no reference to the page
 //!              [MEM-5] a page begins at a multiple of 4096, the smallest page size
-//! Concurrency: an optimistic reader may copy while a writer changes the page. By the letter of the
+//! Concurrency: an optimistic reader may copy while a writer changes the page. Strictly by the
 //!              memory model the writer's plain stores race with that copy, as in every sequence lock
 //!              (Boehm, "Can seqlocks get along with programming language memory models?", 2012); the
 //!              copy's loads are atomic and the copied bytes are discarded when the version has moved.

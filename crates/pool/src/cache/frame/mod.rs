@@ -11,7 +11,7 @@
 //! Invariants:  [FRM-1] a pinned frame keeps its page   [FRM-2] the version is odd exactly while
 //!              a thread may change the bytes   [FRM-3] a frame is freed once
 //!              [FRM-4] a page newer than on disk is not taken from its frame
-//!              [FRM-5] a page that is not used, or was read ahead, is COLD as soon as that is so
+//!              [FRM-5] a page that is not used, or was read ahead, is COLD from that moment on
 //! Concurrency: any thread; threads sleep in the parking lot, holding pins, while a latch or I/O blocks them.
 
 mod extent;

@@ -5,7 +5,7 @@
 //! | 0..3 | usage | how often the page was requested recently, 0 to 5 |
 //! | 3..23 | pins | holds that keep the page in its frame |
 //! | 23..43 | shared | threads that hold the latch shared |
-//! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame altogether |
+//! | 43 | EXCLUSIVE | one thread holds the latch exclusively, or owns the frame completely |
 //! | 44 | EXCLUSIVE_WAITS | a thread waits for it exclusively: no new thread gets it shared |
 //! | 45 | VALID | the frame holds the page that its tag names |
 //! | 46 | DIRTY | the page is newer than on disk |
@@ -80,9 +80,9 @@ pub(crate) enum Mode {
 /// Whether a request for a page counts towards keeping it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Touch {
-    /// One more use.
+    /// Counts as a use.
     Count,
-    /// Not at all: housekeeping.
+    /// Does not count: housekeeping.
     Not,
     /// A scan's use: the page counts as used at most once, or a scan that reads a page row by row would make it hot.
     Once,

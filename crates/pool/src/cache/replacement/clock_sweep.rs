@@ -3,7 +3,7 @@
 //! Each pass decrements the usage, so a page used n times survives n passes. There is no ordered list, so a hit locks
 //! nothing.
 //!
-//! Invariants:  [CLK-1] n steps look at each of n frames once
+//! Invariants:  [CLK-1] n steps examine each of n frames once
 //! Source:      Corbató, "A paging experiment with the Multics system" (1968), with the usage
 //!              counts of PostgreSQL's buffer/freelist.c.
 

@@ -23,7 +23,7 @@ use crate::strategy_kind::StrategyKind;
 /// A wait with less than this share of all waiting time gets no advice.
 const SHARE_NOTABLE: f64 = 0.1;
 
-/// Less waiting than this, by all threads together, is nothing to act on.
+/// Less waiting than this, by all threads together, needs no action.
 const WAITED_NOTABLE: Duration = Duration::from_millis(10);
 
 /// From this hit ratio on, more memory is not the first thing to try.

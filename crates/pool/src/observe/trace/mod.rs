@@ -36,15 +36,15 @@ const CAPACITY_MAX: usize = 16 << 20;
 /// One decision of look-ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceEvent {
-    /// When: time since the zero of the pool's clock.
+    /// Time since the zero of the pool's clock.
     pub at: Duration,
-    /// Which read stream, numbered from 1; 0 for plain reads.
+    /// The number of the read stream, from 1; 0 for plain reads.
     pub stream: u32,
     /// The file.
     pub file: FileId,
     /// The first block.
     pub first: Block,
-    /// How many blocks, from 1; gaps that are read through are counted.
+    /// The number of blocks, at least 1; gaps that are read through are counted.
     pub blocks: u32,
     /// What was done.
     pub action: Action,

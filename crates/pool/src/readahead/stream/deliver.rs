@@ -182,7 +182,7 @@ where
         }
     }
 
-    /// Turns the stream's pin into the caller's page.
+    /// Converts the stream's pin into the caller's page.
     fn hand_over(
         &mut self,
         block: Block,

@@ -9,11 +9,11 @@
 //! and half of the window is being read while the next batch is assembled. While pages are found in memory there is no
 //! window: such a page costs as much as a plain read.
 //!
-//! | part | its one idea |
+//! | part | purpose |
 //! |---|---|
 //! | `window` | blocks that are known and not returned yet |
 //! | `refill` | from named blocks to requests |
-//! | `deliver` | from a block of the window to a page in the caller's hand |
+//! | `deliver` | from a block of the window to a page that the caller holds |
 //! | `tasked` | the same for a task, which must not block |
 //! | `winners` | which read mode was the cheaper one, across streams |
 //! | `many` | a stream over a known list of blocks, all needed |
@@ -97,7 +97,7 @@ where
     ended: bool,
     paused: bool,
     window: Window<<I::Item as Wanted>::Data>,
-    /// The window is refilled when no more than this is left of it.
+    /// The window is refilled when it has at most this many blocks left.
     low: usize,
     distance: Distance,
     policy: Policy,
@@ -120,7 +120,7 @@ where
     watch: Arc<Watch>,
     trace: Option<(Trace, u32)>,
     stats: StreamStats,
-    /// Pages found in memory since the last that was not; they are in no other figure yet.
+    /// Pages found in memory since the last that was not; they are in no other counter yet.
     found: u64,
     /// The current reads certainly go to the device, so their time measures its cost.
     from_device: bool,
@@ -391,7 +391,7 @@ where
         self.stats.delivered_before_reset = self.stats.delivered;
     }
 
-    /// Returns what the stream has done so far.
+    /// Returns the stream's counters so far.
     pub fn stats(&self) -> StreamStats {
         StreamStats {
             delivered: self.stats.delivered + self.found,
@@ -426,7 +426,7 @@ where
     fn let_go(&mut self) -> u32 {
         let mut wasted = 0;
         self.noted.clear();
-        // All pins first: what the caller gave along may panic as it is dropped.
+        // All pins first: the caller's data may panic when it is dropped.
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, asked } = item.state {
                 item.state = State::Later;

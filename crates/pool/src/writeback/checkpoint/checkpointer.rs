@@ -55,7 +55,7 @@ pub(crate) struct Triggers {
     pub(crate) every: Option<Duration>,
     /// Bytes of log from the redo point of one to that of the next.
     pub(crate) log_bytes: Option<u64>,
-    /// The share of that time, or log, by which a paced one is written.
+    /// The share of that time, or log, in which a paced one writes its pages.
     pub(crate) target: f64,
 }
 
@@ -68,7 +68,7 @@ pub(crate) struct Checkpointer {
 
 impl Checkpointer {
     pub(crate) fn start(core: &Arc<Core>, triggers: Triggers) -> Result<Checkpointer, Error> {
-        // Memory for a checkpoint is taken now, not when it is needed.
+        // Memory for a checkpoint is allocated now, not when it is needed.
         let buffer = SortBuffer::new(core.cache.frames.most(), core.spaces.len());
         let shared = Arc::clone(core);
         let run = move || Checkpoints::new(&shared, buffer, triggers).run();
@@ -331,7 +331,7 @@ impl<'c> Checkpoints<'c> {
         syncs.times
     }
 
-    /// Moves the redo point, if everything went well.
+    /// Moves the redo point, if everything succeeded.
     fn settle(
         &self,
         report: CheckpointReport,

@@ -34,7 +34,7 @@
 //!              grows evenly
 //!              [PAC-3] in any period at most twice what the plan moves in it, plus a batch, is sent, unless less would
 //!              be too late
-//!              [PAC-4] after `hurry`, and past the end, nothing rests
+//!              [PAC-4] there are no rests after `hurry`, or past the end
 //!              [PAC-5] lag is the time by which pages were done after the line requested them, in batches; deferral
 //!              for the foreground's sake is reported separately
 //! Concurrency: one owner, the driver of the checkpoint.
@@ -44,7 +44,7 @@
 
 use std::time::Duration;
 
-/// Most pages in a batch: two writes of the usual combine limit, short enough for a read to wait for.
+/// Most pages in a batch: two writes of the usual combine limit, short enough that a read can wait for it.
 const BATCH_PAGES_MAX: u64 = 32;
 
 /// A checkpoint of fewer pages is sent in this many batches, or page by page.
@@ -441,7 +441,7 @@ fn mark(index: usize) -> f64 {
 /// When a straight line from `from` to `to` reached `share`.
 fn between(from: (f64, Duration), to: (f64, Duration), share: f64) -> Duration {
     let part = (share - from.0) / (to.0 - from.0);
-    // Not a number where nothing moved.
+    // NaN where nothing moved.
     let part = if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) };
     from.1 + part_of(to.1.saturating_sub(from.1), part)
 }

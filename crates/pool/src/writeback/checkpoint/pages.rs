@@ -6,7 +6,7 @@
 //! fail for want of memory.
 //!
 //! Worked example: frames hold, in their order, pages 1/7, 0/3, 1/2, 0/4 (file/block), file 0 is in
-//! tablespace `b` and file 1 in `a`, which was given first. By place that is 1/2, 1/7, 0/3, 0/4: the range
+//! tablespace `b` and file 1 in `a`, which was configured first. By place that is 1/2, 1/7, 0/3, 0/4: the range
 //! of `a` is 0..2 and that of `b` 2..4.
 //!
 //! Invariants:  [CKP-2] nothing is allocated here once the pool is built

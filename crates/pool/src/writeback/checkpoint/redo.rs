@@ -1,4 +1,4 @@
-//! The number of the redo point: which checkpoint's log a write of a page belongs to.
+//! The number of the redo point: it says to which checkpoint's log a write of a page belongs.
 //!
 //! Recovery starts at a redo point, so the image that repairs a torn page must be in the log after it. Whether a page's
 //! image has been logged since the redo point is determined by number: each page's newest image is recorded with the

@@ -70,7 +70,7 @@ pub struct Progress {
     pub elapsed: Duration,
 }
 
-/// What a checkpoint did. Displayed, it is one line.
+/// The result of a checkpoint. `Display` prints it on one line.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct CheckpointReport {
@@ -81,7 +81,7 @@ pub struct CheckpointReport {
     /// Log since the previous redo point, in bytes (the difference of the two); 0 for a pool's first checkpoint, before
     /// which none is known.
     pub log_bytes: u64,
-    /// The name of the [order](crate::Elevator) in which it wrote.
+    /// The name of its [write order](crate::Elevator).
     pub elevator: &'static str,
     /// Pages it wrote.
     pub pages: u64,
@@ -123,7 +123,7 @@ pub struct CheckpointReport {
     pub tablespaces: Vec<TablespaceReport>,
 }
 
-/// What a checkpoint did in one tablespace.
+/// The result of a checkpoint in one tablespace.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct TablespaceReport {

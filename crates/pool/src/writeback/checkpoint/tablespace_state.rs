@@ -47,7 +47,7 @@ impl TablespaceState {
         }
     }
 
-    /// Nothing more is written here.
+    /// True if nothing more is written here.
     pub(super) fn is_lost(&self) -> bool {
         self.failures >= FAILURES_MAX
     }

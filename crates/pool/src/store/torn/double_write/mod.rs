@@ -147,7 +147,7 @@ impl DoubleWrite {
         if empty { self.write_head(next_number) } else { Ok(()) }
     }
 
-    /// Writes the head and syncs it: from then on groups of smaller numbers hold nothing.
+    /// Writes the head and syncs it: from then on groups with smaller numbers hold nothing.
     fn write_head(&self, first_number: u64) -> Result<(), Error> {
         let mut writer = self.writer(0);
         let mut header = writer.header.take().expect("nothing is written");
