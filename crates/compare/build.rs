@@ -1,4 +1,4 @@
-//! Notes the commit that is measured, for the records.
+//! Records the measured commit.
 
 use std::path::Path;
 use std::process::Command;

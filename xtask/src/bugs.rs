@@ -90,7 +90,7 @@ mod tests {
         for directory in ["crates/io/src", "crates/pool/src"] {
             read_all(root.join(directory).as_std_path(), &mut text);
         }
-        // Comments aside, such as the example in the module of bugs.
+        // Comments are skipped, such as the example in the module of bugs.
         let code: Vec<&str> =
             text.lines().map(str::trim).filter(|line| !line.starts_with("//")).collect();
         for bug in BUGS {

@@ -40,7 +40,7 @@ struct Cli {
 enum Task {
     /// Run every check that CI runs, in order, and stop at the first failure
     Ci(ci::Options),
-    /// Plant each of the known bugs and see that the power cuts find it
+    /// Plant each of the known bugs and check that the power cuts find it
     Bugs {
         /// Plant only this bug (may be given several times)
         #[arg(long, value_name = "BUG", value_parser = bugs::BUGS)]

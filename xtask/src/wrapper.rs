@@ -30,7 +30,7 @@ pub(crate) fn for_cfg(workspace: &Metadata, cfg: &str) -> Result<Utf8PathBuf> {
          case \"$*\" in *'--crate-name ___ '*) exec \"$@\" ;; esac\n\
          exec \"$@\" --cfg {cfg} -D warnings\n"
     );
-    // Not written again: rustc may be running through it, and a program that runs cannot be written.
+    // Not written again: rustc may be running through it, and a running program cannot be written.
     if fs::read_to_string(&path).ok().as_deref() != Some(script.as_str()) {
         let cannot = || format!("cannot write {path}");
         fs::create_dir_all(&directory).with_context(cannot)?;

@@ -40,7 +40,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub(crate) enum Blocks<'a> {
     /// The blocks once each, in this order, shared by all threads.
     Once(&'a [u32]),
-    /// Blocks below `below`, again and again, drawn by each thread.
+    /// Blocks below `below`, drawn by each thread, with repetitions.
     Drawn {
         /// The first block that is not drawn.
         below: u32,

@@ -88,7 +88,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", default_value = "0",
           value_parser = clap::value_parser!(u64).range(..=3600))]
     pub(crate) settle: u64,
-    /// Seed of everything random; in the records, so that a run can be repeated
+    /// Seed of all random numbers; in the records, so that a run can be repeated
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Write the records to this file as JSON

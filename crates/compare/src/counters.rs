@@ -28,7 +28,7 @@ pub(crate) struct Counts {
     pub(crate) process_bytes: Option<u64>,
     /// Bytes read from the device, by anyone.
     pub(crate) device_bytes: Option<u64>,
-    /// Read requests that the device completed, anyone's.
+    /// Read requests that the device completed, for all processes.
     pub(crate) device_requests: Option<u64>,
     /// Processor time of this process.
     pub(crate) processor: Duration,
@@ -43,7 +43,7 @@ impl Counters {
             process_bytes: process_read_bytes(&process),
             device_bytes: bytes,
             device_requests: requests,
-            // Fails for clocks that do not exist only; this one always does.
+            // Fails only for clocks that do not exist; this one always exists.
             processor: Duration::try_from(clock_gettime(ClockId::ProcessCPUTime))
                 .unwrap_or_default(),
         }

@@ -23,7 +23,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Looks at the machine this process runs on.
+    /// Reads the facts about the machine of this process.
     pub(crate) fn read() -> Host {
         let names = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
@@ -69,7 +69,7 @@ pub(crate) struct Device {
     pub(crate) model: Option<String>,
     pub(crate) size_bytes: Option<u64>,
     pub(crate) rotational: Option<bool>,
-    /// The schedulers there are, the active one in brackets.
+    /// The available schedulers, the active one in brackets.
     pub(crate) scheduler: Option<String>,
     pub(crate) readahead_bytes: Option<u64>,
     /// Its directory in sysfs.

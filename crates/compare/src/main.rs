@@ -38,7 +38,7 @@ use clap::Parser;
 #[error("{0}")]
 struct BadInput(String);
 
-/// Returns early with a [`BadInput`] made as by `format!`.
+/// Returns early with a [`BadInput`] that is formatted like `format!`.
 macro_rules! bad_input {
     ($($message:tt)*) => { return Err($crate::BadInput(format!($($message)*)).into()) };
 }

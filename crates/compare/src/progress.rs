@@ -1,4 +1,4 @@
-//! How far a run is: one line that is written over on a terminal, now and then a line elsewhere.
+//! Progress of a run: one line that is overwritten on a terminal, an occasional line elsewhere.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 /// Between two lines where there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Between two lines on a terminal: more cannot be read.
+/// Between two updates on a terminal: faster ones are unreadable.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Progress on standard error; dropping it removes what it drew on a terminal.

@@ -82,9 +82,9 @@ fn with_negative_numbers(command: clap::Command) -> clap::Command {
 pub enum Command {
     /// Measure a disk: every experiment quickly, or one of them thoroughly
     Lab(Box<LabArgs>),
-    /// Mount an emulated disk: a RAID, an SSD or a cloud volume that one does not have
+    /// Mount an emulated disk: a RAID, an SSD or a cloud volume that you do not have
     Emulate(EmulateArgs),
-    /// Show the very requests that the kernel issues for a list of blocks, on an emulated disk
+    /// Show the exact requests that the kernel issues for a list of blocks, on an emulated disk
     Explain(ExplainArgs),
     /// Compare two reports: which figures really changed, and which advice
     Compare(CompareArgs),
@@ -149,7 +149,7 @@ pub struct CommonArgs {
     /// Directory on the disk to measure
     #[arg(long, value_name = "DIR", default_value = ".", value_parser = directory_parser())]
     pub dir: PathBuf,
-    /// Seed of everything random; printed in the report so that a run can be repeated
+    /// Seed of all random numbers; printed in the report so that a run can be repeated
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32),
           hide_default_value = true)]
     pub seed: u64,

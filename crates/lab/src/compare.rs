@@ -32,7 +32,7 @@ use crate::{BadInput, bad_input};
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";
 
-/// No report is larger, by far; a device or a pipe may have no end.
+/// Maximum size of a report, far above any real one; a device or a pipe may have no end.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// Maximum number of changes that are printed; the JSON file has all.
@@ -145,7 +145,7 @@ fn read(path: &Path) -> anyhow::Result<Report> {
     Ok(serde_json::from_value(value).map_err(|error| BadInput(other(error)))?)
 }
 
-/// The number of a schema of the laboratory's reports; of other schemas none.
+/// The number of a schema of the laboratory's reports; `None` for other schemas.
 fn version(schema: &str) -> Option<u32> {
     schema.strip_prefix("forebay-lab/")?.parse().ok()
 }
@@ -336,7 +336,7 @@ fn changes(comparison: &Comparison) -> Table {
     )
 }
 
-/// The settings of a cell: words by themselves, everything else with its name.
+/// The settings of a cell: words alone, everything else with its name.
 fn label(cell: &Map<String, Value>) -> String {
     let settings = cell.iter().filter_map(|(key, value)| match value {
         Value::Null => None,

@@ -94,7 +94,7 @@ fn measure(
         Some(_) => (Outputs::files(choices[0].args().1.clone())?, lab.device.short()),
     };
     let (report, sections) = measured(&experiments, device, on, command)?;
-    // The files first, and the summary also if they could not be written: it took a minute.
+    // The files first, and the summary even if they could not be written: the run took a minute.
     let written = outputs.write(&report, &sections);
     let files = written.as_deref().unwrap_or("");
     output::print(&(terminal::summary(&report, &sections, output::look()) + files))?;

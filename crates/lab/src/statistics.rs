@@ -38,7 +38,7 @@ pub const BOUND: f64 = 0.95;
 /// must keep its bound as well.
 const NEAR: f64 = 0.975;
 
-/// Fewest rounds that a verdict or an advice rests on.
+/// Minimum number of rounds for a verdict or an advice.
 pub const ROUNDS_MIN: usize = 3;
 
 /// Number of resamples. Source: Efron and Tibshirani recommend 1,000 to 2,000.
@@ -88,7 +88,7 @@ impl Estimate {
         self.value >= BOUND && (self.high >= 1.0 || self.low >= NEAR)
     }
 
-    /// Whether it is surely a gain that is worth a change: the other one misses its bound next to it.
+    /// Whether it is surely a gain that is worth a change: compared with it, the other one misses its bound.
     pub fn is_gain(&self) -> bool {
         self.inverse().judgement() == Judgement::Misses
     }
@@ -109,7 +109,7 @@ impl Estimate {
     }
 }
 
-/// The middle one, or the mean of the two in the middle; `None` of none.
+/// The median: the middle one, or the mean of the two in the middle; `None` without values.
 pub fn median(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| Data::new(values.to_vec()).median())
 }

@@ -27,16 +27,16 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Space that must stay free beyond the file, as a part of its size: one fifth.
 const MARGIN_DIVISOR: u64 = 5;
 
-/// Start of every name that a run makes in the directory to be measured.
+/// Prefix of every name that a run makes in the measured directory.
 const PREFIX: &str = ".forebay-lab-";
 
 /// Name of a working file that keeps one.
 const NAME: &str = "blocks";
 
-/// Whether a working file is to keep a name.
+/// Whether a working file keeps a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
-    /// None where the system allows that: safe from a kill.
+    /// No name where the system allows that: the file is removed even after a kill.
     Nameless,
     /// In a separate directory, for a pool to open.
     Named,

@@ -49,7 +49,7 @@ const AS_USER: &[Part] = &[
     ("pool", "process", ""),
 ];
 
-/// Of the lab's tests, those that another backend could break.
+/// The tests of the lab that another backend could break.
 const LAB_WITHOUT_URING: &[&str] = &[
     // Reports and their commands contain which backends there are, and why one is missing.
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
@@ -58,14 +58,14 @@ const LAB_WITHOUT_URING: &[&str] = &[
     // The backend handles requests in flight when a run is interrupted, or hangs on a dead disk.
     "cli::ctrl_c_ends_the_run_soon_with_130_and_leaves_nothing",
     "on::a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device",
-    // Streams and checkpoints make the requests that they should through any queue.
+    // Streams and checkpoints make the expected requests through any queue.
     "explain::six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream",
     "explain::past_the_page_cache_a_stream_reads_what_it_asks_for",
     "contests::strategies_measures_the_matrix_that_is_asked_for",
     "checkpoint::two_tablespaces_end_by_themselves_and_both_directories_are_left_empty",
 ];
 
-/// Of the lab's tests, those that another user could break.
+/// The tests of the lab that another user could break.
 const LAB_AS_USER: &[&str] = &[
     // Files and directories that root may touch.
     "cli::a_directory_one_may_not_write_to_is_bad_input",
@@ -106,7 +106,7 @@ pub(super) fn lab(run: &mut Run) -> Result<()> {
     OrdinaryUser::new(run)?.map_or(Ok(()), |user| user.run(run, &test, &[]))
 }
 
-/// The whole of io and pool with io_uring unknown to the kernel, and as an ordinary user.
+/// All of io and pool with io_uring unknown to the kernel, and as an ordinary user.
 pub(super) fn lesser(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
     whole(run, &binaries, |run, test| without_uring(run, test, &[], "ENOSYS"))?;

@@ -16,7 +16,7 @@ use super::run::Run;
 /// A program: one that runs tests, or one that the package builds.
 struct Program {
     tests: bool,
-    /// As in Cargo.toml; that of the crate where it is the unit tests of a library.
+    /// As in Cargo.toml; the name of the crate for the unit tests of a library.
     target: String,
     directory: PathBuf,
     path: PathBuf,
@@ -100,7 +100,7 @@ impl Test<'_> {
         self.programs.iter().map(|program| &program.path)
     }
 
-    /// Lets `command`, which starts this, do so as cargo would.
+    /// Sets up `command`, which starts this program, as cargo would.
     pub(super) fn prepare(&self, command: &mut Command) {
         command.current_dir(self.directory).env("CARGO_MANIFEST_DIR", self.directory);
         for program in &self.programs {

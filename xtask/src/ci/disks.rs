@@ -1,4 +1,4 @@
-//! The step that runs tests of io and pool on filesystems that one does not have: made on files, and mounted.
+//! The step that runs tests of io and pool on other filesystems: made on files, and mounted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

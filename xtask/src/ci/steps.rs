@@ -80,7 +80,7 @@ pub(super) fn test(run: &mut Run) -> Result<()> {
     run.tests(&["--workspace"], None, &[("FOREBAY_PG_QUERIES", "0")])
 }
 
-/// Always the same queries, so that a failure is a change's.
+/// Always the same queries, so that a failure is due to a change.
 pub(super) fn postgres(run: &mut Run) -> Result<()> {
     servers(run, POSTGRES, &[], ("FOREBAY_PG_SEED", "1"))
 }

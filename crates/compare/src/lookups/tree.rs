@@ -55,7 +55,7 @@ pub(super) fn load(
     Ok(())
 }
 
-/// Looks keys up by `threads` threads, with as much in memory as fits.
+/// Looks up keys with `threads` threads, with as much in memory as fits.
 pub(super) fn measure(
     directory: &Path,
     settings: &Settings,

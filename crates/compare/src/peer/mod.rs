@@ -179,7 +179,7 @@ mod tests {
             kind.format().write(&site, &mut |_| ()).unwrap();
             let (peer, about) = kind.open(&site).unwrap();
             assert_eq!((peer.name(), about.peer), (kind.name(), kind.name()));
-            // Twice the memory, there and back: hits, misses and evictions.
+            // Twice the memory, forwards and backwards: hits, misses and evictions.
             let blocks = (0..settings.frames * 2).chain((0..settings.frames * 2).rev());
             for block in blocks {
                 let found = peer.read(block).unwrap();

@@ -63,10 +63,10 @@ pub struct PostgresArgs {
     /// Measure the disks without asking
     #[arg(long)]
     pub yes: bool,
-    /// Write everything that was found to this file as JSON
+    /// Write all results to this file as JSON
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub json: Option<PathBuf>,
-    /// Write it to this file as a self-contained page
+    /// Write the results to this file as a self-contained page
     #[arg(long, value_name = "FILE", conflicts_with_all = ["from", "rollback"])]
     pub html: Option<PathBuf>,
     /// Take the proposals of an earlier --json FILE instead of measuring

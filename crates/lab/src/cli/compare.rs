@@ -16,10 +16,10 @@ use clap::Args;
                   Example: forebay compare before/report.json after/report.json"
 )]
 pub struct CompareArgs {
-    /// The report that is compared with, such as that of before a change
+    /// The baseline report, such as one from before a change
     #[arg(value_name = "A.json")]
     pub a: PathBuf,
-    /// The report that is compared, such as that of after it
+    /// The report to compare with it, such as one from after the change
     #[arg(value_name = "B.json")]
     pub b: PathBuf,
     /// Write every comparison to this file as JSON

@@ -73,7 +73,7 @@ pub struct ExplainArgs {
     /// Let the disk run this many times faster; the reported times are still its own
     #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = parse_speed_up)]
     pub speed_up: f64,
-    /// Seed of everything random; printed, so that a run can be repeated
+    /// Seed of all random numbers; printed, so that a run can be repeated
     #[arg(long, value_name = "N", default_value_t = fastrand::u64(..1 << 32),
           hide_default_value = true)]
     pub seed: u64,

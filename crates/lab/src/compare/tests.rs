@@ -35,7 +35,7 @@ fn the_same_report_has_not_changed() {
     assert!(same.figures.len() > 100, "{}", same.figures.len());
     assert_eq!(count(&same, Change::Better) + count(&same, Change::Worse), 0, "[CMP-1]");
     assert!(same.differences.is_empty() && same.advice.is_empty());
-    // One was not cold and one not measured; the tide has one round.
+    // One was not cold and one was not measured; the experiment tide has one round.
     assert_eq!((same.uncompared, count(&same, Change::Undecided)), (2, 1));
     let look = Look { width: 100, colour: false, ascii: false };
     let text = shown(&same, &sample::report(), &sample::report(), look);

@@ -57,7 +57,7 @@ const LEVEL_WINDOWS: usize = 3;
 /// Windows that a figure is of.
 const ROUNDS: usize = 3;
 
-/// Emulated seconds of load in which the largest credits are spent.
+/// Emulated seconds of load that spend the largest credits.
 const LOAD_SECONDS: u32 = 3600;
 
 /// How the disk itself is measured.
@@ -240,7 +240,7 @@ impl<'a> Site<'a> {
     }
 
     fn sequential_writes(&self, summary: &mut DeviceSummary) -> anyhow::Result<()> {
-        // Within the space that a working file leaves to spare.
+        // Within the free space that a working file leaves.
         let size = (self.bench.workfile.size_bytes / 8 / SEQUENTIAL_BYTES)
             .clamp(u64::from(SEQUENTIAL_DEPTH), 32);
         let directory = self.bench.storage.directory.as_ref();
@@ -255,7 +255,7 @@ impl<'a> Site<'a> {
             file.sync_data()?;
             Ok(window)
         };
-        // A first time for the room, which the others overwrite.
+        // A first pass allocates the space, which the others overwrite.
         on::untimed(self.bench.on, || write(size, Duration::MAX))?;
         let windows = rounds(|| {
             written.set(0);

@@ -44,7 +44,7 @@ pub(super) struct Traffic<'a> {
 type Ended = (Duration, Completed);
 
 impl<'a> Traffic<'a> {
-    /// With at most `depth` requests of `bytes`. To be used on this thread.
+    /// With at most `depth` requests of `bytes`. Must be used on this thread.
     pub(super) fn open(
         make: Make,
         file: &'a File,

@@ -54,7 +54,7 @@ const MOUNT_TYPE: &str = "fuse.forebay";
 pub struct EmulatedOptions {
     /// Size of the disk, if not the profile's.
     pub size_bytes: Option<u64>,
-    /// Emulated seconds in a real one, if not one.
+    /// Emulated seconds per real second, if not one.
     pub speed_up: Option<f64>,
     /// The file in which the data is kept, if not memory: sparse, and removed afterwards unless it existed
     /// before.
@@ -63,7 +63,7 @@ pub struct EmulatedOptions {
     pub seed: u64,
     /// The kernel's readahead for the mount, if not its default.
     pub readahead_bytes: Option<u64>,
-    /// The `forebay` program, if not this very one.
+    /// The `forebay` program, if not this one.
     pub program: Option<PathBuf>,
 }
 
@@ -195,7 +195,7 @@ fn command(spec: &str, mount_point: &Path, options: &EmulatedOptions) -> anyhow:
     Ok(command)
 }
 
-/// The first words that a child wrote to standard error.
+/// The beginning of a child's standard error.
 fn words_in(errors: &File) -> String {
     // Read without moving the offset at which the child writes.
     let mut bytes = [0; 4096];
@@ -209,7 +209,7 @@ fn words_in(errors: &File) -> String {
     }
 }
 
-/// Has the child unmount and waits for it; one that does not end is killed, and its guardian unmounts.
+/// Makes the child unmount and waits for it; one that does not end is killed, and its guardian unmounts.
 fn ended(mut child: Child) {
     drop(child.stdin.take());
     let asked = Instant::now();

@@ -19,7 +19,7 @@ pub(super) fn watch(ended: Sender<()>) {
     };
     std::thread::spawn(move || {
         let mut watched = [PollFd::new(&process, PollFlags::IN)];
-        // If it ended before there was a descriptor, that is of another process.
+        // If it ended before the descriptor was opened, the descriptor belongs to another process.
         while getppid() == Some(parent) && poll(&mut watched, None) == Err(Errno::INTR) {}
         let _ = ended.send(());
     });

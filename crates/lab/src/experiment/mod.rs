@@ -47,7 +47,7 @@ use crate::workfile::{Naming, Workfile};
 /// Size of a pool's block, in bytes.
 const POOL_BLOCK_BYTES: u64 = 8192;
 
-/// The experiments there are. To add one, add it here.
+/// All experiments. To add one, add it here.
 #[derive(Debug, Clone, Subcommand)]
 pub enum Choice {
     /// Random reads while 0, 1, 2 ... 4096 of the next blocks are prefetched
@@ -170,7 +170,7 @@ pub type Measuring<'a> =
 /// The measurements of an experiment. Conclusions are drawn after all experiments have run, so that none of them
 /// contradicts the noise floor of another one.
 pub struct Measurements<'a> {
-    /// By how much two that do the same differed, where that was measured.
+    /// The difference between two equal variants, where it was measured.
     pub floor: Option<Floor>,
     /// The conclusions.
     pub conclude: Conclude<'a>,
@@ -220,7 +220,7 @@ pub struct Bench<'a> {
     pub workfile: &'a Workfile,
     /// The storage below it.
     pub storage: &'a Storage,
-    /// The device's counters, where there are any.
+    /// The device's counters, if there are any.
     pub counters: Option<&'a CounterSource>,
     /// The emulated disk under all of it, if there is one.
     pub on: Option<&'a OnDisk>,
@@ -250,7 +250,7 @@ fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S:
 
 /// `text` as a word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
-    // Only a NUL is refused, which no path and no name has. A list would be quoted for its commas alone.
+    // Only a NUL is refused, which no path and no name has. Parts of a list are quoted singly: commas need no quotes.
     let quoted = |part| shlex::try_quote(part).map_or_else(|_| part.to_owned(), Cow::into_owned);
     text.split(',').map(quoted).collect::<Vec<_>>().join(",")
 }

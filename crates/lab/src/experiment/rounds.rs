@@ -15,7 +15,7 @@ const APART: f64 = 1.1;
 pub struct Rounds {
     /// Measurements of each cell.
     pub least: u32,
-    /// Whether there are more where they decide something, as time allows.
+    /// Whether more rounds are added where they decide something, as time allows.
     pub more: bool,
 }
 

@@ -26,9 +26,9 @@ use crate::statistics::LOOKS_MAX;
 pub(super) struct Limits {
     /// Rounds of all series.
     pub(super) first: u32,
-    /// Of these only the first begins later than this.
+    /// Of these rounds only the first may begin after this time.
     pub(super) first_time: Duration,
-    /// Until then open series get more; 0 for none.
+    /// Until then open series get more rounds; 0 for none.
     pub(super) time: Duration,
 }
 

@@ -19,7 +19,7 @@ use crate::statistics::Judgement;
 /// The median variation of the rates of a cell.
 const NOISE: f64 = 0.05;
 
-/// By which factor that differs from cell to cell, as the standard deviation of its logarithm.
+/// How much that variation differs from cell to cell, as the standard deviation of its logarithm.
 const UNEVENNESS: f64 = 0.35;
 
 /// How often a measurement stalls, and the part of its rate that remains.
@@ -84,7 +84,7 @@ impl Disk {
     }
 }
 
-/// Runs an experiment on a disk, with something that is this part of the others, and concludes.
+/// Runs an experiment on a disk on which one variant reaches this part of the others, and draws conclusions.
 pub(super) type Simulated = Box<dyn Fn(&mut Disk, f64) -> Outcome>;
 
 fn experiments() -> [(&'static str, Simulated); 5] {

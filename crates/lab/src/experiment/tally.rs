@@ -45,7 +45,7 @@ impl<C, R> Row<C, R> {
 
     /// Records the coldness of the page cache at the start of a round.
     pub(super) fn begins(&mut self, coldness: &Coldness) {
-        // The numbers differ from round to round; those of one will do.
+        // The numbers differ from round to round; those of one round suffice.
         self.remarks.extend(coldness.remark().filter(|_| self.cold));
         self.cold &= *coldness == Coldness::Cold;
     }

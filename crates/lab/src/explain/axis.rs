@@ -23,10 +23,10 @@ const GAP_MIN: u64 = 16;
 /// A gap is cut if it is at least one part in this many of all that would be drawn.
 const GAP_PART: u64 = 16;
 
-/// The most cuts: on the narrowest terminal each segment still has a column.
+/// Maximum number of cuts: on the narrowest terminal each segment still has a column.
 const CUTS_MAX: usize = 8;
 
-/// A first block below this is drawn from block 0 on.
+/// If the first block is below this, the drawing starts at block 0.
 const ORIGIN: u64 = 16;
 
 /// The drawn segments, ascending, none of them empty. `touched`: blocks wanted or read, in any

@@ -57,7 +57,7 @@ const PATTERN_SHOWN: usize = 80;
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub enum Strategy {
-    /// Plain reads of one block each; the kernel reads ahead as it sees fit.
+    /// Plain reads of one block each; the kernel decides how far to read ahead.
     Os,
     /// The same after FADV_RANDOM: no readahead.
     Random,
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
         output::check_directory(existing.unwrap_or(Path::new("")), directory)?;
     }
     let explained = explain(args.clone(), pattern)?;
-    // First of all, in case that the files cannot be written: it may have taken a minute.
+    // Printed first, in case the files cannot be written: the run may have taken a minute.
     output::print(&strip::drawn(&explained, output::look()))?;
     if let Some(path) = &args.json {
         output::save(path, &json::text(&explained, command))?;

@@ -16,13 +16,13 @@ use anyhow::{Context, bail, ensure};
 
 use crate::experiment::sorted;
 
-/// The most blocks that a pattern may have: as many requests as an emulated disk remembers.
+/// Maximum number of blocks of a pattern: as many requests as an emulated disk remembers.
 const BLOCKS_MAX: usize = 1_000_000;
 
 /// The blocks that `random` chooses from, unless the pattern says otherwise.
 const RANDOM_SPAN: u32 = 131_072;
 
-/// The fewest blocks between two ranges of `shuffled`: more than the kernel reads ahead.
+/// Minimum number of blocks between two ranges of `shuffled`: more than the kernel reads ahead.
 const RANGES_APART_MIN: u32 = 1024;
 
 /// Blocks in the order in which they are read.

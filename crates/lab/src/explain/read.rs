@@ -114,7 +114,7 @@ impl Reader {
         Ok(None)
     }
 
-    /// Which backend reads, where that is not the best one.
+    /// The backend that reads, if it is not the best one.
     pub(super) fn remark(&self) -> Option<String> {
         let Reader::Pool { pool, .. } = self else { return None };
         let (_, kind) = pool.backends().into_iter().next()?;

@@ -30,7 +30,7 @@ impl Request {
     }
 }
 
-/// Blocks side by side that one request reads for one use.
+/// Adjacent blocks that one request reads for one use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) blocks: Range<u64>,

@@ -30,10 +30,10 @@ const RIGHT: f64 = WIDTH - 24.0;
 /// The margin between a sheet's edge and the drawing.
 const MARGIN: f64 = 5.0;
 
-/// The narrowest and the widest that a column is drawn.
+/// Minimum and maximum width of a column.
 const COLUMN: (f64, f64) = (2.0, 34.0);
 
-/// The most rows of a panel, the highest that they are together, and the highest that one is.
+/// Maximum number of rows of a panel, their maximum total height, and the maximum height of one.
 const ROWS_MAX: usize = 180;
 const HEIGHT_MAX: f64 = 360.0;
 const ROW_MAX: f64 = 17.0;

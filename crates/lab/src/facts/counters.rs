@@ -108,7 +108,7 @@ impl Leaf {
     fn read(&self) -> anyhow::Result<DeviceCounters> {
         let mut buffer = [0; STAT_BYTES_MAX];
         let counters = || format!("the counters of {}", self.name);
-        // A read at offset 0 is answered with fresh numbers, always whole.
+        // A read at offset 0 returns fresh numbers, always complete.
         let length = self.stat.read_at(&mut buffer, 0).with_context(counters)?;
         let parsed = DeviceCounters::parse(&String::from_utf8_lossy(&buffer[..length]));
         parsed.context("an unknown form").with_context(counters)

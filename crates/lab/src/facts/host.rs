@@ -139,7 +139,7 @@ fn virtualisation(root: &Path, cpuinfo: &str) -> Option<String> {
     }
 }
 
-/// The container runtime; `environment` is the variable `container` that runtimes hand in.
+/// The container runtime; `environment` is the variable `container` that runtimes set.
 fn container(root: &Path, environment: Option<String>) -> Option<String> {
     let handed = environment.or_else(|| read(root, "run/systemd/container"));
     let handed = handed.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());

@@ -85,7 +85,7 @@ impl Storage {
 pub struct Device {
     /// Kernel name, such as `vda` or `nvme0n1p2`.
     pub name: String,
-    /// Names of the devices that do the work below it (itself for a plain disk or partition).
+    /// Names of the devices that execute its requests (itself for a plain disk or partition).
     pub leaves: Vec<String>,
     /// Vendor's model name.
     pub model: Option<String>,

@@ -34,7 +34,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// Reads one line, or `None` when it has not the form of one.
+    /// Parses one line; `None` when it has another form.
     fn parse(line: &str) -> Option<Mount> {
         // Any number of optional fields (`shared:1`, `master:2`) ends with a lone dash.
         let (before, after) = line.split_once(" - ")?;

@@ -22,7 +22,7 @@ use text::{ascii, push_line, push_wrapped, styled, wrapped};
 /// Columns of text below which a table of numbers is not worth drawing.
 pub const WIDTH_MIN: usize = 30;
 
-/// Most lines of a whole run, with [`LINES_OF_FILES`] that say where its files are.
+/// Maximum lines of a whole run, with [`LINES_OF_FILES`] that say where its files are.
 pub const LINES_MAX: usize = 60;
 
 /// Lines that the caller adds: records, report, settings to paste.
@@ -39,7 +39,7 @@ const COMMAND_LINES: usize = 3;
 /// The capabilities of the terminal.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// Columns of the terminal; fewer than [`WIDTH_MIN`] are taken as that.
+    /// Columns of the terminal; values below [`WIDTH_MIN`] are raised to it.
     pub width: usize,
     /// True when escapes for colour and weight may be written.
     pub colour: bool,
@@ -109,7 +109,7 @@ pub(crate) fn device_name(device: &Device) -> String {
     device.name.clone() + &model.unwrap_or_default()
 }
 
-/// Where it was measured, and which backends were not.
+/// The place of the measurement, and the backends that were not measured.
 fn place(report: &Report) -> Vec<String> {
     let (storage, host) = (&report.storage, &report.host);
     let device = storage.device.as_ref();

@@ -34,7 +34,7 @@ pub const LOOKS_MAX: u32 = 6;
 /// The degrees of freedom of the experiment's own variance, relative to that of a comparison.
 const PRIOR_FREEDOM: f64 = 4.0;
 
-/// The difference of two that do the same: 0.05 is 5 %. 0 where that was not measured.
+/// The difference between two equal variants: 0.05 is 5 %. 0 where it was not measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Floor(pub f64);
 
@@ -91,7 +91,7 @@ impl Judge {
         Judge { variance, freedom, ..self }
     }
 
-    /// The same for ratios that vary for another reason than rounds do, such as from pattern to pattern.
+    /// The same for ratios that vary for a reason other than rounds, such as from pattern to pattern.
     #[must_use]
     pub fn without_prior(self) -> Judge {
         Judge { freedom: 0.0, ..self }
@@ -132,7 +132,7 @@ impl Judge {
         Some(Estimate { value, low, high, rounds })
     }
 
-    /// 0 of one round, which no verdict rests on.
+    /// 0 with one round, which is not enough for a verdict.
     fn half_width(&self, logs: &[f64], value: f64) -> f64 {
         let own = logs.len() as f64 - 1.0;
         // The comparison's own contribution to the mean of all is not counted twice.

@@ -21,7 +21,7 @@ fn output(directory: &Path, args: &[&str]) -> Output {
     command::output(directory, &[&["lab", "checkpoint"], args].concat())
 }
 
-/// The report of a small run that succeeds and leaves its records alone.
+/// The report of a small run that succeeds and leaves only its records.
 fn report(args: &[&str]) -> Value {
     let scratch = scratch();
     std::fs::create_dir(scratch.path().join("second")).unwrap();

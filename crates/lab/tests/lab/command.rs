@@ -19,7 +19,7 @@ pub(crate) fn output(directory: &Path, args: &[&str]) -> Output {
     forebay(directory, args).output().unwrap()
 }
 
-/// `forebay ARGS`, on its way in `directory`.
+/// `forebay ARGS`, started in `directory`.
 pub(crate) fn started(directory: &Path, args: &[&str]) -> Child {
     spawned(&mut forebay(directory, args))
 }
@@ -50,7 +50,7 @@ pub(crate) fn assert_ends_with(code: i32, child: Child, what: &str) {
 /// A directory on a disk (where the build is), not on a tmpfs.
 pub(crate) fn scratch() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        // Whole, since a list of mounts has whole names.
+        // Absolute, since a list of mounts has absolute names.
         .or_else(|_| tempfile::tempdir_in(std::env::current_dir()?))
         .unwrap()
 }

@@ -61,7 +61,7 @@ fn a_quick_depth_has_rounds_of_120_ms_or_the_whole_file() {
         ["effective_io_concurrency", "maintenance_io_concurrency", "io_workers", "backend"];
     assert_advice(&report, &advised);
     let records = report["records"].as_array().unwrap();
-    // Less those that threads are warmed up with.
+    // Less the blocks that warm up the threads.
     let whole = 16.0 * 128.0 - 256.0;
     for round in records.iter().flat_map(|record| record["rounds"].as_array().unwrap()) {
         let enough = number(round, "seconds") >= 0.12 || number(round, "blocks") >= whole;
@@ -96,7 +96,7 @@ fn a_quick_sync_tells_what_a_commit_costs_by_every_method_there_is() {
         }
     }
     assert!(number(&commit("fdatasync")["metrics"], "syncs") > 0.0);
-    // Before it may be that the disk is faster at first.
+    // Before that the disk may be faster.
     let conclusions = report["conclusions"].as_array().unwrap();
     let told = |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("ommit"));
     let is_free =

@@ -86,7 +86,7 @@ pub(crate) fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').nth(1) == Some(path.as_str()))
 }
 
-/// How many guardians there are of mounts at `path`.
+/// The number of guardians of mounts at `path`.
 pub(crate) fn guardians(path: &Path) -> usize {
     guardians_of(path).len()
 }
@@ -105,7 +105,7 @@ pub(crate) fn guardians_of(path: &Path) -> Vec<Pid> {
     ours.collect()
 }
 
-/// `forebay emulate` as a person calls it, on a directory that is there before and after.
+/// `forebay emulate` as a user calls it, on a directory that exists before and after.
 pub(crate) struct Called {
     pub(crate) child: Child,
     pub(crate) mount_point: PathBuf,
@@ -163,7 +163,7 @@ impl Drop for Called {
     }
 }
 
-/// A mount that is taken away when this is dropped, if the test that failed was about that.
+/// Removes a mount when this is dropped, if a failed test has left it.
 pub(crate) struct TakenAway(pub(crate) PathBuf);
 
 impl TakenAway {
@@ -174,7 +174,7 @@ impl TakenAway {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // A server that is there still ends with its mount.
+        // A server that still runs ends with its mount.
         for program in [&["fusermount3", "-u", "-z"][..], &["umount", "-l"]] {
             let _ = Command::new(program[0]).args(&program[1..]).arg(&self.0).status();
         }

@@ -198,7 +198,7 @@ fn read_by_oneself(mounted: &Mounted, strategy: &str, blocks: &[u32]) -> Vec<[u6
         reader.read_exact_at(&mut page, u64::from(block) * BLOCK).unwrap();
     }
     drop(reader);
-    // Waits for pages that are still on their way.
+    // Waits for pages that are still in flight.
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     fallocate(&writer, hole, 0, 256 << 20).unwrap();
     let log = std::fs::read_to_string(mounted.path(".forebay/log")).unwrap();

@@ -38,7 +38,7 @@ const VARYING: [&str; 11] = [
     "buffered",
     "--device-readahead",
     "0,132KiB",
-    // More than is done before a test has seen to it.
+    // More rounds than a run completes before the test has observed it.
     "--rounds",
     "50",
 ];
@@ -114,7 +114,7 @@ fn disk(directory: &Path) -> PathBuf {
     path
 }
 
-/// The mounts and loop devices that have to do with `directory`.
+/// The mounts and loop devices that involve `directory`.
 pub(crate) fn left_of(directory: &Path) -> Vec<String> {
     let shown = directory.to_str().unwrap();
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -134,7 +134,7 @@ impl Scene {
     }
 }
 
-/// `pid` and all that it started, and those started, the youngest last.
+/// `pid` and all its descendants, the youngest last.
 fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -333,7 +333,7 @@ fn without_fuse_or_root_it_is_bad_input_in_a_sentence() {
         assert!(told.contains("--fs xfs: ") && told.contains("needs root"), "{told}");
         return scene.assert_nothing_left();
     }
-    // A machine without the device: a view of /dev in which there is none.
+    // A machine without the device: a view of /dev that lacks it.
     let mut command = Command::new("unshare");
     let script = "mount -t tmpfs none /dev && exec \"$0\" lab depth --on nvme";
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_forebay")]);

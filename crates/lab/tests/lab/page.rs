@@ -147,7 +147,7 @@ fn the_first_screen_has_the_disk_the_settings_and_the_plot_in_light_and_dark() {
     }
 }
 
-/// The check above is worth something: broken pages do not pass it.
+/// Checks the check above: broken pages do not pass it.
 #[test]
 fn broken_pages_are_found_out() {
     let Some(browser) = browser("broken_pages_are_found_out") else { return };

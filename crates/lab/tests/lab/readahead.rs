@@ -37,7 +37,7 @@ const SMALL: [&str; 14] = [
     "descriptor",
 ];
 
-/// The report of `forebay lab ARGS` in `directory`, which succeeds and leaves its records alone.
+/// The report of `forebay lab ARGS` in `directory`, which succeeds and leaves only its records.
 fn report_in(directory: &Path, args: &[&str]) -> Value {
     let before = entries(directory);
     let mut line = vec!["lab"];
@@ -216,7 +216,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
 fn ctrl_c_and_a_kill_leave_no_file() {
     let scratch = scratch();
     for part in ["throughput", "activation", "mixture"] {
-        // More than is done in the meantime, and room for it where the disk is nearly full.
+        // More than a run reads in this test, with space for it on a nearly full disk.
         let mut args = vec!["lab", "readahead", "--parts", part, "--by", "descriptor"];
         args.extend(if part == "throughput" { ["--share", "8MiB"] } else { ["--size", "256MiB"] });
         let child = started(scratch.path(), &args);

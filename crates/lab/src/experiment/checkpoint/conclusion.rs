@@ -141,7 +141,7 @@ pub(super) fn draw(settings: &Settings, tallies: &[Tally], floor: Floor) -> Outc
     }
     let verdicts = compared.iter().map(Comparison::verdict).collect();
     let mut conclusions = Conclusion::all(NAME, told);
-    // Which order is best is for engines to know; a server has no setting for it.
+    // The best order matters only to engines; a server has no setting for it.
     conclusions.extend(Conclusion::for_engines(NAME, engines));
     Outcome { verdicts, conclusions, ..Outcome::default() }
 }

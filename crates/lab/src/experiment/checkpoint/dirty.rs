@@ -36,7 +36,7 @@ pub enum Dirty {
     Clustered,
     /// Dense in a few places, sparse in the others.
     Zipfian,
-    /// Anywhere in the files of two tablespaces, half of the pages in each.
+    /// Uniformly in the files of two tablespaces, half of the pages in each.
     TwoTablespaces,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Clean pages of the first file in random order, shared out among the readers.
+    /// Clean pages of the first file in random order, divided among the readers.
     pub(super) fn new(settings: &Settings, set: &[Place], random: &mut fastrand::Rng) -> Demand {
         let mut is_dirty = vec![false; settings.file_blocks() as usize];
         for &(_, block) in set.iter().filter(|(side, _)| *side == 0) {

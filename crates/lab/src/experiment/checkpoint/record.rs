@@ -66,7 +66,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// `calm`: when readers began, before the checkpoint of `span` did; the interval lasts to the last sample.
+    /// `calm`: when readers began, before the checkpoint of `span` did; the interval lasts until the last sample.
     pub(super) fn new(interval: Duration, span: (Instant, Instant), samples: &[Sample]) -> Readers {
         let (mut before, mut during, mut all) =
             (wait_histogram(), wait_histogram(), wait_histogram());
@@ -156,7 +156,7 @@ impl Tally {
     }
 }
 
-/// The cell that others of the same pages and cache mode are compared with.
+/// The baseline for others of the same pages and cache mode.
 pub(super) fn baseline<'t>(tallies: &'t [Tally], cell: &Cell) -> Option<&'t Tally> {
     tallies.iter().find(|tally| {
         tally.cell.is_baseline() && tally.cell.dirty == cell.dirty && tally.cell.cache == cell.cache

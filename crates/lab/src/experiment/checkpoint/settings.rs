@@ -17,7 +17,7 @@ use crate::units::parse_time;
 /// A file has this many times the number of dirty pages, unless the user gives its size.
 const DIRTY_PART: u32 = 8;
 
-/// Fewest pages that a checkpoint is made of here.
+/// Minimum number of pages of a checkpoint here.
 const DIRTY_MIN: u32 = 64;
 
 /// `forebay lab checkpoint`.
@@ -224,7 +224,7 @@ impl Settings {
         }
     }
 
-    /// How long there are rounds: the first ones too only while there is time.
+    /// The time limits of rounds: the first ones also run only while there is time.
     pub(super) fn limits(&self) -> Limits {
         let time = self.time_max();
         let limits = self.rounds.limits(time.as_secs());

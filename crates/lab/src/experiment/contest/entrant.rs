@@ -11,7 +11,7 @@ use forebay_io::CacheMode;
 
 use super::{CacheState, Row};
 
-/// Most blocks between WILLNEED for a block and its read.
+/// Maximum distance in blocks between WILLNEED for a block and its read.
 const DISTANCE_MAX: u32 = 100_000;
 
 /// A way of reading.

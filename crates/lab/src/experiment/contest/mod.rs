@@ -65,7 +65,7 @@ pub(super) struct Row {
     pub(super) pattern: Pattern,
     pub(super) state: CacheState,
     pub(super) cache: CacheMode,
-    /// To be set for it, in bytes; `None` leaves the device's readahead alone.
+    /// The value to set for it, in bytes; `None` leaves the device's readahead alone.
     pub(super) device_readahead: Option<u64>,
     pub(super) entrants: Vec<Entrant>,
 }
@@ -78,7 +78,7 @@ pub(super) struct Rules {
     pub(super) limits: Limits,
     /// How long a measurement lasts.
     pub(super) cell_time: Duration,
-    /// Most plans of a measurement: before each one the state of the caches is restored.
+    /// Maximum number of plans of a measurement: before each one the state of the caches is restored.
     pub(super) plans_max: usize,
     /// Comparisons of a row.
     pub(super) judged: usize,

@@ -42,7 +42,7 @@ const SPARE_FRAMES: u64 = 512;
 /// Fewest frames of a pool that is smaller than the data.
 const QUARTER_FRAMES_MIN: u64 = 128;
 
-/// Most blocks of a plan that is resident: it is read again and again, and has to be brought in first.
+/// Maximum number of blocks of a resident plan: it is read repeatedly, and must be loaded first.
 pub(super) const RESIDENT_BLOCKS_MAX: u32 = 8192;
 
 /// The pass that warms a pool may take this many times as long as a measurement.
@@ -139,7 +139,7 @@ pub(super) fn measure(
             }
         }
         CacheState::Quarter => {
-            // As the pattern would do it, with rings where scans have them.
+            // Like the pattern itself, with rings for scans that use them.
             let mut before = Pass::new(workfile, false, plan, warming_max);
             before.read(&file, plan, ReadaheadStrategy::Async)?;
             let blocks = before.blocks;
@@ -201,7 +201,7 @@ fn everywhere() -> StreamOptions {
 fn touch_memory(pool: &BufferPool) -> anyhow::Result<()> {
     let blank = pool.open_file(BLANK, &FileOptions::new().read_only(true))?;
     let frames = u32::try_from(pool.frames())?.min(blank.blocks());
-    // Not in a ring, which would use a few frames again and again.
+    // Not in a ring, which would reuse a few frames.
     let options = everywhere();
     for page in blank.scan_with(0..frames, &options)? {
         drop(page.map_err(forebay::Error::from)?);
@@ -222,7 +222,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    /// Begins now. `timed`: whether it is of interest how long each block is waited for.
+    /// Begins now. `timed`: whether to measure the wait for each block.
     pub(super) fn new(
         workfile: &'a Workfile,
         timed: bool,

@@ -72,7 +72,7 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
         for (entrant, tally) in standing.row.entrants.iter().zip(&standing.tallies) {
             let name = format!("{entrant} {}", standing.row);
             let round = &tally.rounds[0];
-            // Again and again where they are resident, until time is up.
+            // Repeatedly where they are resident, until time is up.
             let whole = match state {
                 CacheState::Pool => round.blocks > blocks || round.seconds >= 0.02,
                 _ => round.blocks == blocks,
@@ -126,7 +126,7 @@ fn all_entrants_of_a_row_read_the_same_plan() {
     let entrants = vec![Entrant::Plain, Entrant::WillNeed(8), OS, ADAPTIVE];
     let row = row(Pattern::Uniform, CacheState::Cold, entrants);
     let standings = held(&ONE_PLAN, vec![row]).unwrap();
-    // How many different blocks are drawn is chance, and so the mark of a plan.
+    // The number of different blocks drawn is random, and so identifies a plan.
     let marks =
         |tally: &Tally| tally.rounds.iter().map(|round| round.blocks_needed).collect::<Vec<_>>();
     let first = marks(&standings[0].tallies[0]);
@@ -145,7 +145,7 @@ fn a_handicap_takes_its_part_of_one_entrants_time() {
 
 #[test]
 fn open_rows_are_measured_until_there_is_no_more_time() {
-    // Whether one of two that do the same reaches the other is open for long.
+    // Whether one of two equal variants reaches the other stays undecided for long.
     let rules = Rules { limits: Limits { time: Duration::from_secs(4), ..limits(1) }, ..RULES };
     let rows = vec![
         row(Pattern::Sequential, CacheState::Pool, vec![OS, ADAPTIVE]),
@@ -166,7 +166,7 @@ fn open_rows_are_measured_until_there_is_no_more_time() {
     );
 }
 
-/// A made-up device at 8192 KiB, the file that says so, and the right to change it.
+/// A fake device at 8192 KiB, the file with this value, and the right to change it.
 fn made_up_device() -> (FakeSys, std::path::PathBuf, ReadaheadGuard) {
     let sys = FakeSys::server();
     let device = sys.device(8, 0);

@@ -106,7 +106,7 @@ impl Row {
         median(&self.rates())
     }
 
-    /// Whether its rates say something about the disk.
+    /// Whether its rates are evidence about the disk.
     pub(super) fn is_evidence(&self) -> bool {
         self.cold && self.failure.is_none() && !self.rounds.is_empty()
     }

@@ -119,7 +119,7 @@ fn settable<'a>(
     let rows = line.rows.iter().copied().filter(is_settable).collect();
     let line = Line { rows, ..*line };
     let (advised, now) = (line.near_best()?, line.at(default)?);
-    // A pool's queue is for writes too: that reads need less is no reason to make it shorter.
+    // A pool's queue also serves writes: a lower need of reads is no reason to make it shorter.
     let is_shorter = is_profile && advised.cell.depth < default;
     (advised.cell != now.cell && !is_shorter).then_some((line, advised, now))
 }

@@ -39,10 +39,10 @@ use reader::Until;
 /// The name of this experiment in records.
 pub const NAME: &str = "depth";
 
-/// Most threads that the `threads` backend gets, however deep the look-ahead.
+/// Maximum number of threads of the `threads` backend, however deep the look-ahead.
 const WORKERS_MAX: usize = 256;
 
-/// Blocks that are not measured: with them threads are started before the measurement.
+/// Blocks that are not measured: they start the threads before the measurement.
 const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
 
 impl Experiment for Settings {
@@ -140,7 +140,7 @@ impl Settings {
                 let mut window = window(workfile, cell, kind, plan)?;
                 let time_max = self.cell_time_max();
                 let time_min = if self.blocks.is_some() { time_max } else { self.cell_time() };
-                // In a few windows the first and the last count for little.
+                // With few windows the first and the last have little weight.
                 let until =
                     Until { time_min, blocks_min: 64.max(4 * u64::from(cell.depth)), time_max };
                 let read = || reader::read(&mut window, workfile, &plan.blocks, until);

@@ -187,7 +187,7 @@ impl Settings {
         std::iter::once(PG_WORKERS).chain(doubled.take_while(|&count| count <= most)).collect()
     }
 
-    /// Most io_workers that are measured or advised on this machine.
+    /// Maximum io_workers that are measured or advised on this machine.
     pub(super) fn workers_max(&self) -> u32 {
         self.processors.saturating_mul(4).clamp(PG_WORKERS, PG_WORKERS_MAX)
     }

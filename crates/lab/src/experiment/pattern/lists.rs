@@ -9,14 +9,14 @@ use super::Shape;
 /// How strongly `zipfian` prefers its favourites; as in YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;
 
-/// Most blocks among which `zipfian` chooses: the rest of a larger file would hardly ever be met.
+/// Maximum number of blocks among which `zipfian` chooses: the rest of a larger file would almost never be drawn.
 const ZIPF_BLOCKS_MAX: u32 = 1 << 20;
 
 /// The step from one favourite of `zipfian` to the next: a prime, which has no divisor in common with the length of
 /// any shorter file, so that the steps visit each block once.
 const ZIPF_STEP: u64 = 2_654_435_761;
 
-/// The order of document 004, and how far the next six are from these.
+/// The order of document 004, and its distance to the next six.
 const NEIGHBOURS: [u32; 6] = [1, 3, 2, 6, 4, 9];
 const NEIGHBOURS_STEP: u32 = 9;
 

@@ -57,7 +57,7 @@ pub enum Pattern {
     Strided,
     /// This many scans of different parts, advanced in turn.
     Interleaved(u32),
-    /// Every block as likely as any other, again and again.
+    /// Every block as likely as any other, with repetitions.
     Uniform,
     /// A few blocks very often, most of them almost never.
     Zipfian,
@@ -190,7 +190,7 @@ impl FromStr for Pattern {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Leg {
     pub(super) blocks: Vec<u32>,
-    /// Whether they are a range, and known as such.
+    /// Whether they are a range that is announced as such.
     is_scan: bool,
     /// The reader stops after this many blocks, and has announced it.
     pub(super) limit: Option<usize>,

@@ -48,7 +48,7 @@ const WINDOWS_IN_SPAN: u64 = 6;
 /// Minimum bytes examined beyond a read, and minimum bytes read in all.
 const SPAN_BYTES_MIN: u64 = 4 << 20;
 
-/// Windows that are reported; they double, so that more are hardly ever seen.
+/// Maximum number of reported windows; they double, so that more are almost never seen.
 const WINDOWS_MAX: usize = 64;
 
 /// Where in the file a stream begins.
@@ -101,7 +101,7 @@ impl Activation {
     /// The maximum length of a stream, in bytes.
     fn span_bytes(&self, size_bytes: u64) -> u64 {
         let full = self.readahead.bytes.unwrap_or(0);
-        // Half of a half: two streams fit, and repetitions have room for other places.
+        // Half of a half: two streams fit, and repetitions can use other places.
         full.saturating_mul(WINDOWS_IN_SPAN).max(SPAN_BYTES_MIN).min(size_bytes / 4)
     }
 
@@ -197,7 +197,7 @@ fn repetition(
     let ends = cell.span_bytes(workfile.size_bytes).saturating_sub(cell.request_bytes);
     let offsets = (0..=ends).step_by(cell.stride_bytes as usize);
     follow(workfile, &mut streams, cell.request_bytes, offsets)?;
-    // Of two streams the one that had to wait longer; one that waited in vain waited longest.
+    // Of two streams, the one that waited longer; one that never saw readahead counts as the longest.
     let findings = streams.into_iter().map(|stream| stream.finding);
     let reads = |finding: &Finding| finding.reads_until_ahead.unwrap_or(u32::MAX);
     Ok(findings.max_by_key(reads).unwrap_or_default())
@@ -214,7 +214,7 @@ pub(super) struct Summary {
     pub(super) repetitions_agreeing: u32,
 }
 
-/// The most common of `items`, of equals the least, and how often it is there.
+/// The most common of `items`, the least on a tie, and its count.
 fn most_common<T: Ord>(items: impl Iterator<Item = T>) -> Option<(T, u32)> {
     let mut counts = BTreeMap::new();
     items.for_each(|item| *counts.entry(item).or_insert(0) += 1);

@@ -24,7 +24,7 @@ use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, me
 /// `blockdev` counts in sectors of this size, regardless of the disk's own.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
-/// Everything with one kind of files and one size of a read.
+/// All cells with one kind of files and one size of a read.
 #[derive(Debug)]
 pub(super) struct Group<'a> {
     /// Through the page cache; one at least.
@@ -53,7 +53,7 @@ pub(super) struct Choice<'a> {
     now: Option<usize>,
     /// As good as the best for the most readers.
     knee: usize,
-    /// That or a larger one, if there is one that does not cost the fewest readers too much.
+    /// That or a larger one, if one exists that does not cost the fewest readers too much.
     pub(super) chosen: Option<usize>,
     /// Whether more rounds would say the same.
     is_decided: bool,

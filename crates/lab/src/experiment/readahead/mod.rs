@@ -92,7 +92,7 @@ impl Settings {
     ) -> anyhow::Result<Measurements<'_>> {
         let mut measure = || {
             anyhow::Ok(Found {
-                // First, under the readahead that was found.
+                // First, under the original readahead.
                 activation: activation::measure(self, bench, progress)?,
                 throughput: throughput::measure(self, bench, &turned, progress)?,
                 mixture: mixture::measure(self, bench, &turned, progress)?,

@@ -162,7 +162,7 @@ pub(super) fn hold<R: Runner>(
 mod tests {
     use super::*;
 
-    /// Moves one, `times` times, each after a pause.
+    /// Counts one, `times` times, each after a pause.
     struct Walker {
         times: u64,
         pause: Duration,

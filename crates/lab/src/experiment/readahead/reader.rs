@@ -28,7 +28,7 @@ pub(super) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
 /// [`DIRECT_DEPTHS`] requests for each.
 const DIRECT_BYTES_IN_FLIGHT: u64 = 64 << 20;
 
-/// Least and most requests of one reader in flight.
+/// Minimum and maximum requests of one reader in flight.
 const DIRECT_DEPTHS: (u64, u64) = (2, 16);
 
 /// Plain reads of one size, one after the other.
@@ -138,7 +138,7 @@ impl<'a> Direct<'a> {
         Ok(Direct { window, share })
     }
 
-    /// The backend that carries its requests out.
+    /// The backend that executes its requests.
     pub(super) fn backend(&self) -> String {
         self.window.io.kind().to_string()
     }

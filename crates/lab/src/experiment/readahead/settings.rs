@@ -146,7 +146,7 @@ pub struct ReadaheadArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
           default_value = "20", default_value_if("quick", "true", "5"))]
     pub repetitions: u32,
-    /// mixture: readers that read a range each from beginning to end
+    /// mixture: readers that each read a range from beginning to end
     #[arg(long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=256))]
     pub streams: u32,
@@ -162,7 +162,7 @@ pub struct ReadaheadArgs {
     pub output: OutputArgs,
 }
 
-/// Settings, and what follows from them and from the disk.
+/// Settings, and the values that follow from them and from the disk.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The user's options; in lists each item once, and numbers ascend.
@@ -170,7 +170,7 @@ pub struct Settings {
     pub(super) knob: Knob,
     /// The parts to measure, ascending.
     pub(super) readaheads: Vec<Readahead>,
-    /// Bytes that each of the most readers reads.
+    /// Bytes that each reader reads when the number of readers is highest.
     pub(super) share_bytes: u64,
     /// Size of the file that all parts share, in bytes.
     pub(super) size_bytes: u64,

@@ -30,7 +30,7 @@ const CHANGING_TIME_MAX: Duration = Duration::from_millis(500);
 /// The pause between two looks by `mincore`, while invisible reads may be in flight.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Reads after which a kernel that has not begun will not begin.
+/// Number of reads after which a kernel that has not started to read ahead will not start.
 const READS_WITHOUT_MAX: u32 = 64;
 
 /// The findings on a stream.
@@ -46,7 +46,7 @@ pub(super) struct Finding {
 #[derive(Debug)]
 pub(super) struct Stream<'a> {
     pub(super) file: &'a File,
-    /// Its part of the file: where the first read begins, and how far it is looked.
+    /// Its part of the file: from the first read to the end of the examined range.
     pub(super) part: Range<u64>,
     reads: u32,
     /// At the last look.
@@ -171,7 +171,7 @@ mod tests {
         let cases: [(&[u64], Finding); 5] = [
             // From the beginning of a file: immediately.
             (&[32, 96, 96, 96, 96], finding(1, &[32, 64])),
-            // From the middle: the second read; the first brought itself alone.
+            // From the middle: the second read; the first added only its own bytes.
             (&[8, 40, 104, 104, 232], finding(2, &[32, 64, 128])),
             // Only the last look counts.
             (&[8, 16, 24, 56], finding(4, &[32])),

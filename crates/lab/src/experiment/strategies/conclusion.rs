@@ -15,7 +15,7 @@ use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, me
 /// Fewer rows than this are no evidence for a setting.
 const ROWS_MIN: usize = 5;
 
-/// The part of the rows of `os` against `os` that the noise floor covers.
+/// The part of the rows of `os` compared with `os` that the noise floor covers.
 const NOISE_PART: f64 = 0.9;
 
 /// Compares `adaptive` with the best other stream in each row, and `os` with itself.
@@ -81,7 +81,7 @@ fn adaptive(verdicts: &[Verdict]) -> Option<String> {
     Some(sentence + ".")
 }
 
-/// By how much `os` and `os` again differed.
+/// The difference between `os` and `os` again.
 #[derive(Debug, Clone, Copy)]
 struct Noise {
     floor: Floor,
@@ -144,7 +144,7 @@ pub(super) fn advice(standings: &[Standing], judge: &Judge) -> Option<Advice> {
     if rows.len() < ROWS_MIN {
         return None;
     }
-    // A row counts as much as another one, however many rounds it took.
+    // Each row has the same weight, however many rounds it took.
     let mean = |rates: Vec<f64>| {
         (rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64).exp()
     };

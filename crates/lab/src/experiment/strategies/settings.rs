@@ -17,7 +17,7 @@ use crate::experiment::{
 };
 use crate::units::parse_time;
 
-/// Fewest blocks that a pattern can be made of.
+/// Minimum number of blocks of a pattern.
 const BLOCKS_MIN: u32 = 64;
 
 /// Maximum number of plans of a measurement; patterns that read few blocks of a file need many.

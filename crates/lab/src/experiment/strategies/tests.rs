@@ -101,7 +101,7 @@ fn what_two_that_do_the_same_came_apart_by_in_that_run_is_its_noise_floor() {
     resident.retain(|it| it.row.state == CacheState::Pool && it.row.cache == CacheMode::Buffered);
     assert_eq!(resident.len(), 19);
     for standing in &mut resident {
-        // On resident pages os, hint and max are one.
+        // On resident pages os, hint and max are the same.
         let hint = standing.row.entrants.iter().position(|entrant| *entrant == HINT).unwrap();
         standing.row.entrants[hint] = Entrant::OsAgain;
         standing.tallies[hint].cell = Entrant::OsAgain;

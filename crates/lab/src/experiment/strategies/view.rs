@@ -28,7 +28,7 @@ fn group(standing: &Standing) -> String {
     format!("{}, {}, kernel readahead {readahead}", standing.row.state, standing.row.cache)
 }
 
-/// Rows by entrants, those of any row in the order met: shares of the best of the row.
+/// Rows by variants, all of them in the order of their first occurrence: shares of the best of the row.
 fn matrix(standings: &[Standing], judge: &Judge) -> Table {
     let all = standings.iter().flat_map(|standing| standing.row.entrants.clone());
     let entrants: Vec<Entrant> = unique(&all.collect::<Vec<_>>());

@@ -9,7 +9,7 @@ use crate::units::shown_size;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Place {
-    /// To a part of a file that was written and synced before: no block has to be found for it.
+    /// To a part of a file that was written and synced before: the filesystem need not allocate a block.
     Overwritten,
     /// To the end of a file, which grows.
     Appended,

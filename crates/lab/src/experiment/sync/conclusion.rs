@@ -67,7 +67,7 @@ fn commit(rows: &[Row]) -> Option<String> {
     Some(told + ".")
 }
 
-/// Every method against fdatasync on the same writes.
+/// Compares every method with fdatasync on the same writes.
 fn verdicts(rows: &[Row], judge: &Judge) -> Vec<Verdict> {
     let judged = |row: &Row| {
         let rival = find(rows, Cell { method: Method::Fdatasync, ..row.cell })?;

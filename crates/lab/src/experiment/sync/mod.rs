@@ -101,7 +101,7 @@ impl Settings {
     }
 }
 
-/// The rows of a run; those that differ in their method alone are a series.
+/// The rows of a run; those that differ only in their method are a series.
 #[derive(Debug)]
 struct Rows(Vec<Row>);
 

@@ -140,7 +140,7 @@ fn a_long_run_is_a_picture_of_bounded_size() {
     assert!(svg.len() < 200_000, "{}", svg.len());
     assert!(svg.matches("<g class=\"r\">").count() <= 2 * ROWS_MAX);
     assert!(svg.contains("<title>requests 1–178</title>"), "{svg}");
-    // Anywhere in a large file, which makes the largest raster.
+    // At random in a large file, which makes the largest raster.
     let everywhere = explained("random:32000", Vec::new()).pattern;
     let list: Vec<(u64, u64)> = everywhere.blocks.iter().map(|&at| (at.into(), 1)).collect();
     let svg = drawn(&explained("random:32000", vec![(Strategy::Random, reads(&list))]));

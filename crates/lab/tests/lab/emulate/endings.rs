@@ -299,7 +299,7 @@ fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
     if !can_mount("a_killed_server_of_an_experiment_leaves_not_even_its_directory") {
         return;
     }
-    // As `Emulated` calls it, killed together with the process that called it: only the guardian is left to tidy up.
+    // As `Emulated` calls it, killed together with its caller: only the guardian is left to clean up.
     let around = tempfile::tempdir().unwrap();
     // The mount table writes such a name differently.
     let mount_point = around.path().canonicalize().unwrap().join(r"mnt 1\2");
