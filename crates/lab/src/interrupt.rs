@@ -74,7 +74,7 @@ impl Drop for Cleanup {
     }
 }
 
-/// Does all that is left, the newest first, as drops would.
+/// Runs all remaining cleanups, the newest first, as drops would.
 fn clean_up() {
     let mut cleanups = cleanups();
     while let Some((_, work)) = cleanups.pop_last() {
@@ -103,7 +103,7 @@ pub fn install() -> anyhow::Result<()> {
 /// When the system refuses the handler.
 pub fn on_signals(mut handle: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
     let listen = || {
-        // A byte for each signal, so that two are two.
+        // A byte for each signal, so that two signals are distinct.
         let (mut receiver, sender) = UnixStream::pair()?;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -120,7 +120,7 @@ pub fn on_signals(mut handle: impl FnMut() + Send + 'static) -> anyhow::Result<(
     listen().map(drop).context("cannot listen for Ctrl-C")
 }
 
-/// Whether a process with this /proc/PID/status ignores `signal`; no where there is none.
+/// Whether a process with this /proc/PID/status ignores `signal`; false without such a file.
 fn is_ignored(signal: i32, status: &str) -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
@@ -132,7 +132,7 @@ pub(crate) fn is_requested() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }
 
-/// Has the run stop as a first Ctrl-C does.
+/// Stops the run like a first Ctrl-C.
 pub(crate) fn request() {
     INTERRUPTED.store(true, Ordering::SeqCst);
 }
@@ -193,13 +193,13 @@ mod tests {
             checked.is_ok()
         });
         let early = said.recv_timeout(std::time::Duration::from_millis(300));
-        // For the other tests of this process; the real end needs no such thing.
+        // For the other tests of this process; the real end does not need it.
         ENDING.store(false, Ordering::SeqCst);
         assert!(thread.join().unwrap());
         assert!(early.is_err(), "[INT-2]");
     }
 
-    /// One test, since the list of cleanups is the whole process's.
+    /// One test, since the whole process shares the list of cleanups.
     #[test]
     fn a_cleanup_is_done_once_by_its_guard_a_panic_or_a_second_signal() {
         let done = Arc::new(AtomicU32::new(0));

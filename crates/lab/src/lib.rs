@@ -51,7 +51,7 @@ pub mod workfile;
 #[error("{0}")]
 pub struct BadInput(pub String);
 
-/// Returns early with a [`BadInput`] made as by `format!`.
+/// Returns early with a [`BadInput`] that is formatted like `format!`.
 #[macro_export]
 macro_rules! bad_input {
     ($($message:tt)*) => { return Err($crate::BadInput(format!($($message)*)).into()) };

@@ -1,4 +1,4 @@
-//! Measuring: an empty page cache, a stopwatch with processor time, and how long was waited.
+//! Measuring: an empty page cache, a stopwatch with processor time, and wait times.
 
 use std::time::{Duration, Instant};
 
@@ -9,13 +9,13 @@ use rustix::time::{ClockId, clock_gettime};
 /// The number of attempts at emptying.
 const EMPTYING_TRIES: u32 = 4;
 
-/// Of fewer waits than this the 99th percentile is one of the ten longest, and so chance.
+/// With fewer waits than this the 99th percentile is one of the ten longest, and so random.
 const WAITS_FOR_P99: u64 = 1000;
 
 /// Whether a measurement started without any of the file in the page cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Coldness {
-    /// It did, seen by residency.
+    /// It did, according to residency.
     Cold,
     /// This many pages of the file stayed in the cache.
     Warm {
@@ -98,7 +98,7 @@ impl Stopwatch {
 }
 
 fn processor_time() -> Duration {
-    // Fails for clocks that do not exist only; this one always does.
+    // Fails only for clocks that do not exist; this one always exists.
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap_or_default()
 }
 

@@ -69,7 +69,7 @@ impl Outputs {
             let path = directory.join(file);
             match snippets.iter().find(|snippet| snippet.file == file) {
                 Some(snippet) => save(&path, &snippet.text)?,
-                // One of an earlier run would be taken for this one's.
+                // A file of an earlier run would be mistaken for this one's.
                 None if path.exists() => std::fs::remove_file(path)
                     .with_context(|| format!("cannot remove an old {file}"))?,
                 None => {}
@@ -91,7 +91,7 @@ pub(crate) fn save(path: &Path, text: &str) -> anyhow::Result<()> {
     let is_new = !path.exists();
     let written = std::fs::write(path, text);
     if written.is_err() && is_new {
-        // Half of a report would be taken for one.
+        // Half of a report would be mistaken for a whole one.
         let _ = std::fs::remove_file(path);
     }
     written.with_context(|| format!("cannot write {}", path.display()))

@@ -75,7 +75,7 @@ pub(crate) fn mounts() -> io::Result<Vec<Mount>> {
     Ok(parse(&String::from_utf8_lossy(&fs::read("/proc/self/mountinfo")?)))
 }
 
-/// The mounts in `mountinfo`; lines of another form are passed over.
+/// The mounts in `mountinfo`; lines of another form are skipped.
 pub(super) fn parse(mountinfo: &str) -> Vec<Mount> {
     mountinfo.lines().filter_map(Mount::parse).collect()
 }

@@ -339,7 +339,7 @@ mod tests {
             return;
         };
         assert!(!device.leaves.is_empty(), "[SYS-1]");
-        // The one lawful refusal: the counters are switched off, and the remark says so.
+        // The one permitted refusal: the counters are switched off, and the remark says so.
         let source = match CounterSource::of(&Sysfs::system(), &storage) {
             Ok(source) => source.unwrap(),
             Err(refused) => {

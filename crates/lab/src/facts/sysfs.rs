@@ -197,17 +197,17 @@ impl BlockNode {
         self.disk().attribute("queue/iostats").as_deref() != Some("0")
     }
 
-    /// For a loop device or a partition of one: the file it shows as a disk.
+    /// For a loop device or a partition of one: the file behind it.
     pub(super) fn backing_file(&self) -> Option<String> {
         self.disk().attribute("loop/backing_file")
     }
 
-    /// Everything there is to know about this device and its `leaves`.
+    /// All facts about this device and its `leaves`.
     pub(super) fn describe(&self, leaves: &[BlockNode]) -> Device {
         let disk = self.disk();
         let disks: Vec<BlockNode> = leaves.iter().map(BlockNode::disk).collect();
         let kib = |name: &str| disk.number(name)?.checked_mul(1024);
-        // MMC and SD cards have a name in place of a model; SCSI says its queue's depth, NVMe its size.
+        // MMC and SD cards have a name instead of a model; SCSI reports its queue's depth, NVMe its size.
         let either = |disk: &BlockNode, one: &str, other: &str| {
             disk.attribute(one).or_else(|| disk.attribute(other))
         };
@@ -247,7 +247,7 @@ fn active_scheduler(text: &str) -> Option<String> {
     Some(active.to_owned())
 }
 
-/// A made-up `/sys` for tests of this module and its neighbours.
+/// A fake `/sys` for tests of this module and its neighbours.
 #[cfg(test)]
 pub(crate) mod fixture;
 

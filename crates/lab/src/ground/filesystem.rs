@@ -27,7 +27,7 @@ use crate::bad_input;
 /// loop device reports its maximum request size as preferred, which would make the readahead 2560 KiB.
 const READAHEAD_KIB: u64 = 128;
 
-/// How the names of mount points begin.
+/// Prefix of the names of mount points.
 const PREFIX: &str = "forebay-mount-";
 
 /// The filesystems that can be made.
@@ -197,7 +197,7 @@ fn mount_at(
     use rustix::mount::{MountFlags, mount};
     let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSUID;
     let mount = || mount(device, point, filesystem.name(), flags, options);
-    // A service that looks at every new disk (udev) holds it for a moment.
+    // A service that examines every new disk (udev) keeps it open for a moment.
     match super::patiently(mount, |error| *error == Errno::BUSY) {
         Err(Errno::NODEV) => {
             bad_input!(

@@ -26,7 +26,7 @@ use crate::interrupt::Cleanup;
 use crate::units::shown_size;
 use crate::workfile;
 
-/// How the names of directories for data begin.
+/// Prefix of the names of directories for data.
 const PREFIX: &str = ".forebay-lab-";
 
 /// Bytes that a filesystem writes in addition to the files: tables and a log.
@@ -95,7 +95,7 @@ impl OnDisk {
         Ok(Some(OnDisk { hurry, mounted, emulated, data, bursts }))
     }
 
-    /// Where to measure.
+    /// The directory in which to measure.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.mounted.as_ref().map_or_else(|| self.emulated.directory(), Mounted::directory)

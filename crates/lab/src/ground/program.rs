@@ -17,10 +17,10 @@ pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> anyhow::Result<String>
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin:/usr/bin:/bin");
     let mut command = Command::new(program);
-    // Its messages in the words that we know.
+    // Its messages in English, which the code can match.
     command.args(arguments).stdin(Stdio::null()).env("LC_ALL", "C").env("PATH", path);
     let output = match command.output() {
-        // Not permitted: a directory of the path that this user may not enter.
+        // Permission denied: a directory of the path that this user may not enter.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             let package = package_of(program);
             bad_input!("{program} is missing; install the package {package} (its name in Debian)")
@@ -36,7 +36,7 @@ pub(crate) fn run(program: &str, arguments: &[&OsStr]) -> anyhow::Result<String>
     anyhow::bail!("{}", said.join("; "))
 }
 
-/// The Debian package that brings `program`.
+/// The Debian package that contains `program`.
 fn package_of(program: &str) -> &str {
     match program {
         "fusermount3" => "fuse3",

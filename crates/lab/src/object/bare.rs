@@ -17,7 +17,7 @@ use super::again;
 use crate::interrupt;
 use crate::statistics::median;
 
-/// Of the objects that it reads and puts: as large as those of a tablespace.
+/// Size of the objects that it reads and puts: as large as those of a tablespace.
 pub(super) const OBJECT_BYTES: u64 = 8 << 20;
 /// Objects that it reads from.
 const OBJECTS: u64 = 16;
@@ -126,7 +126,7 @@ impl Bare {
         Ok(done.into_iter().collect::<anyhow::Result<Vec<_>>>()?.concat())
     }
 
-    /// How often requests were made again.
+    /// How often requests were retried.
     pub(super) fn repeats(&self) -> u64 {
         self.repeats.load(Ordering::Relaxed)
     }

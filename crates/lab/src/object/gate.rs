@@ -66,7 +66,7 @@ impl Gate {
         state.under_way.values().cloned().collect()
     }
 
-    /// Whether any PUT may have put something.
+    /// Whether any PUT may have stored an object.
     pub(super) fn has_put(&self) -> bool {
         let state = self.puts.state();
         state.has_put || !state.under_way.is_empty()

@@ -41,13 +41,13 @@ pub use slowed::Latency;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-object/1";
-/// How often a request is made that fails in a way that may pass.
+/// Number of attempts of a request that fails temporarily.
 const ATTEMPTS: u32 = 6;
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
 /// How long to look for objects that others have left; without an answer in this time they are not reported.
 const LOOK: Duration = Duration::from_secs(2);
-/// Least time of a bare client that something is compared with.
+/// Minimum time of a bare client that other results are compared with.
 const COMPARED: Duration = Duration::from_secs(2);
 /// The default of a tablespace.
 const THREADS: usize = 2;
@@ -67,7 +67,7 @@ struct Findings {
     url: String,
     /// Delay added to each request.
     latency: Option<String>,
-    /// Bytes a second that all requests together might move.
+    /// Maximum bytes a second of all requests together.
     bandwidth: Option<u64>,
     records: Vec<Record>,
     remarks: Vec<String>,
@@ -93,7 +93,7 @@ struct PartCell {
     part: &'static str,
     #[serde(skip)]
     rounds: Vec<Done>,
-    /// In bytes a second; of parts that are compared.
+    /// In bytes a second; for parts that are compared.
     #[serde(skip)]
     bare: Vec<f64>,
 }
@@ -149,7 +149,7 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     json.unwrap_or(Ok(()))
 }
 
-/// The store and where in it this run is.
+/// The store and the place of this run in it.
 struct Site {
     /// Removes all that was put, before the runtime that finishes PUTs is dropped.
     _cleanup: Cleanup,
@@ -311,7 +311,7 @@ impl Measuring<'_> {
         Ok(())
     }
 
-    /// The number in flight at which the bare client was best; where that was not measured, the largest.
+    /// The number in flight at which the bare client was best; if that was not measured, the largest.
     fn best(&self, op: &str, bytes: u64) -> u32 {
         let cells = self.findings.cells.iter().filter(|it| it.op == op && it.bytes == bytes);
         let best = cells.max_by(|a, b| told::middle(&a.rounds).total_cmp(&told::middle(&b.rounds)));

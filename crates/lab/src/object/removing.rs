@@ -25,13 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(1);
 /// How long one request may take.
 const REQUEST: Duration = Duration::from_secs(15);
-/// How often the objects are listed and deleted, as long as there are some.
+/// How often the objects are listed and deleted while there are any.
 const ROUNDS: u32 = 5;
 const DELETES_IN_FLIGHT: usize = 16;
 /// Names in a message.
 const NAMED_MAX: usize = 20;
 
-/// Objects that could not be removed, as far as they are known.
+/// Objects that could not be removed, if they are known.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", named(paths))]
 pub(super) struct Left {

@@ -63,7 +63,7 @@ impl Latency {
     fn draw(&self, rng: &mut Rng) -> Duration {
         let slow = self.p99.filter(|_| rng.u32(0..SLOW_ONE_IN) == 0);
         let (middle, sigma) = slow.map_or((self.median, SIGMA), |p99| (p99, SIGMA_SLOW));
-        // An f64 below 1 and not 0, where the quantile would be without bound.
+        // An f64 below 1 and not 0, where the quantile would be infinite.
         let quantile = Normal::standard().inverse_cdf(rng.f64().max(1e-9));
         middle.mul_f64((sigma * quantile).exp())
     }

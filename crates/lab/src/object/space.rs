@@ -21,7 +21,7 @@ use crate::interrupt;
 pub(super) const PAGE: u64 = 8192;
 /// Pages that are staged at a time: between two of these Ctrl-C is noticed.
 const STAGED: usize = DIRTY_MOST as usize;
-/// Most pages of the checkpoint.
+/// Maximum number of pages of the checkpoint.
 const DIRTY_MOST: u32 = 65_536;
 /// Readers of single pages: one alone would take minutes where a request takes 20 ms.
 const READERS: usize = 4;
@@ -95,7 +95,7 @@ impl Space {
         self.mount.costs()
     }
 
-    /// Writes pages that are spread over all of it.
+    /// Writes pages that are spread over the whole tablespace.
     pub(super) fn checkpoint(&self, rng: &mut Rng) -> anyhow::Result<Done> {
         let count = (self.blocks / 8).min(DIRTY_MOST);
         let blocks = chosen(rng, self.blocks, count);

@@ -275,7 +275,7 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join(fresh_name("forebay-"));
         let undo = make_directory(&path, true).unwrap();
-        // As a second Ctrl-C does it.
+        // Like a second Ctrl-C.
         assert!(matches!(undo_noted(undo.number), Verdict::Undone(_)));
         assert!(!path.exists());
         let mut acted = false;

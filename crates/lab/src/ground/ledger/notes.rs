@@ -32,25 +32,25 @@ use super::undo;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Change {
-    /// A number of the kernel's is set: how far it reads ahead on a device.
+    /// A number of the kernel is set: how far it reads ahead on a device.
     Readahead {
         /// The file that holds it.
         file: PathBuf,
         /// The value found, in KiB.
         found_kib: u64,
-        /// All that the run has set it to, in KiB.
+        /// All values that the run has set, in KiB.
         set_kib: Vec<u64>,
         /// What the file belongs to, if its name may be reused later: a mount without a device.
         of: Option<String>,
     },
     /// A mount that the run made and that no other process needs.
     Mount {
-        /// Where.
+        /// The mount point.
         point: PathBuf,
         /// The source or, where that is not specific, the type in the list of mounts.
         source: String,
     },
-    /// A file is shown as a block device.
+    /// A file is attached to a block device.
     Loop {
         /// The file.
         backing_file: PathBuf,
@@ -58,9 +58,9 @@ pub enum Change {
         /// attached again has a different one. Kernels before 5.15 do not have it.
         sequence: Option<u64>,
     },
-    /// A directory is made.
+    /// A directory was made.
     Directory {
-        /// Where.
+        /// Its path.
         path: PathBuf,
         /// Whether it is removed with its contents; a mount point is removed only when it is empty.
         contents: bool,
@@ -79,7 +79,7 @@ impl Change {
         Change::Readahead { file: file.to_owned(), found_kib, set_kib: Vec::new(), of }
     }
 
-    /// Notes that a readahead will be `kib`; other changes have none.
+    /// Records that a readahead will be `kib`; other changes have none.
     pub(crate) fn will_be_kib(&mut self, kib: u64) {
         if let Change::Readahead { set_kib, .. } = self
             && !set_kib.contains(&kib)
@@ -89,12 +89,12 @@ impl Change {
     }
 }
 
-/// A change that is still to be undone.
+/// An outstanding change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Noted {
     /// Unique among the entries of the process.
     pub(super) number: u64,
-    /// Wall clock, in microseconds since 1970: the order between ledgers.
+    /// Wall clock, in microseconds since 1970: the order between undo logs.
     pub(super) at_us: u64,
     pub(super) change: Change,
     /// This process could not undo it, and does not try again.
@@ -107,13 +107,13 @@ pub(super) struct Noted {
 pub(super) struct Notes {
     schema: Schema,
     pub(super) pid: u32,
-    /// Which boot of the machine.
+    /// The boot of the machine.
     boot: Option<String>,
     /// Oldest first.
     pub(super) outstanding: Vec<Noted>,
 }
 
-/// Names the form of a line.
+/// The version of a line's form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Schema {
     #[serde(rename = "forebay-ledger/2")]
@@ -151,7 +151,7 @@ fn boot() -> Option<String> {
     Some(boot.trim().to_owned())
 }
 
-/// A file with the notes of one process, locked by this one.
+/// A file with the entries of one process, locked by this one.
 #[derive(Debug)]
 pub(super) struct Ledger {
     place: Place,
@@ -170,7 +170,7 @@ impl Ledger {
             let name = super::random_name(&notes.pid.to_string()) + super::place::SUFFIX;
             let file = place.create(&name)?;
             file.lock()?;
-            // [CHG-2]: a start that met it before it was locked has taken it for a dead one's.
+            // [CHG-2]: a start that found it before it was locked has treated it as a dead process's.
             if file.metadata()?.nlink() > 0 {
                 return Ok(Ledger { place: place.clone(), name, file, length_bytes: 0, notes });
             }
@@ -208,7 +208,7 @@ impl Ledger {
         self.notes.outstanding.iter_mut().find(|noted| noted.number == number)
     }
 
-    /// The notes are on disk as they are now when this returns, or as they were before.
+    /// When this returns, the entries are on disk as they are now, or as they were before.
     pub(super) fn write(&mut self) -> io::Result<()> {
         let line = serde_json::to_string(&self.notes)? + "\n";
         // The next line overwrites the written part of a line that failed.

@@ -17,20 +17,20 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
 
-/// Overrides where ledgers and mount points are.
+/// Overrides where undo logs and mount points are.
 pub const STATE_DIRECTORY: &str = "FOREBAY_STATE_DIR";
 
 /// The suffix of an undo log's name.
 pub(super) const SUFFIX: &str = ".ledger";
 
-/// A directory for ledgers, open.
+/// A directory for undo logs, open.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     descriptor: Arc<OwnedFd>,
     pub(super) path: PathBuf,
 }
 
-/// Where ledgers could be, best first. `variable` reads the environment.
+/// Possible directories for undo logs, best first. `variable` reads the environment.
 fn candidates(
     variable: impl Fn(&str) -> Option<PathBuf>,
     temporary: &Path,
@@ -101,7 +101,7 @@ impl Place {
         Ok(Place { descriptor: Arc::new(descriptor), path: path.to_owned() })
     }
 
-    /// The names of the ledgers in here.
+    /// The names of the undo logs in this directory.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {

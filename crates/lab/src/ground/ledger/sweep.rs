@@ -80,11 +80,11 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
     let points: Vec<PathBuf> = points.collect();
     for (at, Noted { number, change, .. }) in order {
         let goes_by_itself = match &change {
-            // With the filesystem that it is in.
+            // Together with the filesystem that contains it.
             Change::Directory { path, .. } => {
                 points.iter().any(|point| path != point && path.starts_with(point))
             }
-            // [SWP-3]: the numbers by which a loop device is known begin again at each boot.
+            // [SWP-3]: the numbers that identify a loop device begin again at each boot.
             _ => dead[at].notes.are_of_another_boot(),
         };
         let verdict = if goes_by_itself { Verdict::Nothing } else { undo(&change) };
@@ -109,7 +109,7 @@ mod tests {
     use std::cell::RefCell;
     use std::fs;
 
-    /// A process that cannot be: numbers end at 2^22.
+    /// A process that cannot exist: numbers end at 2^22.
     const GONE: u32 = 1 << 30;
 
     struct Scene {

@@ -27,7 +27,7 @@ use crate::ground::patiently;
 use crate::ground::program::run;
 use crate::ground::tracefs::Tracefs;
 
-/// How the names of directories that a run makes begin.
+/// Prefixes of the names of directories that a run makes.
 pub(crate) const OWN_PREFIXES: [&str; 2] = [".forebay-", "forebay-"];
 
 /// Added to the report of a change that is undone later.
@@ -59,7 +59,7 @@ pub(crate) fn undo(change: &Change) -> Verdict {
             (mount(point, source), format!("umount {}", shell(point)))
         }
         Change::Loop { backing_file, sequence } => {
-            // There is one at most: no second device is made for a file.
+            // At most one exists: no second device is made for a file.
             let Some(device) = loops_over(backing_file, *sequence).pop() else {
                 return Verdict::Nothing;
             };
@@ -115,7 +115,7 @@ pub(super) fn stands_for(file: &Path) -> Option<String> {
 fn mount(point: &Path, source: &str) -> anyhow::Result<Verdict> {
     let mounts = mounts().context("the mounts of this system cannot be read")?;
     let shown = point.display();
-    // Listed in the order in which they were made: the last one is seen.
+    // Listed in the order in which they were made: the last one is visible.
     match mounts.iter().rfind(|mount| mount.mount_point == point) {
         None => return Ok(Verdict::Nothing),
         Some(topmost) if !shows(topmost, source) => {
@@ -142,7 +142,7 @@ fn unmount(point: &Path, lazily: bool) -> anyhow::Result<()> {
     use rustix::mount::UnmountFlags;
     let detach = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(point, UnmountFlags::NOFOLLOW | detach) {
-        // Only FUSE lets an ordinary user mount, through a program that may.
+        // Only FUSE lets an ordinary user mount, through a privileged program.
         Err(Errno::PERM) => {
             let how = if lazily { "-uz" } else { "-u" };
             run("fusermount3", &[OsStr::new(how), OsStr::new("--"), point.as_os_str()]).map(drop)
@@ -187,7 +187,7 @@ impl Loop {
     }
 }
 
-/// The loop devices that show `file`, or those of the use `sequence`, if that is known.
+/// The loop devices backed by `file`, or those of the use `sequence`, if that is known.
 pub(crate) fn loops_over(file: &Path, sequence: Option<u64>) -> Vec<Loop> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -226,7 +226,7 @@ fn directory(path: &Path, contents: bool) -> anyhow::Result<Verdict> {
     let passes = |error: &io::Error| match error.raw_os_error().map(Errno::from_raw_os_error) {
         // A mount there may be about to end.
         Some(Errno::BUSY | Errno::NOTCONN) => true,
-        // Others of this process make and remove files in it until it ends.
+        // Other threads of this process make and remove files in it until it ends.
         Some(Errno::NOTEMPTY | Errno::NOENT) => contents,
         _ => false,
     };

@@ -83,7 +83,7 @@ fn a_loop_device_is_detached_only_in_the_use_that_was_noted() {
         sequence,
     };
     assert!(seen(file, Some(7)).is(file, Some(7)));
-    // Its filesystem was unmounted lazily: the path is another one, the use is the same.
+    // Its filesystem was unmounted lazily: the path has changed, the use is the same.
     assert!(seen(Path::new("/disk"), Some(7)).is(file, Some(7)));
     assert!(!seen(file, Some(9)).is(file, Some(7)), "[UND-1]");
     // Kernels without the number, or a run that was killed before it knew: the path decides.
@@ -172,7 +172,7 @@ fn a_directory_that_cannot_be_removed_is_told() {
 #[test]
 fn a_readahead_of_a_mount_that_has_gone_is_not_put_back_on_the_next_one() {
     let scratch = tempfile::tempdir().unwrap();
-    // The number of a mount that is there: of /proc, say.
+    // The number of an existing mount: of /proc, for example.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let anonymous = mounts.lines().filter_map(|line| line.split(' ').nth(2));
     let Some(number) = anonymous.into_iter().find(|number| number.starts_with("0:")) else {
