@@ -77,12 +77,13 @@ fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
 
 /// Without the tests that start a PostgreSQL server, which are a separate step.
 pub(super) fn test(run: &mut Run) -> Result<()> {
-    run.tests(&["--workspace"], None, &[("FOREBAY_PG_QUERIES", "0")])
+    let set = [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS)];
+    run.tests(&["--workspace"], None, &set)
 }
 
 /// Always the same queries, so that a failure is due to a change.
 pub(super) fn postgres(run: &mut Run) -> Result<()> {
-    servers(run, POSTGRES, &[], ("FOREBAY_PG_SEED", "1"))
+    servers(run, POSTGRES, &["--test-threads", THREADS], ("FOREBAY_PG_SEED", "1"))
 }
 
 /// As many interruptions as docs/advise.md promises.
@@ -222,14 +223,12 @@ fn forget_packages() -> Result<()> {
     Ok(())
 }
 
-/// Published crates are built from their packages, which lack files that are not included; and the pool and the
-/// command without their features. Everything has been fetched by now.
+/// Published crates are built from their packages, which lack files that are not included; and the pool without its
+/// features. Everything has been fetched by now.
 pub(super) fn package(run: &mut Run) -> Result<()> {
-    for lean in [&["-p", "forebay", "--no-default-features"][..], &["-p", "forebay-lab"]] {
-        let mut clippy = run.cargo(&["clippy"]);
-        clippy.args(lean).args(["--", "-D", "warnings"]);
-        run.build(clippy)?;
-    }
+    let mut clippy = run.cargo(&["clippy", "-p", "forebay", "--no-default-features"]);
+    clippy.args(["--", "-D", "warnings"]);
+    run.build(clippy)?;
     forget_packages()?;
     let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
     command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));
