@@ -35,6 +35,9 @@ const WITH_FEATURES: &[again::Part] = &[
     ("object", "server", ""),
 ];
 
+/// Tests at a time: most wait for a disk, or for a process that they have started.
+const THREADS: &str = "6";
+
 /// The crates that other projects build on.
 const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
