@@ -18,7 +18,7 @@
 //!
 //! Invariants:  [ADP-1] direct files, which have no page cache, are always read ahead, by the queue
 //!              [ADP-2] only scans are left to the kernel's guesses
-//! Rejected:    timing the reads of `Ahead`: a batch whose reads all end within its submission has latencies like those
+//! Rejected:    timing the reads of the queue: a batch whose reads all end within its submission has latencies like those
 //!              of a disk, because they end one after the other.
 
 use std::time::Duration;

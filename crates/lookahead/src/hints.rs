@@ -14,7 +14,7 @@
 //! cachestat) was rejected: it costs as much as the hint.
 //!
 //! A long sequence is left to the kernel. The kernel reads ahead of a sequence on its own, unless it finds blocks there
-//! that hints have brought in: hints one block ahead increased the time for a block from 6 to 18 us to 31 us
+//! that hints have brought in: with hints one block ahead a block took 31 us, without them 6 to 18 us
 //! (integrations/postgres/bench/advice.py).
 //! Source:      PostgreSQL's read streams give no advice for sequences either.
 //!

@@ -567,8 +567,7 @@ async fn next<S: Stream + Unpin>(stream: &mut S) -> Option<S::Item> {
     std::future::poll_fn(|context| Pin::new(&mut *stream).poll_next(context)).await
 }
 
-/// Collects the items of a stream over a file of numbered pages; a concurrent task changes nothing, but must get its
-/// turn.
+/// Block and number of each page of a stream over a file of numbered pages.
 fn collect<'f, D>(
     stream: impl Stream<Item = Result<Streamed<'f, D>, StreamError<D>>> + Unpin,
 ) -> Vec<(u32, u64)> {
