@@ -154,7 +154,8 @@ bool fbl_sampler_begin(struct fbl_sampler *sampler);
 //
 // # Safety
 // As for `fbl_sampler_begin`.
-void fbl_sampler_read(struct fbl_sampler *sampler, int64_t read_ns);
+void fbl_sampler_read(struct fbl_sampler *sampler,
+                      int64_t read_ns);
 
 // Whether no step has read for a while, so that none is timed until one does.
 //
