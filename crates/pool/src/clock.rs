@@ -11,7 +11,6 @@
 #![expect(clippy::disallowed_methods, reason = "the default clock")]
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -44,49 +43,39 @@ impl Clock for SystemClock {
 #[derive(Debug)]
 pub(crate) struct SteadyClock {
     clock: Arc<dyn Clock>,
-    /// The latest reading, in nanoseconds, and the sum of all backward steps.
-    latest: AtomicU64,
-    steps: AtomicU64,
-    stepping: Mutex<()>,
+    /// Held while the clock is read, so that readings are compared in their order: a reading that is less than the one
+    /// before it is a backward step, not a thread that was slow.
+    read: Mutex<Read>,
+}
+
+#[derive(Debug, Default)]
+struct Read {
+    /// The last reading.
+    last: Duration,
+    /// The sum of all backward steps.
+    steps: Duration,
 }
 
 impl SteadyClock {
     pub(crate) fn over(clock: Arc<dyn Clock>) -> SteadyClock {
-        let (latest, steps) = (AtomicU64::new(0), AtomicU64::new(0));
-        SteadyClock { clock, latest, steps, stepping: Mutex::new(()) }
-    }
-
-    fn read(&self) -> u64 {
-        u64::try_from(self.clock.now().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// A reading was earlier than a previous one. Returns a corrected one.
-    #[cold]
-    fn step_back(&self) -> u64 {
-        let _alone = self.stepping.lock().unwrap_or_else(PoisonError::into_inner);
-        let latest = self.latest.load(Ordering::SeqCst);
-        // Read after `latest` was: it is earlier only if the clock went back, not if another thread was faster.
-        let now = self.read();
-        if now < latest {
-            self.steps.fetch_add(latest - now, Ordering::SeqCst);
-            self.latest.store(now, Ordering::SeqCst);
-        }
-        now
+        SteadyClock { clock, read: Mutex::default() }
     }
 }
 
 impl Clock for SteadyClock {
     fn now(&self) -> Duration {
-        let mut now = self.read();
-        if now < self.latest.fetch_max(now, Ordering::SeqCst) {
-            now = self.step_back();
-        }
-        Duration::from_nanos(now.saturating_add(self.steps.load(Ordering::SeqCst)))
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.clock.now();
+        read.steps = read.steps.saturating_add(read.last.saturating_sub(now));
+        read.last = now;
+        now.saturating_add(read.steps)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use super::*;
 
     #[derive(Debug, Default)]
@@ -109,5 +98,38 @@ mod tests {
             seen.push(clock.now().as_nanos());
         }
         assert_eq!(seen, [5, 100, 100, 105, 260, 260, 261], "[CLK-1]");
+    }
+
+    /// A clock that goes back by 1 s at every hundredth reading, and otherwise forward by 1 ms.
+    #[derive(Debug, Default)]
+    struct Jumping(AtomicU64);
+
+    impl Clock for Jumping {
+        fn now(&self) -> Duration {
+            let count = self.0.fetch_add(1, Ordering::SeqCst);
+            Duration::from_millis(1_000_000 + count) - Duration::from_secs(count / 100)
+        }
+    }
+
+    /// A reading from before a step may be used after it: no later reading by any thread is less than what that returned.
+    #[test]
+    #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
+    fn clk_1_threads_agree_on_time_while_the_clock_steps_back() {
+        let clock = SteadyClock::over(Arc::new(Jumping::default()));
+        let latest = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2_000 {
+                        let before = latest.load(Ordering::SeqCst);
+                        let now = clock.now().as_nanos() as u64;
+                        assert!(now >= before, "[CLK-1] {now} after {before}");
+                        latest.fetch_max(now, Ordering::SeqCst);
+                    }
+                });
+            }
+        });
+        // One reading in a hundred is a step, which counts as no time.
+        assert_eq!(clock.now(), Duration::from_millis(1_000_000 + 8_000 - 80), "[CLK-1]");
     }
 }

@@ -259,7 +259,7 @@ pub enum Error {
     },
     /// The file is already open, with other options.
     #[error(
-        "{} is open already with another {what}; close it first, or ask for the same",
+        "{} is open already with another {what}; close it first, or open it with the same",
         file.display()
     )]
     OpenOtherwise {

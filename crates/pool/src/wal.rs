@@ -23,7 +23,7 @@ pub trait Wal: fmt::Debug + Send + Sync {
 
     /// Returns the newest record so far: every record appended after this call has a larger LSN. A checkpoint uses it
     /// as its redo point, and fails if it is less than at an earlier one: recovery must redo what was logged after it.
-    /// The difference of two positions is used as bytes of log.
+    /// The difference of two positions is used as bytes of log. `u64::MAX` is not a position: the checkpoint fails.
     ///
     /// A page that was changed and not [marked](crate::PageMut::mark_dirty) is not written before the log is durable up
     /// to its position at the time the guard is dropped. So this is also called with a latch held: it must not wait for

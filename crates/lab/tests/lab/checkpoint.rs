@@ -14,7 +14,8 @@ use crate::command::{
     self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch,
     wait_until_it_listens,
 };
-use crate::ground::{lacking, skipped};
+use crate::ground::lacking;
+use crate::skip::skipped;
 
 /// The output of `forebay lab checkpoint ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{output, scratch};
-use crate::on::no_fuse;
+use crate::skip::{no_fuse, skipped};
 
 /// The report of `lab ARGS`, run in `directory`.
 #[track_caller]
@@ -135,10 +135,7 @@ fn the_disk_itself_is_measured_first_and_what_could_not_be_is_said() {
 #[test]
 fn a_volumes_credits_are_spent_before_its_rate_is_told() {
     if let Some(reason) = no_fuse() {
-        return crate::ground::skipped(
-            "a_volumes_credits_are_spent_before_its_rate_is_told",
-            &reason,
-        );
+        return skipped("a_volumes_credits_are_spent_before_its_rate_is_told", &reason);
     }
     let scratch = scratch();
     let volume =

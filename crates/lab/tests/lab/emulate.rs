@@ -10,8 +10,8 @@ mod loops;
 mod refusals;
 mod times;
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,35 +31,6 @@ pub(crate) fn fixed(directory: &Path, name: &str, time: &str) -> String {
     );
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
-}
-
-/// The reason if nothing can be mounted here.
-fn missing() -> Option<String> {
-    if let Err(error) = File::options().read(true).write(true).open("/dev/fuse") {
-        return Some(format!("/dev/fuse: {error}"));
-    }
-    let helper = Command::new("fusermount3").arg("-V").stdout(Stdio::null()).status();
-    let root = rustix::process::geteuid().is_root();
-    (!root && helper.is_err()).then(|| "no fusermount3 on PATH".to_owned())
-}
-
-/// Reports and counts that a test did nothing.
-pub(crate) fn skip(test: &str, reason: &str) {
-    println!("skipped: {test}: {reason}");
-    if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(skips).unwrap();
-        // One write, so that tests that skip at the same time do not mix their lines.
-        file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
-    }
-}
-
-/// Whether disks can be emulated here; if not, `test` is skipped.
-pub(crate) fn can_mount(test: &str) -> bool {
-    let missing = missing();
-    if let Some(reason) = &missing {
-        skip(test, reason);
-    }
-    missing.is_none()
 }
 
 pub(crate) fn options() -> EmulatedOptions {

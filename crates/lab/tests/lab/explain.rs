@@ -8,8 +8,8 @@
 #![allow(clippy::print_stdout)]
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,29 +24,12 @@ use crate::command::{
     assert_ends_with, assert_refused, entries, forebay, has_ended, interrupt, output, scratch,
     spawned, wait_until,
 };
+use crate::skip::can_emulate;
 
 /// Fast, and steady enough not to affect these tests.
 const DISK: &str = "nvme";
 
 const BLOCK: u64 = 8192;
-
-/// Whether FUSE can be used, or a skip that is printed and counted.
-fn fuse(test: &str) -> bool {
-    let why = if File::options().read(true).write(true).open("/dev/fuse").is_err() {
-        "/dev/fuse cannot be opened"
-    } else if Command::new("fusermount3").arg("--version").output().is_err() {
-        "no fusermount3 on PATH"
-    } else {
-        return true;
-    };
-    println!("skipped: {why}");
-    if let Some(skips) = std::env::var_os("FOREBAY_SKIPS") {
-        let mut file = OpenOptions::new().append(true).create(true).open(skips).unwrap();
-        // One write, so that tests that skip at the same time do not mix their lines.
-        file.write_all(format!("lab: explain {test}: {why}\n").as_bytes()).unwrap();
-    }
-    false
-}
 
 /// The output of `forebay explain ARGS --json`, and its directory.
 fn explained(args: &[&str]) -> (Value, tempfile::TempDir) {
@@ -95,7 +78,7 @@ fn in_blocks(reads: &[[u64; 2]]) -> Vec<[u64; 2]> {
 
 #[test]
 fn what_it_shows_is_the_disks_own_log_request_by_request() {
-    if !fuse("log") {
+    if !can_emulate("explain: log") {
         return;
     }
     for pattern in ["1,3,2,6,4,9", "shuffled:2x60/12,500-470,3,3"] {
@@ -120,7 +103,7 @@ fn what_it_shows_is_the_disks_own_log_request_by_request() {
 
 #[test]
 fn six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream() {
-    if !fuse("six blocks") {
+    if !can_emulate("explain: six blocks") {
         return;
     }
     let (explained, _scratch) = explained(&["1,3,2,6,4,9"]);
@@ -207,7 +190,7 @@ fn read_by_oneself(mounted: &Mounted, strategy: &str, blocks: &[u32]) -> Vec<[u6
 
 #[test]
 fn the_kernel_makes_the_same_requests_when_others_read_the_same_blocks() {
-    if !fuse("reading by oneself") {
+    if !can_emulate("explain: reading by oneself") {
         return;
     }
     for pattern in ["1,3,2,6,4,9", "0-99", "1,1001,2,1002,3,1003,4,1004,5,1005"] {
@@ -224,7 +207,7 @@ fn the_kernel_makes_the_same_requests_when_others_read_the_same_blocks() {
 
 #[test]
 fn a_readahead_is_set_and_shown_and_its_edges_are_the_kernels() {
-    if !fuse("readahead") {
+    if !can_emulate("explain: readahead") {
         return;
     }
     let args = ["sequential:64", "--strategy", "os", "--readahead", "32KiB"];
@@ -239,7 +222,7 @@ fn a_readahead_is_set_and_shown_and_its_edges_are_the_kernels() {
 
 #[test]
 fn past_the_page_cache_a_stream_reads_what_it_asks_for() {
-    if !fuse("direct") {
+    if !can_emulate("explain: direct") {
         return;
     }
     let (explained, _scratch) =
@@ -251,7 +234,7 @@ fn past_the_page_cache_a_stream_reads_what_it_asks_for() {
 
 #[test]
 fn the_strips_and_the_picture_are_there_and_nothing_else() {
-    if !fuse("files") {
+    if !can_emulate("explain: files") {
         return;
     }
     let scratch = scratch();
@@ -289,7 +272,7 @@ fn bad_input_is_told_plainly_with_exit_code_2() {
 
 #[test]
 fn a_block_beyond_the_disk_is_named_with_the_last_one_that_fits() {
-    if !fuse("a block beyond the disk") {
+    if !can_emulate("explain: a block beyond the disk") {
         return;
     }
     let output = output(scratch().path(), &["explain", "4294967295", "--profile", DISK]);
@@ -312,7 +295,7 @@ fn a_profile_that_is_not_there_is_bad_input() {
 
 #[test]
 fn ctrl_c_once_or_twice_unmounts_the_disk_and_ends_with_130() {
-    if !fuse("ctrl-c") {
+    if !can_emulate("explain: ctrl-c") {
         return;
     }
     for signals in [1, 2] {

@@ -6,7 +6,6 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs::File;
-use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -23,6 +22,7 @@ use crate::command::{
     assert_ends_with, entries, forebay, has_ended, interrupt, scratch, spawned, under_way,
     wait_until, wait_until_it_listens,
 };
+use crate::skip::skipped;
 
 /// The smallest size that all three filesystems accept.
 const DISK_BYTES: u64 = 640 << 20;
@@ -42,15 +42,6 @@ const VARYING: [&str; 11] = [
     "--rounds",
     "50",
 ];
-
-/// Reports why `test` did nothing, where the skips are counted.
-pub(crate) fn skipped(test: &str, reason: &str) {
-    println!("skipped: {reason}");
-    let Some(skips) = std::env::var_os("FOREBAY_SKIPS") else { return };
-    let mut file = std::fs::OpenOptions::new().append(true).create(true).open(skips).unwrap();
-    // One write, so that tests that skip at the same time do not mix their lines.
-    file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
-}
 
 /// The reason if no filesystem of this kind can be made here.
 pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {

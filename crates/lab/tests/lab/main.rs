@@ -15,4 +15,5 @@ mod object;
 mod on;
 mod page;
 mod readahead;
+mod skip;
 mod watch;

@@ -17,7 +17,8 @@ use crate::command::{
     assert_ends_with, entries, forebay, has_ended, spawned, under_way, wait_until,
     wait_until_it_listens,
 };
-use crate::ground::{Grounds, lacking, left_of, skipped};
+use crate::ground::{Grounds, lacking, left_of};
+use crate::skip::{no_fuse, skipped};
 
 /// A small `depth`, for reports.
 const DEPTH: [&str; 13] = [
@@ -35,16 +36,6 @@ const DEPTH: [&str; 13] = [
     "sync,threads",
     "--json",
 ];
-
-/// The reason if no disk can be emulated here.
-pub(crate) fn no_fuse() -> Option<String> {
-    if !Path::new("/dev/fuse").exists() {
-        return Some("no /dev/fuse".to_owned());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let helper = std::env::split_paths(&path).any(|path| path.join("fusermount3").exists());
-    (!helper && !rustix::process::geteuid().is_root()).then(|| "no fusermount3".to_owned())
-}
 
 /// A private directory of the test, in which a run keeps everything.
 struct Scene {
@@ -326,6 +317,9 @@ fn after_everybody_was_killed_at_once_the_next_start_cleans_up_for_all_of_them()
 fn without_fuse_or_root_it_is_bad_input_in_a_sentence() {
     let scene = Scene::new();
     if !rustix::process::geteuid().is_root() {
+        if let Some(reason) = no_fuse() {
+            return skipped("without_fuse_or_root_it_is_bad_input", &reason);
+        }
         let output =
             scene.command(&["lab", "depth", "--on", "nvme", "--fs", "xfs"]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stderr);

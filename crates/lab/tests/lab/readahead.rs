@@ -15,7 +15,8 @@ use crate::command::{
     assert_ends_with, assert_refused, assert_repeats, entries, interrupt, output, scratch, started,
     wait_until, wait_until_it_listens,
 };
-use crate::ground::{lacking, skipped};
+use crate::ground::lacking;
+use crate::skip::skipped;
 
 /// The smallest size that all three filesystems accept.
 const DISK_BYTES: u64 = 640 << 20;

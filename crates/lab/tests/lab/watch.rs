@@ -19,7 +19,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::command::{assert_ends_with, forebay, has_ended, spawned, under_way, wait_until};
-use crate::ground::{Grounds, lacking, skipped};
+use crate::ground::{Grounds, lacking};
+use crate::skip::skipped;
 
 /// A scratch directory with tracefs mounted in it; otherwise the test is counted as skipped.
 fn traced(test: &str) -> Option<(Grounds, PathBuf)> {

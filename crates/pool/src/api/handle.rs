@@ -384,7 +384,11 @@ impl PagedFile {
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
         let done = self.file.space.sync_io.carry_out(request);
-        let leases = done.into_result().map_err(|error| self.file.read_failure(block, error))?;
+        let leases = done.into_result().map_err(|error| {
+            // First the pool's own truncation, or removal.
+            let gone = self.file.check(block).err();
+            gone.unwrap_or_else(|| self.file.read_failure(block, error))
+        })?;
         let mut bytes = leases[0].to_vec();
         let damage = self.file.decode_page(&mut bytes, block).err();
         if damage.is_some() {
@@ -458,8 +462,9 @@ impl PagedFile {
     ///
     /// # Errors
     /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
-    /// [`Error::SegmentSize`] from opening its segments again, for example when the writer has removed it: then the
-    /// file stays unchanged.
+    /// [`Error::SegmentSize`] from opening its segments again, for example when the writer has removed it;
+    /// [`Error::OpenOtherwise`] when its name now refers to a file that is open under another name. Then the file stays
+    /// unchanged.
     pub fn refresh(&self) -> Result<Block, Error> {
         self.file.refresh(self.core())
     }

@@ -61,7 +61,8 @@ impl BufferPool {
     /// # Errors
     /// [`Error::Io`] with the system's reason; [`Error::NoTablespace`]; [`Error::PartialPage`];
     /// [`Error::OpenOtherwise`] when it is already open with other options; [`Error::Detached`] when a file that was
-    /// opened under this name has lost it since; [`Error::Failed`] when it is not known whether its name is durable.
+    /// opened under this name has lost it since, and is still open ([`BufferPool::open_files`] returns its handle);
+    /// [`Error::Failed`] when it is not known whether its name is durable.
     pub fn open_file(&self, name: &str, options: &FileOptions) -> Result<PagedFile, Error> {
         let core = self.core();
         core.check_owner()?;
@@ -76,6 +77,12 @@ impl BufferPool {
         }
         let file = core.files.open((number, space), name, core.page_bytes(), checksum, &options)?;
         Ok(PagedFile::new(Arc::clone(&self.pool), file))
+    }
+
+    /// Returns a handle of each open file, in the order in which they were opened: a file stays open without one.
+    pub fn open_files(&self) -> Vec<PagedFile> {
+        let files = self.core().files.all().into_iter();
+        files.map(|file| PagedFile::new(Arc::clone(&self.pool), file)).collect()
     }
 
     /// A tablespace, with its number.

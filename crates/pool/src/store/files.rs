@@ -82,9 +82,13 @@ impl Places {
     }
 
     fn forget(&mut self, id: FileId) {
-        if let Some((inode, paths)) = self.of.remove(&id) {
-            self.by_inode.remove(&inode);
-            paths.iter().for_each(|path| _ = self.by_path.remove(path));
+        let Some((inode, paths)) = self.of.remove(&id) else { return };
+        self.by_inode.remove(&inode);
+        for path in paths {
+            // Another file may have been opened under a name that this one had.
+            if self.by_path.get(&path) == Some(&id) {
+                self.by_path.remove(&path);
+            }
         }
     }
 }
@@ -260,14 +264,27 @@ impl Files {
         Ok((file, place))
     }
 
-    /// A read-only file was opened again by its name, and may be another inode now.
-    pub(super) fn opened_again(&self, file: &FileCore) {
+    /// Opens a read-only file again by its name, which may refer to another inode now. Returns its number of pages.
+    ///
+    /// # Errors
+    /// Those of opening. [`Error::OpenOtherwise`] when the name refers to a file that the pool has open under another
+    /// name ([REG-1]). The file then stays as it was.
+    pub(super) fn open_again(&self, file: &FileCore) -> Result<u64, Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = |inode| places.by_inode.get(&inode).is_none_or(|&id| id == file.id);
+        let pages = file.segments.open_again(is_free)?;
+        let inode = file.segments.inode();
         if let Some((_, paths)) = places.of.get(&file.id).cloned() {
             places.forget(file.id);
-            let inode = file.segments.inode();
-            paths.into_iter().for_each(|path| places.note(file.id, inode, path));
+            // Its other names may still refer to the previous inode.
+            let volume = &file.space.volume;
+            for path in paths {
+                if volume.number(&path).is_ok_and(|number| number == Some(inode)) {
+                    places.note(file.id, inode, path);
+                }
+            }
         }
+        Ok(pages)
     }
 
     /// Removes a file that is closed or dropped, after `finish`: until then no thread opens again what still exists

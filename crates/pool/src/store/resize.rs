@@ -127,8 +127,7 @@ impl FileCore {
         }
         let _right = self.right_to_resize()?;
         self.check_open()?;
-        let blocks = self.segments.open_again()?.min(BLOCKS_MAX);
-        core.files.opened_again(self);
+        let blocks = core.files.open_again(self)?.min(BLOCKS_MAX);
         core.cache.refresh(core, self, blocks);
         Ok(blocks as Block)
     }

@@ -96,9 +96,14 @@ impl Segments {
         *self.files.write().unwrap_or_else(PoisonError::into_inner) = files;
     }
 
-    /// Opens the segments that exist now, or keeps the previous ones. Returns the number of whole pages.
-    pub(super) fn open_again(&self) -> Result<u64, Error> {
+    /// Opens the segments that exist now, or keeps the previous ones, also if the first one's inode is not free. Returns
+    /// the number of whole pages.
+    pub(super) fn open_again(&self, is_free: impl Fn((u64, u64)) -> bool) -> Result<u64, Error> {
         let files = self.open_all(&self.options())?;
+        if !is_free(files[0].number()) {
+            let file = self.base.as_path().into();
+            return Err(Error::OpenOtherwise { file, what: "name" });
+        }
         let len = self.len_of(&files)?;
         self.replace(files);
         Ok(len / self.page_bytes)

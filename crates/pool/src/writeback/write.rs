@@ -9,7 +9,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use forebay_io::{Lease, Op, Request, Ticket};
+use forebay_io::{File, Lease, Op, Request, Ticket};
 
 use super::buffers::Buffer;
 use crate::cache::Disk as _;
@@ -39,6 +39,14 @@ pub(crate) struct PageCopy<'c> {
     buffer: Buffer<'c>,
     /// Where the page is kept in case its write is torn.
     slot: Option<Slot>,
+}
+
+/// Neighbouring pages that are written by one request.
+struct Run {
+    segment: File,
+    /// In the segment, in bytes.
+    offset: u64,
+    pages: usize,
 }
 
 /// The outcome of trying to copy a page.
@@ -210,19 +218,25 @@ impl Core {
         mut copies: Vec<PageCopy<'_>>,
         kind: StrategyKind,
     ) -> Result<(), Error> {
-        let ready = file.space.check_sound().and_then(|()| self.flush_log(&copies));
-        ready.and_then(|()| file.space.torn.protect(self, file, &mut copies))?;
+        file.space.check_sound()?;
         copies.sort_unstable_by_key(|copy| copy.block);
+        // Before they are protected: a page that is not written in place would keep its slot of the double-write file.
+        let (runs, mut first_error) = self.runs(file, &copies);
+        copies.truncate(runs.iter().map(|run| run.pages).sum());
+        self.flush_log(&copies)?;
+        file.space.torn.protect(self, file, &mut copies)?;
         let single = copies.len() == 1;
         let io = if single { &file.space.sync_io } else { &file.space.queue };
-        let mut first_error = None;
         self.waiting(Wait::Write, || {
-            let (requests, lens): (Vec<_>, Vec<_>) =
-                self.runs(file, &mut copies, &mut first_error).into_iter().unzip();
+            let mut lent = copies.iter_mut().map(PageCopy::lend);
+            let requests = runs.iter().map(|run| {
+                let leases = lent.by_ref().take(run.pages).collect();
+                file.space.torn.in_place(Request::write(&run.segment, run.offset, leases))
+            });
             let tickets = io.submit_all(requests);
             let mut copies = copies.into_iter();
-            for (ticket, pages) in tickets.into_iter().zip(lens) {
-                let run = copies.by_ref().take(pages).collect();
+            for (ticket, run) in tickets.into_iter().zip(runs) {
+                let run = copies.by_ref().take(run.pages).collect();
                 if let Err(error) = self.end_run(file, run, ticket, kind) {
                     first_error.get_or_insert(error);
                 }
@@ -231,39 +245,26 @@ impl Core {
         first_error.map_or(Ok(()), Err)
     }
 
-    /// The requests that write `copies`, each with its number of pages; as far as the file's segments are available.
-    fn runs(
-        &self,
-        file: &FileCore,
-        copies: &mut [PageCopy<'_>],
-        first_error: &mut Option<Error>,
-    ) -> Vec<(Request, usize)> {
+    /// The runs of neighbours among the sorted `copies`, up to the first that has no place on disk, and why it has none.
+    fn runs(&self, file: &FileCore, copies: &[PageCopy<'_>]) -> (Vec<Run>, Option<Error>) {
         let mut runs = Vec::new();
         let mut start = 0;
         while start < copies.len() {
             let first = copies[start].block;
             let most = self.combine_pages.min(file.space.torn.run_pages_max());
             let most = file.run_length_max(first).min(most);
-            let run = (start..copies.len())
+            let pages = (start..copies.len())
                 .zip(first..)
                 .take(most)
                 .take_while(|&(at, block)| copies[at].block == block)
                 .count();
-            let leases = copies[start..start + run].iter_mut().map(PageCopy::lend);
-            let leases = leases.collect();
-            match file.place_to_write(first, run) {
-                Ok((segment, offset)) => {
-                    let request = Request::write(&segment, offset, leases);
-                    runs.push((file.space.torn.in_place(request), run));
-                }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                    return runs;
-                }
+            match file.place_to_write(first, pages) {
+                Ok((segment, offset)) => runs.push(Run { segment, offset, pages }),
+                Err(error) => return (runs, Some(error)),
             }
-            start += run;
+            start += pages;
         }
-        runs
+        (runs, None)
     }
 
     fn end_run(
@@ -297,6 +298,10 @@ impl Core {
     #[cold]
     pub(crate) fn end_of_log(&self) -> Lsn {
         let Some(wal) = &self.wal else { return Lsn::NONE };
+        // A child has a copy of the log as well. It cannot write the page.
+        if !self.owner.is_this() {
+            return Lsn::NONE;
+        }
         self.counters.count_pool(PoolEvent::UnloggedChanges);
         #[cfg(forebay_bug)]
         if forebay_io::bug::is_planted("ignore_end_of_log") {

@@ -99,10 +99,8 @@ fn reg_3_a_file_that_was_removed_and_made_again_is_not_taken_for_the_open_one() 
 #[test]
 fn a_reader_follows_a_file_that_its_writer_has_made_again() {
     let site = Site::new();
-    let pool = site.pool(16);
+    let (pool, beside) = writer_and_reader(&site);
     let written = numbered(&pool, "table", 2, 10);
-    let main = Tablespace::new("main", site.path("main")).read_only(true);
-    let beside = Site::bare(16).tablespace(main).build().unwrap();
     let file = open(&beside, "table").unwrap();
     written.drop_file().unwrap();
     numbered(&pool, "table", 3, 30).close().unwrap();
@@ -112,6 +110,77 @@ fn a_reader_follows_a_file_that_its_writer_has_made_again() {
     assert_eq!(file.refresh().unwrap(), 3);
     let again = open(&beside, "table").unwrap();
     assert_eq!((again.id(), read(&again, 2)), (file.id(), 32));
+}
+
+/// Two pools on one directory: one writes, the other reads.
+fn writer_and_reader(site: &Site) -> (BufferPool, BufferPool) {
+    let main = Tablespace::new("main", site.path("main")).read_only(true);
+    (site.pool(16), Site::bare(16).tablespace(main).build().unwrap())
+}
+
+#[test]
+fn reg_3_a_detached_file_without_a_handle_can_be_refreshed_or_closed() {
+    let site = Site::new();
+    let (writer, reader) = writer_and_reader(&site);
+    numbered(&writer, "table", 2, 10).close().unwrap();
+    for pool in [&writer, &reader] {
+        drop(open(pool, "table").unwrap());
+    }
+    let path = site.path("main/table");
+    fs::copy(&path, site.path("main/copy")).unwrap();
+    fs::rename(site.path("main/copy"), &path).unwrap();
+    assert_detached(open(&writer, "table"), true);
+    let [file] = <[_; 1]>::try_from(writer.open_files()).unwrap();
+    assert_eq!((file.path(), read(&file, 1)), (&*path, 11));
+    file.close().unwrap();
+    assert!(writer.open_files().is_empty());
+    write(&open(&writer, "table").unwrap(), 1, 30);
+
+    assert!(matches!(open(&reader, "table"), Err(Error::Detached { .. })), "[REG-3]");
+    writer.flush_and_sync().unwrap();
+    reader.open_files()[0].refresh().unwrap();
+    assert_eq!(read(&open(&reader, "table").unwrap(), 1), 30);
+}
+
+#[test]
+fn reg_1_a_refresh_does_not_make_two_caches_of_one_file() {
+    let site = Site::new();
+    let (writer, reader) = writer_and_reader(&site);
+    for (name, first) in [("one", 10), ("two", 20)] {
+        numbered(&writer, name, 2, first).close().unwrap();
+    }
+    let [one, two] = ["one", "two"].map(|name| open(&reader, name).unwrap());
+    let path = |name: &str| site.path("main").join(name);
+    for (from, to) in [("one", "was"), ("two", "one"), ("was", "two")] {
+        fs::rename(path(from), path(to)).unwrap();
+    }
+    for file in [&one, &two] {
+        let error = file.refresh().unwrap_err();
+        assert!(matches!(error, Error::OpenOtherwise { what: "name", .. }), "[REG-1] {error}");
+    }
+    assert_eq!((read(&one, 0), read(&two, 0)), (10, 20));
+    two.close().unwrap();
+    one.refresh().unwrap();
+    let two = open(&reader, "two").unwrap();
+    assert_eq!((read(&one, 0), read(&two, 0)), (20, 10));
+}
+
+#[test]
+fn after_a_refresh_another_name_of_the_previous_file_opens_that() {
+    let site = Site::new();
+    let (writer, reader) = writer_and_reader(&site);
+    let written = numbered(&writer, "table", 2, 10);
+    let path = |name: &str| site.path("main").join(name);
+    fs::hard_link(path("table"), path("snapshot")).unwrap();
+    let file = open(&reader, "table").unwrap();
+    assert_eq!(open(&reader, "snapshot").unwrap().id(), file.id(), "[REG-1]");
+    written.drop_file().unwrap();
+    numbered(&writer, "table", 2, 30).close().unwrap();
+    file.refresh().unwrap();
+    let snapshot = open(&reader, "snapshot").unwrap();
+    assert_eq!((read(&file, 0), read(&snapshot, 0)), (30, 10));
+    file.close().unwrap();
+    assert_eq!(open(&reader, "snapshot").unwrap().id(), snapshot.id(), "[REG-1]");
 }
 
 /// Regardless of what keeps it open: handles, streams with separate descriptors, other processes.

@@ -3,9 +3,11 @@
 use std::fs::{self, OpenOptions};
 use std::path::Path;
 
-use forebay::{CheckpointOptions, Error, ErrorKind, PagedFile, Tablespace};
+use forebay::{CheckpointOptions, Error, ErrorKind, PagedFile, Tablespace, TornPages};
+use forebay_io::Op;
 
-use crate::site::{PAGE, Site, create, numbered, read, reopened, write};
+use crate::disk::Fault;
+use crate::site::{PAGE, Site, create, numbered, on_disk, read, reopened, write};
 
 const BLOCKS: u32 = 300;
 
@@ -74,6 +76,46 @@ fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
         drop((file, pool));
         assert_eq!(fs::metadata(&path).unwrap().len(), 10 * PAGE as u64, "[SEG-4]");
     }
+}
+
+/// A page that is not written in place needs no slot in the double-write file, which would run out of them.
+#[test]
+fn the_pages_of_a_file_that_was_cut_do_not_use_up_double_write() {
+    let site = Site::new();
+    let builder = Site::bare(400).torn_pages(TornPages::DoubleWrite).directory(site.path("main"));
+    let pool = builder.cleaner(false).build().unwrap();
+    let cut_file = numbered(&pool, "cut", BLOCKS, 1000);
+    let file = numbered(&pool, "table", 4, 10);
+    cut(cut_file.path(), 10);
+    for block in 10..BLOCKS {
+        write(&cut_file, block, 7);
+        assert_shortened(cut_file.evict(block), cut_file.path());
+    }
+    write(&file, 3, 50);
+    file.flush_file().unwrap();
+    assert_eq!(on_disk(&file, 3), 50);
+}
+
+/// The pool's own truncation is not a loss, even if it happens between the two reads of `salvage`.
+#[test]
+fn salvage_does_not_take_the_pools_truncation_for_a_loss() {
+    let site = Site::new();
+    let (pool, disk) = site.rigged(16);
+    let file = reopened(&pool, numbered(&pool, "table", 4, 10));
+    let mut bytes = fs::read(file.path()).unwrap();
+    bytes[2 * PAGE + 100] ^= 1;
+    fs::write(file.path(), bytes).unwrap();
+    let (truncated, mut reads) = (file.clone(), 0);
+    disk.rule(move |it| {
+        reads += u32::from(it.op() == Op::Read);
+        if reads == 2 {
+            truncated.truncate(1).unwrap();
+        }
+        Fault::None
+    });
+    let error = file.salvage(2).unwrap_err();
+    disk.heal();
+    assert!(matches!(error, Error::PastEnd { .. }), "{error}");
 }
 
 /// After the damaged part is truncated, the file is usable again.

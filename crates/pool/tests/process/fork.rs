@@ -1,10 +1,11 @@
 //! Children of `fork`: every operation on the parent's pool returns an error, and does not affect the parent.
-#![expect(unsafe_code, reason = "fork, waitpid and alarm")]
+#![expect(unsafe_code, reason = "fork, waitpid, alarm and unshare")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use forebay::{
-    BufferPool, CheckpointOptions, Error, ErrorKind, FileOptions, PagedFile, Tablespace,
+    BufferPool, CheckpointOptions, Error, ErrorKind, FileOptions, Lsn, PagedFile, Tablespace, Wal,
 };
 use forebay_io::{
     Arena, CacheMode, Error as IoError, File, Io, IoOptions, Kind, OpenOptions, Prefer, Request,
@@ -149,6 +150,72 @@ fn a_child_may_have_a_pool_of_its_own() {
         });
         parents.close().unwrap();
         assert_eq!(on_disk(&file), 1);
+    });
+}
+
+/// A log of which a child has a copy, with locks that may be held by threads that it does not have.
+#[derive(Debug)]
+struct Log(u32);
+
+impl Wal for Log {
+    fn flush_to(&self, _: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        assert_eq!(self.0, std::process::id(), "a child flushes its parent's log");
+        Ok(())
+    }
+
+    fn position(&self) -> Lsn {
+        if self.0 != std::process::id() {
+            // A panic would be caught.
+            std::process::abort();
+        }
+        Lsn(1)
+    }
+
+    fn flushed(&self) -> Lsn {
+        Lsn::NONE
+    }
+}
+
+#[test]
+fn a_child_does_not_use_the_parents_log() {
+    alone(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let log = Arc::new(Log(std::process::id()));
+        let pool = builder(directory.path()).wal(log).build().unwrap();
+        let file = dirty(&pool, "t", 1);
+        in_child(|| file.write(0).unwrap()[100] = 2);
+        assert_eq!(file.read(0).unwrap()[100], 1);
+        pool.close().unwrap();
+    });
+}
+
+/// The first process of each PID namespace has the id 1: its child, in a namespace within, has the same.
+#[test]
+fn a_child_with_its_parents_id_is_a_child() {
+    let unshare = || {
+        // SAFETY: a number; children of this process are in a new namespace from here on.
+        let refused = unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0;
+        if refused {
+            crate::skip("fork", &format!("PID namespaces: {}", std::io::Error::last_os_error()));
+        }
+        !refused
+    };
+    alone(|| {
+        if !unshare() {
+            return;
+        }
+        in_child(|| {
+            assert_eq!(std::process::id(), 1);
+            let directory = tempfile::tempdir().unwrap();
+            let pool = builder(directory.path()).build().unwrap();
+            let file = dirty(&pool, "t", 1);
+            if unshare() {
+                in_child(|| {
+                    assert_eq!(std::process::id(), 1);
+                    is_forked(file.flush_file());
+                });
+            }
+        });
     });
 }
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use forebay_emulate::log::{LoggedOp, LoggedRequest};
 use forebay_lab::emulate::{Emulated, EmulatedOptions};
 
-use super::{can_mount, direct, emulated, fixed, options};
+use super::{direct, emulated, fixed, options};
 use crate::command::{entries, output, scratch};
+use crate::skip::can_emulate;
 
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -25,7 +26,7 @@ fn transfers(disk: &Emulated) -> Vec<LoggedRequest> {
 
 #[test]
 fn what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct() {
-    if !can_mount("what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct") {
+    if !can_emulate("what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct") {
         return;
     }
     let disk = emulated("instant");
@@ -50,7 +51,7 @@ fn what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct() {
 
 #[test]
 fn files_and_directories_can_be_made_moved_and_removed_as_anywhere() {
-    if !can_mount("files_and_directories_can_be_made_moved_and_removed_as_anywhere") {
+    if !can_emulate("files_and_directories_can_be_made_moved_and_removed_as_anywhere") {
         return;
     }
     let disk = emulated("instant");
@@ -81,7 +82,7 @@ fn files_and_directories_can_be_made_moved_and_removed_as_anywhere() {
 
 #[test]
 fn what_was_cut_off_or_never_written_is_zeros() {
-    if !can_mount("what_was_cut_off_or_never_written_is_zeros") {
+    if !can_emulate("what_was_cut_off_or_never_written_is_zeros") {
         return;
     }
     let disk = emulated("instant");
@@ -103,7 +104,7 @@ fn what_was_cut_off_or_never_written_is_zeros() {
 
 #[test]
 fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_device() {
-    if !can_mount(
+    if !can_emulate(
         "the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_device",
     ) {
         return;
@@ -153,7 +154,7 @@ fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_dev
 
 #[test]
 fn a_log_file_has_every_request_once_the_disk_is_unmounted() {
-    if !can_mount("a_log_file_has_every_request_once_the_disk_is_unmounted") {
+    if !can_emulate("a_log_file_has_every_request_once_the_disk_is_unmounted") {
         return;
     }
     let scratch = scratch();
@@ -175,7 +176,7 @@ fn a_log_file_has_every_request_once_the_disk_is_unmounted() {
 
 #[test]
 fn a_hole_takes_no_time_and_what_was_allocated_does() {
-    if !can_mount("a_hole_takes_no_time_and_what_was_allocated_does") {
+    if !can_emulate("a_hole_takes_no_time_and_what_was_allocated_does") {
         return;
     }
     let disk = emulated("fixed-100us");
@@ -196,7 +197,7 @@ fn a_hole_takes_no_time_and_what_was_allocated_does() {
 
 #[test]
 fn the_kernel_reads_ahead_on_it_and_by_no_more_than_was_allowed() {
-    if !can_mount("the_kernel_reads_ahead_on_it_and_by_no_more_than_was_allowed") {
+    if !can_emulate("the_kernel_reads_ahead_on_it_and_by_no_more_than_was_allowed") {
         return;
     }
     for (readahead_bytes, expected) in [(None, 128 << 10), (Some(32 << 10), 32 << 10)] {
@@ -214,7 +215,7 @@ fn the_kernel_reads_ahead_on_it_and_by_no_more_than_was_allowed() {
 
 #[test]
 fn what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again() {
-    if !can_mount("what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again") {
+    if !can_emulate("what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again") {
         return;
     }
     let disk = emulated("instant");
@@ -227,7 +228,7 @@ fn what_is_in_the_page_cache_stays_there_when_a_file_is_opened_again() {
 
 #[test]
 fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
-    if !can_mount("data_in_a_file_that_was_there_is_kept_for_the_next_mount") {
+    if !can_emulate("data_in_a_file_that_was_there_is_kept_for_the_next_mount") {
         return;
     }
     let scratch = scratch();
@@ -256,7 +257,7 @@ fn data_in_a_file_that_was_there_is_kept_for_the_next_mount() {
 
 #[test]
 fn memory_that_is_used_up_is_a_full_disk() {
-    if !can_mount("memory_that_is_used_up_is_a_full_disk") {
+    if !can_emulate("memory_that_is_used_up_is_a_full_disk") {
         return;
     }
     let called = super::Called::start("instant", &["--memory", "1MiB"]);
@@ -268,7 +269,7 @@ fn memory_that_is_used_up_is_a_full_disk() {
 
 #[test]
 fn an_experiment_runs_on_it_with_every_backend() {
-    if !can_mount("an_experiment_runs_on_it_with_every_backend") {
+    if !can_emulate("an_experiment_runs_on_it_with_every_backend") {
         return;
     }
     let scratch = scratch();

@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{
-    Called, TakenAway, can_mount, direct, emulated, fixed, guardians, guardians_of, is_mounted,
-    skip,
-};
+use super::{Called, TakenAway, direct, emulated, fixed, guardians, guardians_of, is_mounted};
 use crate::command::{output, scratch, wait_until};
+use crate::skip::{can_emulate, skipped};
 
 /// A read that takes an hour unless it is interrupted.
 fn long_read(path: &Path) -> JoinHandle<std::io::Result<()>> {
@@ -40,7 +38,7 @@ fn with_a_read() -> (Called, JoinHandle<std::io::Result<()>>, tempfile::TempDir)
 
 #[test]
 fn a_signal_unmounts_and_answers_what_was_under_way() {
-    if !can_mount("a_signal_unmounts_and_answers_what_was_under_way") {
+    if !can_emulate("a_signal_unmounts_and_answers_what_was_under_way") {
         return;
     }
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -56,7 +54,7 @@ fn a_signal_unmounts_and_answers_what_was_under_way() {
 
 #[test]
 fn a_killed_server_leaves_no_mount_and_no_reader_waiting() {
-    if !can_mount("a_killed_server_leaves_no_mount_and_no_reader_waiting") {
+    if !can_emulate("a_killed_server_leaves_no_mount_and_no_reader_waiting") {
         return;
     }
     let (mut called, read, _scratch) = with_a_read();
@@ -69,7 +67,7 @@ fn a_killed_server_leaves_no_mount_and_no_reader_waiting() {
 #[test]
 fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
     // A release build does not know the word.
-    if !can_mount("a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting")
+    if !can_emulate("a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting")
         || !cfg!(debug_assertions)
     {
         return;
@@ -84,7 +82,7 @@ fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
 
 #[test]
 fn the_death_of_the_parent_unmounts() {
-    if !can_mount("the_death_of_the_parent_unmounts") {
+    if !can_emulate("the_death_of_the_parent_unmounts") {
         return;
     }
     let around = tempfile::tempdir().unwrap();
@@ -106,7 +104,7 @@ fn something_else(test: &str, path: &Path) -> Option<TakenAway> {
     match mount("something-else", path, "tmpfs", MountFlags::empty(), None) {
         Ok(()) => Some(TakenAway(path.to_owned())),
         Err(error) => {
-            skip(test, &format!("a tmpfs cannot be mounted: {error}"));
+            skipped(test, &format!("a tmpfs cannot be mounted: {error}"));
             None
         }
     }
@@ -122,7 +120,7 @@ fn mounts_on(path: &Path) -> Vec<String> {
 #[test]
 fn what_somebody_else_has_mounted_there_since_is_left_alone() {
     let test = "what_somebody_else_has_mounted_there_since_is_left_alone";
-    if !can_mount(test) || !rustix::process::geteuid().is_root() {
+    if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
     }
     // Of the server, which continues afterwards, and of the guardian, when it does not.
@@ -146,7 +144,7 @@ fn what_somebody_else_has_mounted_there_since_is_left_alone() {
 #[test]
 fn a_mount_with_something_over_it_goes_when_that_has_gone() {
     let test = "a_mount_with_something_over_it_goes_when_that_has_gone";
-    if !can_mount(test) || !rustix::process::geteuid().is_root() {
+    if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
     }
     let mut called = Called::start("instant", &[]);
@@ -162,7 +160,7 @@ fn a_mount_with_something_over_it_goes_when_that_has_gone() {
 
 #[test]
 fn what_was_written_to_disk_before_a_detach_is_in_its_file() {
-    if !can_mount("what_was_written_to_disk_before_a_detach_is_in_its_file") {
+    if !can_emulate("what_was_written_to_disk_before_a_detach_is_in_its_file") {
         return;
     }
     let scratch = scratch();
@@ -187,7 +185,7 @@ fn what_was_written_to_disk_before_a_detach_is_in_its_file() {
 #[test]
 fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
     let test = "a_mount_that_the_kernel_does_not_agree_with_ends_at_once";
-    if !can_mount(test) {
+    if !can_emulate(test) {
         return;
     }
     let scratch = scratch();
@@ -204,11 +202,11 @@ fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
     for _ in 0..20 {
         let begun = Instant::now();
         let Ok(output) = command.current_dir("/").output() else {
-            return skip(test, "uid 65534 may not run the program");
+            return skipped(test, "uid 65534 may not run the program");
         };
         let told = String::from_utf8_lossy(&output.stderr);
         if !told.contains("the readahead of the mount") {
-            return skip(test, &format!("nothing is refused: {told}"));
+            return skipped(test, &format!("nothing is refused: {told}"));
         }
         took = begun.elapsed();
         if took < Duration::from_secs(4) {
@@ -220,7 +218,7 @@ fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
 
 #[test]
 fn a_mount_in_use_is_detached_and_that_is_said() {
-    if !can_mount("a_mount_in_use_is_detached_and_that_is_said") {
+    if !can_emulate("a_mount_in_use_is_detached_and_that_is_said") {
         return;
     }
     let mut called = Called::start("instant", &[]);
@@ -235,7 +233,7 @@ fn a_mount_in_use_is_detached_and_that_is_said() {
 
 #[test]
 fn somebody_elses_unmounting_ends_it() {
-    if !can_mount("somebody_elses_unmounting_ends_it") {
+    if !can_emulate("somebody_elses_unmounting_ends_it") {
         return;
     }
     let mut called = Called::start("instant", &[]);
@@ -255,7 +253,7 @@ fn rustix_unmount(called: &Called) {
 
 #[test]
 fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
-    if !can_mount("a_disk_of_an_experiment_leaves_no_process_mount_or_directory") {
+    if !can_emulate("a_disk_of_an_experiment_leaves_no_process_mount_or_directory") {
         return;
     }
     let disk = emulated("instant");
@@ -277,7 +275,7 @@ fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
 
 #[test]
 fn a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy() {
-    if !can_mount("a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy") {
+    if !can_emulate("a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy") {
         return;
     }
     let mut called = Called::start("instant", &[]);
@@ -296,7 +294,7 @@ fn a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy() {
 
 #[test]
 fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
-    if !can_mount("a_killed_server_of_an_experiment_leaves_not_even_its_directory") {
+    if !can_emulate("a_killed_server_of_an_experiment_leaves_not_even_its_directory") {
         return;
     }
     // As `Emulated` calls it, killed together with its caller: only the guardian is left to clean up.
@@ -316,7 +314,7 @@ fn a_killed_server_of_an_experiment_leaves_not_even_its_directory() {
 
 #[test]
 fn the_end_of_standard_input_unmounts_a_disk_of_an_experiment() {
-    if !can_mount("the_end_of_standard_input_unmounts_a_disk_of_an_experiment") {
+    if !can_emulate("the_end_of_standard_input_unmounts_a_disk_of_an_experiment") {
         return;
     }
     let mut called = Called::start("instant", &["--until-stdin-ends"]);

@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{can_mount, emulated, skip};
+use super::emulated;
 use crate::command::scratch;
+use crate::skip::{can_emulate, skipped};
 
 /// A loop device with a filesystem on it; both are removed when this is dropped.
 struct Mounted {
@@ -41,11 +42,11 @@ impl Drop for Mounted {
 #[test]
 fn a_filesystem_on_a_loop_device_over_it_is_sound() {
     const TEST: &str = "a_filesystem_on_a_loop_device_over_it_is_sound";
-    if !can_mount(TEST) {
+    if !can_emulate(TEST) {
         return;
     }
     if !rustix::process::geteuid().is_root() {
-        return skip(TEST, "a loop device takes root");
+        return skipped(TEST, "a loop device takes root");
     }
     let scratch = scratch();
     let kinds: [(&str, &[&str], &str, &[&str]); 3] = [
@@ -55,7 +56,7 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
     ];
     for (make, make_args, check, check_args) in kinds {
         if run(make, &["-V"]).is_err_and(|told| told.contains("No such file")) {
-            skip(TEST, &format!("no {make} on PATH"));
+            skipped(TEST, &format!("no {make} on PATH"));
             continue;
         }
         let mut options = super::options();
@@ -66,7 +67,7 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
         let mounted = match Mounted::new(&disk.disk(), &directory, (make, make_args)) {
             Ok(mounted) => mounted,
             Err(told) if told.starts_with("losetup") || told.starts_with("mount") => {
-                skip(TEST, &told); // no loop devices, or no such filesystem in this kernel
+                skipped(TEST, &told); // no loop devices, or no such filesystem in this kernel
                 continue;
             }
             Err(told) => panic!("{told}"),

@@ -1,11 +1,12 @@
 //! What cannot be mounted, reported in a sentence, with nothing changed.
 
-use super::{Called, can_mount};
+use super::Called;
 use crate::command::{assert_refused, output, scratch};
+use crate::skip::can_emulate;
 
 #[test]
 fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
-    if !can_mount("what_cannot_be_mounted_is_told_plainly_with_exit_code_2") {
+    if !can_emulate("what_cannot_be_mounted_is_told_plainly_with_exit_code_2") {
         return;
     }
     let scratch = scratch();
@@ -42,7 +43,7 @@ fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
 
 #[test]
 fn a_mount_point_is_for_one_mount() {
-    if !can_mount("a_mount_point_is_for_one_mount") {
+    if !can_emulate("a_mount_point_is_for_one_mount") {
         return;
     }
     let called = Called::start("instant", &[]);
@@ -56,7 +57,7 @@ fn a_mount_point_is_for_one_mount() {
 
 #[test]
 fn a_file_keeps_the_data_of_one_mount() {
-    if !can_mount("a_file_keeps_the_data_of_one_mount") {
+    if !can_emulate("a_file_keeps_the_data_of_one_mount") {
         return;
     }
     let scratch = scratch();
@@ -75,7 +76,7 @@ fn a_file_keeps_the_data_of_one_mount() {
 
 #[test]
 fn unknown_words_to_the_control_file_are_invalid() {
-    if !can_mount("unknown_words_to_the_control_file_are_invalid") {
+    if !can_emulate("unknown_words_to_the_control_file_are_invalid") {
         return;
     }
     let called = Called::start("instant", &[]);

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use forebay_lab::emulate::{Emulated, EmulatedOptions};
 
-use super::{can_mount, direct, emulated, fixed, options};
+use super::{direct, emulated, fixed, options};
 use crate::command::{scratch, wait_until};
+use crate::skip::can_emulate;
 
 /// Batches, of which the best counts: on a busy machine most are disturbed.
 const TRIES: usize = 30;
@@ -29,7 +30,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[test]
 fn no_answer_is_early_and_half_of_them_are_less_than_five_percent_late() {
-    if !can_mount("no_answer_is_early_and_half_of_them_are_less_than_five_percent_late") {
+    if !can_emulate("no_answer_is_early_and_half_of_them_are_less_than_five_percent_late") {
         return;
     }
     let is_quiet = std::env::var_os(TIMING).is_some();
@@ -63,7 +64,7 @@ fn no_answer_is_early_and_half_of_them_are_less_than_five_percent_late() {
 
 #[test]
 fn commands_side_by_side_take_no_longer_than_one() {
-    if !can_mount("commands_side_by_side_take_no_longer_than_one") {
+    if !can_emulate("commands_side_by_side_take_no_longer_than_one") {
         return;
     }
     let scratch = scratch();
@@ -82,7 +83,7 @@ fn commands_side_by_side_take_no_longer_than_one() {
 
 #[test]
 fn a_speed_up_shortens_real_time_and_not_the_models() {
-    if !can_mount("a_speed_up_shortens_real_time_and_not_the_models") {
+    if !can_emulate("a_speed_up_shortens_real_time_and_not_the_models") {
         return;
     }
     let scratch = scratch();
@@ -103,7 +104,7 @@ fn a_speed_up_shortens_real_time_and_not_the_models() {
 
 #[test]
 fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
-    if !can_mount("timing_is_switched_off_and_on_again_also_for_what_is_under_way") {
+    if !can_emulate("timing_is_switched_off_and_on_again_also_for_what_is_under_way") {
         return;
     }
     let scratch = scratch();
@@ -129,7 +130,7 @@ fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
 
 #[test]
 fn a_summary_tells_requests_lateness_and_what_it_cost() {
-    if !can_mount("a_summary_tells_requests_lateness_and_what_it_cost") {
+    if !can_emulate("a_summary_tells_requests_lateness_and_what_it_cost") {
         return;
     }
     let mut called = super::Called::start("fixed-100us", &[]);

@@ -237,6 +237,14 @@ impl<'c> Checkpoints<'c> {
         if redo < self.newest {
             return Err(Error::LogWentBack { from: self.newest, to: redo });
         }
+        if redo == Lsn(u64::MAX) {
+            return Err(Error::Setting {
+                setting: "the position of the log",
+                value: u64::MAX.to_string(),
+                expected: "it becomes the redo point, after which recovery would find nothing; return the newest record"
+                    .to_owned(),
+            });
+        }
         self.newest = redo;
         core.redo.begin();
         self.scan();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay::{CheckpointOptions, CheckpointReport, Clock, Error, Tablespace};
+use forebay::{CheckpointOptions, CheckpointReport, Clock, Error, ErrorKind, Tablespace};
 use forebay_io::{Op, OsError};
 
 use super::rig::Rig;
@@ -225,6 +225,19 @@ fn a_log_that_goes_back_is_no_place_to_recover_from() {
     // The log is trusted again from its earlier position.
     assert_eq!(rig.change(0, 1), redo);
     assert_eq!(rig.checkpoint().unwrap().redo, redo);
+}
+
+#[test]
+fn the_largest_number_is_no_place_to_recover_from() {
+    let site = Site::new();
+    let rig = Rig::new(&site, 64, 16);
+    rig.change_all(0, 0..4);
+    rig.log.position_unknown.store(true, Ordering::SeqCst);
+    let error = rig.checkpoint().unwrap_err();
+    assert!(matches!(error, Error::Setting { .. }) && error.kind() == ErrorKind::Usage, "{error}");
+    rig.log.position_unknown.store(false, Ordering::SeqCst);
+    let redo = rig.checkpoint().unwrap().redo;
+    assert_eq!(rig.log.redo_points(), [redo]);
 }
 
 /// A clock that is set back by an hour during the test.

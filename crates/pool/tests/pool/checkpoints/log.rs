@@ -22,6 +22,8 @@ pub(crate) struct Log {
     pub(crate) is_lost: AtomicBool,
     /// The log cannot record that a checkpoint has ended.
     pub(crate) forgets: AtomicBool,
+    /// Its position is the largest number.
+    pub(crate) position_unknown: AtomicBool,
     redo_points: Mutex<Vec<Lsn>>,
     ended: Option<Ended>,
 }
@@ -62,6 +64,9 @@ impl Wal for Log {
     }
 
     fn position(&self) -> Lsn {
+        if self.position_unknown.load(Ordering::SeqCst) {
+            return Lsn(u64::MAX);
+        }
         assert!(!self.is_lost.load(Ordering::SeqCst), "the log panics, as the test wants it");
         Lsn(self.end.load(Ordering::SeqCst))
     }
