@@ -1,6 +1,6 @@
 //! The programs of the workspace, and how cargo would start its tests.
 //!
-//! Cargo has built them for step `test` and lists them again immediately, so that other steps can run some of
+//! Cargo has built them for step `clippy` and lists them again immediately, so that other steps can run some of
 //! them in other environments, without a build with different features.
 
 use std::io::BufReader;
@@ -37,7 +37,8 @@ impl Binaries {
     /// # Errors
     /// A test does not compile.
     pub(super) fn get(run: &mut Run) -> Result<Self> {
-        Self::selected(run, &["--workspace"], &[])
+        let (variable, lints) = run.lints();
+        Self::selected(run, &["--workspace"], &[(variable, &lints)])
     }
 
     /// Those that `selected` names to cargo, built in an environment with `set`.

@@ -13,10 +13,11 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::Metadata;
+use cargo_metadata::camino::Utf8PathBuf;
 use tempfile::TempDir;
 
 use super::report::Found;
-use crate::workspace;
+use crate::{workspace, wrapper};
 
 /// The environment variable with the file to which tests append what they skip.
 const SKIPS: &str = "FOREBAY_SKIPS";
@@ -30,6 +31,8 @@ pub(super) struct Run {
     pub(super) xtask: PathBuf,
     verbose: bool,
     scratch: TempDir,
+    /// The wrapper around rustc that lints.
+    lints: Utf8PathBuf,
 }
 
 impl Run {
@@ -40,7 +43,13 @@ impl Run {
         // An ordinary user notes skips, too.
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o755))?;
         let xtask = env::current_exe()?;
-        Ok(Run { workspace, found: Found::default(), xtask, verbose, scratch })
+        let lints = wrapper::for_lints(&workspace)?;
+        Ok(Run { workspace, found: Found::default(), xtask, verbose, scratch, lints })
+    }
+
+    /// The variable with which cargo lints what it builds. Set in every step that uses the build of step `clippy`.
+    pub(super) fn lints(&self) -> (&'static str, String) {
+        (wrapper::VARIABLE, self.lints.to_string())
     }
 
     pub(super) fn cargo(&self, arguments: &[&str]) -> Command {

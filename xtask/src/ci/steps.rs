@@ -55,19 +55,20 @@ pub(super) fn tidy(run: &mut Run) -> Result<()> {
 }
 
 pub(super) fn clippy(run: &mut Run) -> Result<()> {
-    run.build(run.cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+    let mut command = run.cargo(&["test", "--quiet", "--no-run", "--workspace", "--all-targets"]);
+    command.envs([run.lints()]);
+    run.build(command)
 }
 
 /// Everything with every feature: stores by their addresses, TLS, the peers that the pool is compared with.
 pub(super) fn features(run: &mut Run) -> Result<()> {
     let everything = ["--workspace", "--all-features"];
-    let mut clippy = run.cargo(&["clippy"]);
-    clippy.args(everything).args(["--all-targets", "--", "-D", "warnings"]);
-    run.build(clippy)?;
     let mut doc = run.cargo(&["doc", "--no-deps"]);
     doc.args(everything).env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));
     run.build(doc)?;
-    let binaries = Binaries::selected(run, &everything, &[])?;
+    let (variable, lints) = run.lints();
+    let all = [&everything[..], &["--all-targets"]].concat();
+    let binaries = Binaries::selected(run, &all, &[(variable, &lints)])?;
     again::parts(run, &binaries, WITH_FEATURES, start)
 }
 
@@ -80,7 +81,9 @@ fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
 
 /// Without the tests that start a PostgreSQL server, which are a separate step.
 pub(super) fn test(run: &mut Run) -> Result<()> {
-    let set = [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS)];
+    let (variable, lints) = run.lints();
+    let set =
+        [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS), (variable, lints.as_str())];
     run.tests(&["--workspace"], None, &set)
 }
 
@@ -97,7 +100,7 @@ pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
 /// Tests that fail on a machine with other load.
 pub(super) fn timing(run: &mut Run) -> Result<()> {
     let (name, value) = ("FOREBAY_TIMING", "1");
-    servers(run, &[("lab", "lab")], &["emulate::times"], (name, value))?;
+    servers(run, &[("lab", "lab")], &["emulate::times", "on_an_emulated_array"], (name, value))?;
     servers(run, &[LAB_ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }
 
@@ -106,7 +109,7 @@ pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
     servers(run, POSTGRES, &[], ("FOREBAY_PG_QUERIES", "2000"))
 }
 
-/// Runs `tests` as step `test` has built them: if a part of them was selected, cargo would build much again.
+/// Runs `tests` as step `clippy` has built them: if a part of them was selected, cargo would build much again.
 fn servers(
     run: &mut Run,
     tests: &[(&str, &str)],
@@ -126,7 +129,9 @@ fn servers(
 
 /// As many of each as the VFS's issue requires; 350 statements are 6,300 for a page size, 8,400 for a journal mode.
 pub(super) fn sqlite(run: &mut Run) -> Result<()> {
+    let (variable, lints) = run.lints();
     let set = [
+        (variable, lints.as_str()),
         ("FOREBAY_SQLITE_STATEMENTS", "350"),
         ("FOREBAY_SQLITE_KILLS", "300"),
         ("FOREBAY_SQLITE_FUZZ_SECONDS", "600"),
@@ -188,16 +193,20 @@ fn with_flags(variable: &str, flags: &str) -> String {
 }
 
 pub(super) fn kills(run: &mut Run) -> Result<()> {
-    run.tests(&["--workspace", "--test", "kill"], None, &[("FOREBAY_KILL_ROUNDS", "200")])
+    let (variable, lints) = run.lints();
+    let set = [(variable, lints.as_str()), ("FOREBAY_KILL_ROUNDS", "200")];
+    run.tests(&["--workspace", "--test", "kill"], None, &set)
 }
 
 /// As many crashes, fights and kills as the object stores' issue requires.
 pub(super) fn object(run: &mut Run) -> Result<()> {
+    let (variable, lints) = run.lints();
     let of = |test| ["--workspace", "--features", "forebay-object/url", "--test", test];
-    let runs = |count| [("FOREBAY_OBJECT_RUNS", count)];
+    let with = |name, count| [(variable, lints.as_str()), (name, count)];
+    let runs = |count| with("FOREBAY_OBJECT_RUNS", count);
     run.tests(&of("object"), Some("recovery_finds"), &runs("10000"))?;
     run.tests(&of("object"), Some("two_writers_that_fight"), &runs("1000"))?;
-    run.tests(&of("server"), Some("killed_process"), &[("FOREBAY_OBJECT_KILLS", "100")])
+    run.tests(&of("server"), Some("killed_process"), &with("FOREBAY_OBJECT_KILLS", "100"))
 }
 
 pub(super) fn soak(run: &mut Run) -> Result<()> {
@@ -229,9 +238,9 @@ fn forget_packages() -> Result<()> {
 /// Published crates are built from their packages, which lack files that are not included; and the pool without its
 /// features. Everything has been fetched by now.
 pub(super) fn package(run: &mut Run) -> Result<()> {
-    let mut clippy = run.cargo(&["clippy", "-p", "forebay", "--no-default-features"]);
-    clippy.args(["--", "-D", "warnings"]);
-    run.build(clippy)?;
+    let mut lean = run.cargo(&["build", "--quiet", "-p", "forebay", "--no-default-features"]);
+    lean.envs([run.lints()]);
+    run.build(lean)?;
     forget_packages()?;
     let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
     command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));

@@ -14,6 +14,12 @@ pub(crate) fn skipped(test: &str, reason: &str) {
     file.write_all(format!("lab: {test}: {reason}\n").as_bytes()).unwrap();
 }
 
+/// Whether the machine is otherwise idle, so that a test may judge times: set by the step `timing` of
+/// `cargo xtask ci --full`.
+pub(crate) fn is_quiet() -> bool {
+    std::env::var_os("FOREBAY_TIMING").is_some()
+}
+
 /// The reason if no disk can be emulated here.
 pub(crate) fn no_fuse() -> Option<String> {
     // The helper opens it with this user's rights.

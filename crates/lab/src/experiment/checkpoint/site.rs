@@ -198,16 +198,18 @@ impl<'a> Site<'a> {
         let counters = || self.resources.counters(self.bench, cell.dirty);
         let before = counters();
         let begun = Instant::now();
+        let checkpoint = self.pool.start_checkpoint(options)?;
         let report = std::thread::scope(|scope| {
-            let checkpoint = scope.spawn(|| self.pool.checkpoint(options));
-            while !checkpoint.is_finished() {
+            let report = scope.spawn(|| checkpoint.wait());
+            while !report.is_finished() {
                 if interrupt::check().is_err() {
-                    // Without its pages it has no work left, however slow its pace.
+                    // Without its pages it has no work left, once it does not rest.
                     self.scrap();
+                    checkpoint.hurry();
                 }
                 std::thread::sleep(LOOK_INTERVAL);
             }
-            checkpoint.join()
+            report.join()
         });
         interrupt::check()?;
         let report = report.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

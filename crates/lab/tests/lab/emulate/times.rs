@@ -8,13 +8,10 @@ use forebay_lab::emulate::{Emulated, EmulatedOptions};
 
 use super::{direct, emulated, fixed, options};
 use crate::command::{scratch, wait_until};
-use crate::skip::can_emulate;
+use crate::skip::{can_emulate, is_quiet};
 
 /// Batches, of which the best counts: on a busy machine most are disturbed.
 const TRIES: usize = 30;
-
-/// Set by `cargo xtask ci --full`: the machine is otherwise idle, and the test checks for late responses.
-const TIMING: &str = "FOREBAY_TIMING";
 
 /// `count` reads of a block, one after the other.
 fn read(file: &File, count: u64) {
@@ -33,7 +30,7 @@ fn no_answer_is_early_and_half_of_them_are_less_than_five_percent_late() {
     if !can_emulate("no_answer_is_early_and_half_of_them_are_less_than_five_percent_late") {
         return;
     }
-    let is_quiet = std::env::var_os(TIMING).is_some();
+    let is_quiet = is_quiet();
     let scratch = scratch();
     for (time, us) in [("200us", 200.0), ("2ms", 2000.0)] {
         let disk = emulated(&fixed(scratch.path(), time, time));
