@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::command::{output, scratch};
-use crate::skip::{no_fuse, skipped};
+use crate::skip::{is_quiet, no_fuse, skipped};
 
 /// The report of `lab ARGS`, run in `directory`.
 #[track_caller]
@@ -146,10 +146,13 @@ fn a_volumes_credits_are_spent_before_its_rate_is_told() {
     let report = report(scratch.path(), line);
     let device = &report["device"];
     let stated = number(&device["random_read_saturated"], "per_s");
-    assert!((270.0..=330.0).contains(&stated), "{device}");
     let burst = &device["burst"];
-    assert!(number(burst, "start_per_s") > 1500.0, "{burst}");
-    assert!((270.0..=330.0).contains(&number(burst, "end_per_s")), "{burst}");
+    let [start, end] = ["start_per_s", "end_per_s"].map(|moment| number(burst, moment));
+    // A busy machine makes the disk slower, never faster.
+    assert!(stated <= 330.0 && end <= 330.0 && start > 2.0 * end, "{device}");
+    if is_quiet() {
+        assert!(stated >= 270.0 && end >= 270.0 && start > 1500.0, "{device}");
+    }
     let told = report["conclusions"].as_array().unwrap();
     assert!(told.iter().any(|one| one["sentence"].as_str().unwrap().contains("faster at first")));
 }
