@@ -140,7 +140,8 @@ impl Volume {
     }
 
     /// Creates `path` and its missing parent directories. Each is made durable in its parent before the next is
-    /// created.
+    /// created; so is the deepest one that exists, since an earlier call, or another process, may have created it and
+    /// not made it durable.
     ///
     /// # Errors
     /// [`Error::Name`] if a directory cannot be created, or if the path exists and is not a directory; the errors of
@@ -148,15 +149,24 @@ impl Volume {
     pub fn make_directory(&self, path: &Path) -> Result<(), Error> {
         let absent = |it: &&Path| !it.as_os_str().is_empty() && !it.exists();
         let missing: Vec<&Path> = path.ancestors().take_while(absent).collect();
+        let existing = path.ancestors().nth(missing.len());
+        if let Some(existing) = existing.filter(|it| it.parent().is_some() && it.is_dir()) {
+            match self.sync_directory(directory_of(existing)) {
+                // This user has created nothing in a directory that it may not read.
+                Err(error) if error.os_error() == Some(OsError::from_raw(libc::EACCES)) => {}
+                done => done?,
+            }
+        }
         for directory in missing.into_iter().rev() {
             let change = Change::MakeDirectory { path: directory };
             let make = || Ok(fs::mkdir(directory, fs::Mode::from_raw_mode(0o777))?);
             match self.carry_out(&change, make) {
-                Ok(()) => self.sync_directory(directory_of(directory))?,
+                Ok(()) => {}
                 // Another process created it first.
                 Err(source) if source.raw() == libc::EEXIST => {}
                 Err(source) => return Err(name_failure(NameOp::MakeDirectory, directory, source)),
             }
+            self.sync_directory(directory_of(directory))?;
         }
         if path.as_os_str().is_empty() || path.is_dir() {
             return Ok(());

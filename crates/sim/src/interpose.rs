@@ -49,10 +49,12 @@ impl Interpose for Disk {
                     state.note(node, ContentEvent::Grow { len: range.end });
                 }
             }
-            Change::SyncDirectory { path } => {
-                let node = self.directory_node(&state, path)?;
-                state.journal.entries.push(Entry::Synced { node, since });
-            }
+            Change::SyncDirectory { path } => match self.directory_node(&state, path) {
+                Ok(node) => state.journal.entries.push(Entry::Synced { node, since }),
+                // Around this disk everything is durable.
+                Err(EXDEV) => {}
+                Err(error) => return Err(error),
+            },
             Change::Writeback { .. } => {}
             _ => return self.change_names(&mut state, change, make),
         }
