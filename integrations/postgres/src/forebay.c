@@ -8,6 +8,7 @@
  */
 #include "forebay.h"
 
+#include "access/parallel.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "fmgr.h"
@@ -200,7 +201,8 @@ start(QueryDesc *query, int eflags)
 			.walked = &walked,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
-			.sure = true,
+			/* The leader may stop a worker at any row: a LIMIT above the Gather is not in the worker's plan. */
+			.sure = !IsParallelWorker(),
 		};
 
 		walk_plan(query->planstate, &walk);

@@ -135,8 +135,11 @@ typedef struct FbScan
 	/* Lower bounds of the number of blocks of the heap and of the index. */
 	BlockNumber heap_blocks;
 	BlockNumber index_blocks;
-	/* Pages of the index that were read ahead and are not counted yet. */
+	/* Pages of the index, and of the heap's visibility map, that were read ahead and are not counted yet. */
 	int64		owed;
+	int64		owed_map;
+	/* The counter of hits when the last row was returned. */
+	int64		hits;
 
 	/* Its counters, added to its index's at the end. */
 	Oid			index;

@@ -174,6 +174,8 @@ came(FbScan *scan)
 
 	if (fetching == scan)
 		fb_scan_fetched();
+	if (scan->owed_map > 0)
+		fb_look_settle((*scan->scan)->heapRelation, &scan->owed_map, pgBufferUsage.shared_blks_hit - scan->hits);
 	reads = scan->reads;
 	spent = scan->spent;
 	scan->block = InvalidBlockNumber;
@@ -209,12 +211,12 @@ came(FbScan *scan)
 }
 
 static bool
-is_all_visible(Relation heap, BlockNumber block, Buffer *map)
+is_all_visible(FbScan *scan, Relation heap, BlockNumber block, Buffer *map)
 {
 	FbLook		look = fb_look_begin(heap);
 	bool		visible = VM_ALL_VISIBLE(heap, block, map);
 
-	fb_look_end(&look);
+	scan->owed_map += fb_look_end(&look);
 	return visible;
 }
 
@@ -229,7 +231,7 @@ fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map
 
 	if (fbl_hints_knows(scan->hints, block))
 		return false;
-	if (!fb_has_block(heap, block, &scan->heap_blocks) || (scan->index_only && is_all_visible(heap, block, map)))
+	if (!fb_has_block(heap, block, &scan->heap_blocks) || (scan->index_only && is_all_visible(scan, heap, block, map)))
 		return false;
 	fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
 	return true;
@@ -422,11 +424,12 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	else
 		scan->rescanned = true; /* its position is looked up when it becomes active */
 	scan->reads = pgBufferUsage.shared_blks_read;
+	scan->hits = pgBufferUsage.shared_blks_hit;
 	scan->spent = -1;
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->awake;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (scan->ahead == NULL && fbl_sampler_rests(&scan->sampler))
+	else if (scan->ahead == NULL && scan->owed == 0 && scan->owed_map == 0 && fbl_sampler_rests(&scan->sampler))
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
@@ -550,7 +553,7 @@ node_returns(PlanState *node, TupleTableSlot *row)
 	if (scan != NULL && scan->node == node)
 	{
 		/* By far the most frequent case when no read waits. */
-		if (!scan->awake && pgBufferUsage.shared_blks_read == scan->reads)
+		if (!scan->awake && pgBufferUsage.shared_blks_read == scan->reads && scan->owed_map == 0)
 		{
 			fetching = NULL;
 			scan->block = InvalidBlockNumber;
