@@ -14,7 +14,7 @@ use super::Proposal;
 use super::disks::Disk;
 use super::server::{EFFECTIVE, Server, Setting};
 use crate::report::{Advice, AppliesTo, Record, Report, numbers};
-use crate::statistics::{median, paired_ratio};
+use crate::statistics::{Floor, Judge, median};
 
 const METHOD: &str = "io_method";
 const WORKERS: &str = "io_workers";
@@ -133,7 +133,10 @@ fn compared(
     let told = format!("random reads from a cold cache, {depth} prefetched: {}", all.join(", "));
     let rate = |record: &Record| median(&rates(record)).unwrap_or(0.0);
     let best = others.iter().max_by(|one, other| rate(one.1).total_cmp(&rate(other.1)))?;
-    let gain = paired_ratio(&rates(best.1), &rates(now))?;
+    // Of several methods the best is compared.
+    let series = [now].into_iter().chain(others.iter().map(|(_, record)| *record)).map(rates);
+    let judge = Judge::new(&[series.collect()], others.len(), Floor::default());
+    let gain = judge.ratio(&rates(best.1), &rates(now))?;
     let change = [set.value.clone(), best.0.to_owned()];
     let evidence = format!("{told} ({} rounds).", gain.rounds);
     Some((Advice::worth_it("depth", (AppliesTo::Postgres, METHOD), change, gain, evidence), told))
@@ -185,7 +188,7 @@ mod tests {
                 record("threads", Some(8), 16, [400.0, 410.0, 405.0]),
                 record("uring", None, 16, [200.0, 220.0, 215.0]),
                 record("uring", None, 64, [900.0, 900.0, 900.0]),
-                record("sync", None, 16, [90.0, 95.0, 300.0]),
+                record("sync", None, 16, [90.0, 95.0, 100.0]),
             ],
             ..Report::default()
         };

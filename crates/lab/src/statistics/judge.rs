@@ -69,8 +69,10 @@ impl Judge {
     fn with_variance(self, series: &[Vec<Vec<f64>>]) -> Judge {
         let (mut squares, mut freedom) = (0.0, 0.0);
         for rows in series {
-            let rounds = rows.iter().map(Vec::len).min().unwrap_or(0);
-            let rows: Vec<Vec<f64>> = rows.iter().map(|row| logs(&row[..rounds])).collect();
+            // A row that failed has fewer rounds, and says nothing about those that follow.
+            let rounds = rows.iter().map(Vec::len).max().unwrap_or(0);
+            let whole = rows.iter().filter(|row| row.len() == rounds);
+            let rows: Vec<Vec<f64>> = whole.map(|row| logs(row)).collect();
             if rows.len() < 2 || rounds < 2 || rows.iter().flatten().any(|log| !log.is_finite()) {
                 continue;
             }
@@ -214,6 +216,21 @@ mod tests {
         assert_eq!(judge.ratio(&rows[1], &rows[0]).unwrap().judgement(), Judgement::Undecided);
         let alone = judge.without_prior().ratio(&rows[1], &rows[0]).unwrap();
         assert_eq!(alone.judgement(), Judgement::Misses, "by their own variance");
+    }
+
+    #[test]
+    fn a_row_that_failed_leaves_the_variance_of_the_others() {
+        let mut random = fastrand::Rng::with_seed(3);
+        let rows = equals(&mut random, 8, 6, 0.2);
+        let with = |rounds: usize| {
+            let rows = [&rows[..], &[vec![100.0; rounds]]].concat();
+            Judge::new(&[rows], 7, Floor(0.0))
+        };
+        let expected = Judge::new(&[rows.clone()], 7, Floor(0.0));
+        for failed in [with(0), with(1), with(4)] {
+            assert_eq!((failed.variance, failed.freedom), (expected.variance, expected.freedom));
+        }
+        assert!(expected.freedom > 0.0);
     }
 
     #[test]

@@ -81,12 +81,8 @@ impl Standing {
         entrant: Entrant,
         rivals: impl Fn(Entrant) -> bool,
     ) -> Option<Comparison> {
-        let own = self.rates(entrant)?;
-        let all = self.row.entrants.iter().filter_map(|&it| self.rates(it));
-        let judge = judge.within(&all.collect::<Vec<_>>());
-        let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
-        let others: Vec<(Entrant, Vec<f64>)> =
-            others.filter_map(|it| Some((it, self.rates(it)?))).collect();
+        let (own, others) = (self.rates(entrant)?, self.rivals(entrant, rivals));
+        let judge = self.judge(judge);
         let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
         // One round cannot choose a rival for another one; its result is never a verdict.
         let (best, ratio) = judge.ratio_to_best(&own, &rates).or_else(|| {
@@ -94,6 +90,37 @@ impl Standing {
             Some((best, judge.ratio(&own, rates[best])?))
         })?;
         Some(Comparison { entrant, rival: others[best].0, ratio })
+    }
+
+    /// Compares `entrant` with the one of the `rivals` that is the fastest over all rounds. Only this can show a gain:
+    /// [`Judge::ratio_to_best`] chooses a rival for each round, which is a little too slow.
+    pub(in crate::experiment) fn compare_with_one(
+        &self,
+        judge: &Judge,
+        entrant: Entrant,
+        rivals: impl Fn(Entrant) -> bool,
+    ) -> Option<Comparison> {
+        let (own, others) = (self.rates(entrant)?, self.rivals(entrant, rivals));
+        let mean = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).sum::<f64>();
+        let best = others.iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)))?;
+        let ratio = self.judge(judge).ratio(&own, &best.1)?;
+        Some(Comparison { entrant, rival: best.0, ratio })
+    }
+
+    /// The variants other than `entrant` for which `rivals` is true and whose rates are known.
+    fn rivals(
+        &self,
+        entrant: Entrant,
+        rivals: impl Fn(Entrant) -> bool,
+    ) -> Vec<(Entrant, Vec<f64>)> {
+        let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
+        others.filter_map(|it| Some((it, self.rates(it)?))).collect()
+    }
+
+    /// `judge` with the variance of this row.
+    fn judge(&self, judge: &Judge) -> Judge {
+        let all = self.row.entrants.iter().filter_map(|&it| self.rates(it));
+        judge.within(&all.collect::<Vec<_>>())
     }
 
     /// Compares `adaptive` with the best other stream.

@@ -257,9 +257,9 @@ fn options(kind: Kind, cache: CacheMode, depth: usize, workers: Option<u32>) -> 
 /// Draws conclusions from runs on disks on which all depths are equal, except for PostgreSQL's default, which reaches
 /// this part of the others.
 #[cfg(test)]
-pub(super) fn simulated() -> super::simulation::Simulated {
-    let options = "--seed 1 --quick --backends uring --cache buffered --depths 1,16,64,256";
-    let settings = super::typed::<Settings>(options).checked().unwrap();
+pub(super) fn simulated(lines: &str) -> super::simulation::Simulated {
+    let options = format!("--seed 1 --quick --depths 1,16,64,256 {lines}");
+    let settings = super::typed::<Settings>(&options).checked().unwrap();
     Box::new(move |disk, default| {
         let mut rows = Rows(settings.cells().into_iter().map(Row::new).collect());
         let seconds = settings.cell_time().as_secs_f64() + 0.02;

@@ -117,15 +117,16 @@ fn told(Noise { floor, within, of }: Noise) -> String {
 /// The effect of advice for each block, and of a stream, on the reads of the kernel alone.
 fn without_pool(standing: &Standing, judge: &Judge) -> Vec<String> {
     let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
-        let Comparison { rival, ratio, .. } = standing.compare(judge, Entrant::Plain, is_rival)?;
-        let inverse = ratio.inverse();
-        let Estimate { value, low, high, .. } = inverse;
-        (inverse.is_gain() || inverse.judgement() == Judgement::Misses).then(|| {
-            format!(
-                "{}: {rival}, {what}, is {value:.2} times as fast as plain reads ({low:.2} to {high:.2}).",
-                standing.row
-            )
-        })
+        let faster = standing.compare(judge, Entrant::Plain, is_rival);
+        let faster = faster.filter(|it| it.ratio.inverse().is_gain());
+        let slower = || standing.compare_with_one(judge, Entrant::Plain, is_rival);
+        let slower = || slower().filter(|it| it.ratio.is_gain());
+        let Comparison { rival, ratio, .. } = faster.or_else(slower)?;
+        let Estimate { value, low, high, .. } = ratio.inverse();
+        Some(format!(
+            "{}: {rival}, {what}, is {value:.2} times as fast as plain reads ({low:.2} to {high:.2}).",
+            standing.row
+        ))
     };
     let both = [
         told("advice for each block", &|rival| matches!(rival, Entrant::WillNeed(_))),

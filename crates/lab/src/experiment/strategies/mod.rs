@@ -130,8 +130,8 @@ impl Settings {
 /// reads this part of the others' blocks.
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
-    let options =
-        "--seed 1 --quick --patterns sequential,uniform,bitmap-10 --noise-check --time 4m";
+    let options = "--seed 1 --quick --patterns sequential,uniform,bitmap-10 --noise-check --time 4m \
+         --strategies plain,willneed-8,os,prefetch,async,adaptive";
     let settings = super::typed::<Settings>(options).checked().unwrap();
     let of = Entrant::Stream(forebay::ReadaheadStrategy::Adaptive);
     Box::new(move |disk, adaptive| {
