@@ -226,7 +226,7 @@ mod tests {
             let rows = [&rows[..], &[vec![100.0; rounds]]].concat();
             Judge::new(&[rows], 7, Floor(0.0))
         };
-        let expected = Judge::new(&[rows.clone()], 7, Floor(0.0));
+        let expected = Judge::new(std::slice::from_ref(&rows), 7, Floor(0.0));
         for failed in [with(0), with(1), with(4)] {
             assert_eq!((failed.variance, failed.freedom), (expected.variance, expected.freedom));
         }
