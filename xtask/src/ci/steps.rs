@@ -100,7 +100,12 @@ pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
 /// Tests that fail on a machine with other load.
 pub(super) fn timing(run: &mut Run) -> Result<()> {
     let (name, value) = ("FOREBAY_TIMING", "1");
-    let judged = ["emulate::times", "on_an_emulated_array", "a_volumes_credits"];
+    let judged = [
+        "emulate::times",
+        "on_an_emulated_array",
+        "a_volumes_credits",
+        "os_against_itself_and_adaptive",
+    ];
     servers(run, &[("lab", "lab")], &judged, (name, value))?;
     servers(run, &[LAB_ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }

