@@ -23,8 +23,8 @@ use anyhow::{Context, bail};
 use hdrhistogram::Histogram;
 
 use crate::content::Content;
-use crate::interrupt;
 use crate::peer::Peer;
+use forebay_measure::interrupt;
 
 /// Blocks that a thread takes from the shared order at a time.
 const RUN_BLOCKS: usize = 8;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
-use forebay_lab::units::{parse_size, shown_size};
+use forebay_measure::units::{parse_size, shown_size};
 use serde::Serialize;
 
-use crate::bad_input;
 use crate::peer::Kind;
+use forebay_measure::bad_input;
 
 /// A file this many times the memory is "much larger".
 const FILE_TIMES_MIN: u64 = 4;
@@ -141,7 +141,7 @@ impl Settings {
     /// Checks that `args` fit together.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput).
+    /// [`BadInput`](forebay_measure::BadInput).
     pub(crate) fn new(args: &Args) -> anyhow::Result<Settings> {
         let page = args.page_size;
         if !page.is_power_of_two() || !(4096..=65536).contains(&page) {
@@ -252,7 +252,7 @@ mod tests {
             ["--file-size", "100TiB"],
         ] {
             let error = settings(&line).unwrap_err();
-            assert!(error.is::<crate::BadInput>(), "{line:?}: {error}");
+            assert!(error.is::<forebay_measure::BadInput>(), "{line:?}: {error}");
         }
     }
 

@@ -23,7 +23,7 @@ static DOOMED: Mutex<Option<PathBuf>> = Mutex::new(None);
 /// # Errors
 /// The system refuses the handler.
 pub(crate) fn install() -> anyhow::Result<()> {
-    forebay_lab::interrupt::on_signals(|| {
+    forebay_measure::interrupt::on_signals(|| {
         if INTERRUPTED.swap(true, Ordering::SeqCst) {
             if let Some(path) = &*DOOMED.lock().unwrap_or_else(PoisonError::into_inner) {
                 let _ = std::fs::remove_dir_all(path);

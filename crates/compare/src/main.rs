@@ -40,7 +40,7 @@ struct BadInput(String);
 
 /// Returns early with a [`BadInput`] that is formatted like `format!`.
 macro_rules! bad_input {
-    ($($message:tt)*) => { return Err($crate::BadInput(format!($($message)*)).into()) };
+    ($($message:tt)*) => { return Err($forebay_measure::BadInput(format!($($message)*)).into()) };
 }
 use bad_input;
 

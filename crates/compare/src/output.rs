@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use serde::Serialize;
 
-use crate::bad_input;
+use forebay_measure::bad_input;
 
 /// Checks the file before an hour of measuring and not only after it.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) if `json` cannot be written.
+/// [`BadInput`](forebay_measure::BadInput) if `json` cannot be written.
 pub(crate) fn check(json: &Path) -> anyhow::Result<()> {
     if json.is_dir() {
         bad_input!("{} is a directory; name a file with --json", json.display());

@@ -5,15 +5,15 @@
 //!
 //! Invariants:  [CMP-5] a missing cell that the device did not answer says `not cold`
 
-use forebay_lab::statistics::{median, paired_ratio, range};
+use forebay_measure::statistics::{median, paired_ratio, range};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::cell::Outcome;
 use crate::cli::{Case, Settings};
 use crate::counters::Counts;
-use crate::facts::{Host, Storage};
 use crate::peer::{About, Kind};
+use forebay_measure::facts::{Host, Storage};
 
 /// The schema name written into every report.
 pub(crate) const SCHEMA: &str = "forebay-compare/1";

@@ -14,12 +14,12 @@ use crate::cell::{self, Blocks};
 use crate::cli::{Args, Case, Settings};
 use crate::content::Content;
 use crate::counters::Counters;
-use crate::facts::{Host, Storage};
 use crate::peer::{About, Format, Kind, Peer, Site};
-use crate::progress::Progress;
-use crate::report::{self, Cell, Measurement, Report};
 use crate::scratch::Scratch;
 use crate::{interrupt, lookups, output, table};
+use forebay_measure::facts::{Host, Storage};
+use forebay_measure::progress::Progress;
+use forebay_measure::report::{self, Cell, Measurement, Report};
 
 /// Threads that fill a peer's memory before a measurement.
 const FILLING_THREADS: u32 = 8;
@@ -30,7 +30,7 @@ const FILLING_TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Runs the command line.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     interrupt::install()?;
@@ -45,7 +45,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let scratch = Scratch::create(&settings.directory, &directories, settings.file_bytes())?;
     let storage = Storage::read(&settings.directory)
         .with_context(|| format!("cannot look at {}", settings.directory.display()))?;
-    let counters = Counters { stat: storage.device.as_ref().map(crate::facts::Device::stat) };
+    let counters =
+        Counters { stat: storage.device.as_ref().map(forebay_measure::facts::Device::stat) };
 
     let bench = Bench::new(&settings, &scratch, counters);
     bench.write_files()?;

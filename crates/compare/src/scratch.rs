@@ -9,11 +9,11 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use forebay_lab::units::shown_size;
+use forebay_measure::units::shown_size;
 use tempfile::TempDir;
 
-use crate::bad_input;
-use crate::interrupt;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt;
 
 /// Space that must stay free beyond the files, as a part of their size.
 const MARGIN_DIVISOR: u64 = 10;
@@ -28,7 +28,7 @@ impl Scratch {
     /// Makes it in `within`, with `directories` below it for files of `each_bytes` each.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) if it cannot be made or the files do not fit.
+    /// [`BadInput`](forebay_measure::BadInput) if it cannot be made or the files do not fit.
     pub(crate) fn create(
         within: &Path,
         directories: &[&str],

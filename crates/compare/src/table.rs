@@ -6,12 +6,12 @@
 use std::fmt::Write;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
-use forebay_lab::report::numbers;
-use forebay_lab::units::shown_size;
+use forebay_measure::report::numbers;
+use forebay_measure::units::shown_size;
 
 use crate::cli::Case;
 use crate::peer::Kind;
-use crate::report::{Cell, Record, Report};
+use forebay_measure::report::{Cell, Record, Report};
 
 /// If the rounds of a cell differ by more than this part of their median, the table reports it.
 const SPREAD_TOLD: f64 = 0.2;

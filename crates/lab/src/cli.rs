@@ -17,8 +17,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
-use crate::experiment::{Choice, Ground, quoted};
-use crate::workfile::Naming;
+use crate::experiment::{Choice, Ground};
+use forebay_measure::shell::quoted;
+use forebay_measure::workfile::Naming;
 
 pub use crate::device::DeviceArgs;
 pub use advise::{AdviseArgs, PostgresArgs, Product};

@@ -18,16 +18,16 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::cli::CompareArgs;
-use crate::output;
-use crate::report::terminal::text::{ascii, push_line, push_wrapped};
-use crate::report::terminal::{Look, device_name, drawn};
-use crate::report::{
+use forebay_measure::output;
+use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped};
+use forebay_measure::report::terminal::{Look, device_name, drawn};
+use forebay_measure::report::{
     Advice, AppliesTo, DeviceSummary, Mark, Record, Report, SCHEMA, Table, TableCell, numbers,
     tables,
 };
-use crate::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
-use crate::units::shown_size;
-use crate::{BadInput, bad_input};
+use forebay_measure::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
+use forebay_measure::units::shown_size;
+use forebay_measure::{BadInput, bad_input};
 
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";

@@ -5,14 +5,10 @@
 
 use std::process::ExitCode;
 
-use forebay_lab::{
-    BadInput,
-    cli::Cli,
-    interrupt::{self, Interrupted},
-    output::tell,
-    run,
-    watch::CommandFailed,
-};
+use forebay_lab::{cli::Cli, run, watch::CommandFailed};
+use forebay_measure::BadInput;
+use forebay_measure::interrupt::{self, Interrupted};
+use forebay_measure::output::tell;
 
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());

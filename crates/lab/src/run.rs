@@ -5,29 +5,29 @@ use std::time::{Instant, SystemTime};
 use anyhow::Context;
 
 use crate::advise;
-use crate::bad_input;
 use crate::cli::{Cli, Command, LabArgs, Measured, repeated};
 use crate::compare;
 use crate::device::{self, DeviceArgs};
 use crate::emulate;
 use crate::experiment::{Bench, Choice, Experiment, Ground, Measurements, Outcome};
 use crate::explain;
-use crate::facts::{CounterSource, Host, Storage, Sysfs};
-use crate::ground::ledger;
-use crate::ground::on::{self, OnDisk};
-use crate::interrupt;
 #[cfg(feature = "object")]
 use crate::object;
-use crate::output::{self, Outputs};
-use crate::progress::Progress;
-use crate::report::{self, Conclusion, Report, Section, terminal};
+use crate::on::{self, OnDisk};
 use crate::watch;
-use crate::workfile::{self, Workfile};
+use forebay_measure::bad_input;
+use forebay_measure::facts::{CounterSource, Host, Storage, Sysfs};
+use forebay_measure::interrupt;
+use forebay_measure::output::{self, Outputs};
+use forebay_measure::progress::Progress;
+use forebay_measure::report::{self, Conclusion, Report, Section, terminal};
+use forebay_measure::undo_log;
+use forebay_measure::workfile::{self, Workfile};
 
 /// Runs the command line.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     // So that the reader of a report can call it again.
     let typed: Vec<String> =
@@ -91,7 +91,13 @@ fn measure(
     let experiments = experiments(choices)?;
     let (outputs, device) = match lab.experiment {
         None => (Outputs::within(&lab.report)?, lab.device),
-        Some(_) => (Outputs::files(choices[0].args().1.clone())?, lab.device.short()),
+        Some(_) => (
+            {
+                let files = choices[0].args().1.clone();
+                Outputs::files(files.json, files.html)?
+            },
+            lab.device.short(),
+        ),
     };
     let (report, sections) = measured(&experiments, device, on, command)?;
     // The files first, and the summary even if they could not be written: the run took a minute.
@@ -146,7 +152,7 @@ fn measured(
 /// The advice for a disk, from the experiments `choices`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn of_disk(choices: &[Choice], device: DeviceArgs, seed: u64) -> anyhow::Result<Report> {
     let directory = experiments(choices)?.first().map(|one| one.ground().directory);
     let command = repeated(["forebay".to_owned(), "lab".to_owned()], directory.as_deref(), seed);
@@ -156,7 +162,7 @@ pub(crate) fn of_disk(choices: &[Choice], device: DeviceArgs, seed: u64) -> anyh
 /// Runs before any other step: the leftovers of a killed run would affect the measurement.
 pub(crate) fn prepare() -> anyhow::Result<()> {
     interrupt::install()?;
-    for told in ledger::sweep() {
+    for told in undo_log::sweep() {
         output::tell(&told);
     }
     Ok(())

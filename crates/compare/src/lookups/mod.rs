@@ -17,16 +17,16 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
-use forebay_lab::report::numbers;
-use forebay_lab::statistics::{median, paired_ratio};
-use forebay_lab::units::shown_size;
+use forebay_measure::report::numbers;
+use forebay_measure::statistics::{median, paired_ratio};
+use forebay_measure::units::shown_size;
 use serde::Serialize;
 
 use crate::cli::Args;
-use crate::facts::{Host, Storage};
-use crate::progress::Progress;
 use crate::scratch::Scratch;
 use crate::{bad_input, interrupt, output, run};
+use forebay_measure::facts::{Host, Storage};
+use forebay_measure::progress::Progress;
 
 const SCHEMA: &str = "forebay-compare-lookups/1";
 const GIB: u64 = 1 << 30;
@@ -132,7 +132,7 @@ struct Report {
 /// Runs the command line; `program` is vmcache's.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &Args, program: &Path) -> anyhow::Result<()> {
     let started = SystemTime::now();
     let settings = Settings::new(args, program)?;

@@ -12,8 +12,8 @@ use forebay::{BufferPool, Checksum, Tablespace, TornPages};
 use forebay_btree::{Direction, Tree};
 
 use super::{Seconds, Settings, VALUE_BYTES, key, rest};
-use crate::interrupt;
-use crate::progress::Progress;
+use forebay_measure::interrupt;
+use forebay_measure::progress::Progress;
 
 const NAME: &str = "tree";
 const PAGE_BYTES: u64 = 4096;

@@ -11,7 +11,7 @@ use forebay_io::CacheMode;
 
 use super::{About, Peer, Site};
 use crate::content::Content;
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 pub(super) const BUFFERED: &str = "forebay-buffered";
 pub(super) const DIRECT: &str = "forebay-direct";

@@ -21,7 +21,7 @@ use lru::LruCache;
 
 use super::{About, Peer, Site};
 use crate::content::Content;
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 pub(super) const LOCKED: &str = "lru-locked";
 pub(super) const UNLOCKED: &str = "lru-unlocked";

@@ -152,7 +152,7 @@ impl Format {
     /// Writes all blocks of the file and syncs it; `tell` receives the number of written blocks.
     ///
     /// # Errors
-    /// [`Interrupted`](crate::interrupt::Interrupted), or an error of the peer or the system.
+    /// [`Interrupted`](forebay_measure::interrupt::Interrupted), or an error of the peer or the system.
     pub(crate) fn write(self, site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
         match self {
             Format::PageDb => page_db::write(site, tell),

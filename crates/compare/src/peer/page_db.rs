@@ -35,7 +35,7 @@ use page_db::{BufferPool, PageError, PageFile, PageFileOptions, PageId, PageSize
 
 use super::{About, Peer, Site};
 use crate::content::Content;
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 pub(super) const NAME: &str = "page-db";
 

@@ -31,11 +31,11 @@ use serde::{Deserialize, Serialize};
 
 use super::propose::overridden;
 use super::server::Identity;
-use crate::bad_input;
-use crate::interrupt::{self, Cleanup};
 use crate::libpq::{Config, Refused, Row, rows, session};
-use crate::output::tell;
-use crate::report::Advice;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt::{self, Cleanup};
+use forebay_measure::output::tell;
+use forebay_measure::report::Advice;
 
 /// Settings that are lists of names: ALTER SYSTEM takes each name as a separate word. Source: GUC_LIST_QUOTE in
 /// PostgreSQL's guc_tables.c.
@@ -78,7 +78,7 @@ struct State {
 /// Path of the state file of `server`, in `directory` or else in the user's state directory.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) if there is no home directory.
+/// [`BadInput`](forebay_measure::BadInput) if there is no home directory.
 pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow::Result<PathBuf> {
     let variable =
         |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -94,7 +94,7 @@ pub(super) fn state_file(server: &Identity, directory: Option<&Path>) -> anyhow:
 }
 
 /// # Errors
-/// [`BadInput`](crate::BadInput) if an earlier --apply is in effect.
+/// [`BadInput`](forebay_measure::BadInput) if an earlier --apply is in effect.
 pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if file.exists() {
@@ -109,7 +109,7 @@ pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
 /// Sets `changes` permanently on `server`, provided that `then`, which runs once they are in effect, succeeds.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) if an earlier --apply is in effect, if the server is another one or has changed since
+/// [`BadInput`](forebay_measure::BadInput) if an earlier --apply is in effect, if the server is another one or has changed since
 /// it was measured, or if its entries cannot be read; any other failure, after all was taken back.
 pub(super) fn apply<T>(
     config: &Config,
@@ -154,7 +154,7 @@ pub(super) fn apply<T>(
                 && let Err(error) =
                     session_when_back(&config).and_then(|mut it| take_back(&mut it, &file))
             {
-                crate::interrupt::left(&format!(
+                forebay_measure::interrupt::left(&format!(
                     "not taken back: {error:#}; once the server can be reached: --rollback"
                 ));
             }
@@ -262,7 +262,7 @@ fn is_as_measured(client: &mut Client, change: &Advice) -> anyhow::Result<()> {
 /// Takes back what --apply has recorded in `file`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) if nothing is recorded, or for another server; any other failure.
+/// [`BadInput`](forebay_measure::BadInput) if nothing is recorded, or for another server; any other failure.
 pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if !file.exists() {

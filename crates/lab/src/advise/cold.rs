@@ -7,7 +7,7 @@ use forebay_io::{Advice as Hint, File, OpenOptions};
 
 use super::prove::{CACHED, Site};
 use super::server::Table;
-use crate::report::numbers;
+use forebay_measure::report::numbers;
 
 impl Site<'_> {
     /// Whether the pages of `table` can be evicted from the page cache and from the server's buffers. A table of four

@@ -29,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use super::prove::{Site, Value};
 use super::query::{self, Query, Shape};
 use super::server::{RANDOM, SEQUENTIAL, Table};
-use crate::progress::Progress;
-use crate::report::numbers;
-use crate::statistics::{Estimate, paired_ratio, unpaired_ratio};
+use forebay_measure::progress::Progress;
+use forebay_measure::report::numbers;
+use forebay_measure::statistics::{Estimate, paired_ratio, unpaired_ratio};
 
 /// Maximum blocks of the table, because it is read whole some thirty times: 1 GiB.
 const BLOCKS_MAX: u64 = 131_072;

@@ -23,9 +23,9 @@ use super::disks::Disk;
 use super::server::{Server, Setting};
 use crate::experiment::rounds;
 use crate::libpq::Connection;
-use crate::report::{Advice, AppliesTo, Record, numbers};
-use crate::statistics::median;
-use crate::units::shown_size;
+use forebay_measure::report::{Advice, AppliesTo, Record, numbers};
+use forebay_measure::statistics::median;
+use forebay_measure::units::shown_size;
 
 /// Fewer checkpoints, rounds that stopped early, or syncs by sessions are not evidence.
 const CHECKPOINTS_MIN: f64 = 5.0;
@@ -327,8 +327,8 @@ fn huge_pages(set: &dyn Fn(&str) -> Option<f64>, meminfo: &str) -> Option<String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Report, Verdict};
-    use crate::statistics::Estimate;
+    use forebay_measure::report::{Report, Verdict};
+    use forebay_measure::statistics::Estimate;
 
     fn set(name: &str) -> Option<f64> {
         let all = [

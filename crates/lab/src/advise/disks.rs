@@ -14,11 +14,11 @@ use super::server::{DEFAULT_TABLESPACE, Server};
 use crate::cli::{CommonArgs, PostgresArgs};
 use crate::device;
 use crate::experiment::Choice;
-use crate::facts::Storage;
-use crate::output;
-use crate::report::{Advice, AppliesTo, Report};
 use crate::run;
-use crate::units::shown_size;
+use forebay_measure::facts::Storage;
+use forebay_measure::report::{Advice, AppliesTo, Report};
+use forebay_measure::units::shown_size;
+use forebay_measure::{output, question};
 
 /// Approximate duration of the experiments on a disk, in seconds.
 const SECONDS: u32 = 75;
@@ -95,7 +95,7 @@ impl Disk {
     /// first (a burst).
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) if there is not enough space, or an interruption.
+    /// [`BadInput`](forebay_measure::BadInput) if there is not enough space, or an interruption.
     pub(super) fn measure(
         &mut self,
         server: &Server,
@@ -126,7 +126,7 @@ impl Disk {
             room.display(),
             shown_size(bytes)
         );
-        if !args.yes && !output::ask(&format!("measure {what}?"))? {
+        if !args.yes && !question::ask(&format!("measure {what}?"))? {
             return Ok(Some(format!(
                 "{} is not measured: that would take --yes ({what}).",
                 self.name

@@ -22,9 +22,9 @@ use serde_json::Value;
 
 use super::APPLICATION;
 use super::query::{self, Query};
-use crate::bad_input;
 use crate::cli::PostgresArgs;
 use crate::libpq::{self, Config, Connection, Refused};
+use forebay_measure::bad_input;
 
 /// Predefined roles that only extend what their members may read.
 const READERS: &str = "'pg_read_all_data', 'pg_read_all_settings', 'pg_read_all_stats', 'pg_stat_scan_tables', \
@@ -40,7 +40,7 @@ const DATABASE: &str = "select (select system_identifier from pg_control_system(
 /// Opens a session for the user's queries. `config`: that of `own`, which the run itself uses.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it has more rights than it needs, or reaches another database; as
+/// [`BadInput`](forebay_measure::BadInput): it has more rights than it needs, or reaches another database; as
 /// [`Connection::open`].
 pub(super) fn session(
     args: &PostgresArgs,
@@ -102,7 +102,7 @@ pub(super) struct File {
 
 impl File {
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be read, or there is no query in it.
+    /// [`BadInput`](forebay_measure::BadInput): it cannot be read, or there is no query in it.
     pub(super) fn read(path: &Path) -> anyhow::Result<File> {
         let statements = match std::fs::read_to_string(path) {
             Ok(text) => split(&text),
@@ -117,7 +117,7 @@ impl File {
     /// Its queries, after the server has examined each. `connection`: a [`session`].
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), with the line on which the query begins.
+    /// [`BadInput`](forebay_measure::BadInput), with the line on which the query begins.
     pub(super) fn checked(&self, connection: &mut Connection) -> anyhow::Result<Vec<Query>> {
         let checked = |(line, text): &(usize, String)| {
             let place = format!("--queries {}, line {line}", self.path.display());

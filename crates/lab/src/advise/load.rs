@@ -19,9 +19,9 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::APPLICATION;
-use crate::interrupt;
 use crate::libpq::{Config, rows, session};
-use crate::units::shown_size;
+use forebay_measure::interrupt;
+use forebay_measure::units::shown_size;
 
 /// Interval between samples; number of samples before the start; number of samples in the mean.
 const LOOK: Duration = Duration::from_millis(250);

@@ -13,8 +13,8 @@ use serde_json::Value;
 use super::Proposal;
 use super::disks::Disk;
 use super::server::{EFFECTIVE, Server, Setting};
-use crate::report::{Advice, AppliesTo, Record, Report, numbers};
-use crate::statistics::{Floor, Judge, median};
+use forebay_measure::report::{Advice, AppliesTo, Record, Report, numbers};
+use forebay_measure::statistics::{Floor, Judge, median};
 
 const METHOD: &str = "io_method";
 const WORKERS: &str = "io_workers";

@@ -28,14 +28,14 @@ use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::bad_input;
 use crate::cli::{AdviseArgs, PostgresArgs, Product};
-use crate::interrupt::{self, Interrupted};
 use crate::libpq::{self, Config, Connection};
-use crate::output::{self, tell};
-use crate::report::{Advice, Record, Report, Verdict};
 use crate::run;
 use counts::Counts;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt::{self, Interrupted};
+use forebay_measure::output::{self, tell};
+use forebay_measure::report::{Advice, Record, Report, Verdict};
 use load::Load;
 use prove::After;
 use query::Query;
@@ -108,7 +108,7 @@ struct Proposal {
 /// Runs the command.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`interrupt::Interrupted`], or any other failure.
+/// [`BadInput`](forebay_measure::BadInput), [`interrupt::Interrupted`], or any other failure.
 pub fn run(args: &AdviseArgs) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
     let mut load = None;

@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::server::{DEFAULT_TABLESPACE, Server, Setting, Tablespace};
 use super::{Findings, Proposal, told};
 use crate::cli::PostgresArgs;
-use crate::experiment::unique;
-use crate::facts::{Host, Storage};
-use crate::report::html::{self, Kind};
-use crate::report::{
+use forebay_measure::facts::{Host, Storage};
+use forebay_measure::lists::unique;
+use forebay_measure::report::html::{self, Kind};
+use forebay_measure::report::{
     self, Advice, Conclusion, Line, Part, Plot, Point, Record, Report, Section, Snippet, Table,
     TableCell, tables,
 };

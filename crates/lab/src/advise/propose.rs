@@ -20,10 +20,10 @@ use super::server::{
 };
 use crate::cli::PostgresArgs;
 use crate::libpq::{Config, Connection};
-use crate::progress::Progress;
-use crate::report::{Advice, AppliesTo, Record, Verdict};
-use crate::statistics::{BOUND, Judgement};
-use crate::units::shown_size;
+use forebay_measure::progress::Progress;
+use forebay_measure::report::{Advice, AppliesTo, Record, Verdict};
+use forebay_measure::statistics::{BOUND, Judgement};
+use forebay_measure::units::shown_size;
 
 /// Number of tables of a disk by which its settings are proved.
 const TABLES: usize = 2;
@@ -611,7 +611,7 @@ mod tests {
 
     #[test]
     fn what_is_proved_on_another_disk_is_for_its_tablespaces_without_a_value_of_their_own() {
-        let setting = crate::report::sample::advice()[0].setting.clone();
+        let setting = forebay_measure::report::sample::advice()[0].setting.clone();
         let tablespace = |oid, name: &str, own: Option<&str>| Tablespace {
             oid,
             name: name.to_owned(),
@@ -628,7 +628,8 @@ mod tests {
             let name = "vdb".to_owned();
             let tablespaces = tablespaces.to_vec();
             let disk = Disk { name, tablespaces, is_main, room: Err(None), report: None };
-            let proposals = placed(&all, &disk, None, &crate::report::sample::advice()[0]);
+            let proposals =
+                placed(&all, &disk, None, &forebay_measure::report::sample::advice()[0]);
             proposals
                 .into_iter()
                 .map(|it| (it.tablespace, it.not_applied.is_some()))
@@ -655,7 +656,7 @@ mod tests {
             let advice = Advice {
                 setting: setting.to_owned(),
                 current: Some("1".to_owned()),
-                ..crate::report::sample::advice()[0].clone()
+                ..forebay_measure::report::sample::advice()[0].clone()
             };
             let mut proposals =
                 [Proposal { tablespace: None, proved: true, not_applied: None, advice }];

@@ -27,11 +27,11 @@ use super::query::{self, Query, Shape};
 use super::server::{Server, Table};
 use super::trial::{Phase, Rates, Run, Trial, goes_on, good, narrow, together, turn};
 use crate::cli::PostgresArgs;
-use crate::interrupt;
 use crate::libpq::{Connection, Refused};
-use crate::progress::Progress;
-use crate::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use crate::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
+use forebay_measure::interrupt;
+use forebay_measure::progress::Progress;
+use forebay_measure::report::{Advice, AppliesTo, Record, Verdict, numbers};
+use forebay_measure::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
 
 /// The experiment's name in records.
 pub(super) const NAME: &str = "advise";

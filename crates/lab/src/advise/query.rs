@@ -22,7 +22,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::server::{Index, Table};
-use crate::report::numbers;
+use forebay_measure::report::numbers;
 
 /// Maximum blocks of a stretch that is read sequentially, and maximum rows of a key range: they limit the time on slow
 /// disks.

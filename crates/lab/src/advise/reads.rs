@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::server::Server;
 use crate::libpq::{Connection, Refused};
-use crate::report::numbers;
-use crate::report::terminal::text::cut;
-use crate::units::shown_size;
+use forebay_measure::report::numbers;
+use forebay_measure::report::terminal::text::cut;
+use forebay_measure::units::shown_size;
 
 /// Maximum number of reported statements, and maximum characters of their texts.
 const STATEMENTS: usize = 3;

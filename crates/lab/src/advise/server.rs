@@ -13,9 +13,9 @@ use anyhow::Context;
 use postgres::Client;
 use serde::{Deserialize, Serialize};
 
-use crate::bad_input;
-use crate::facts::{Host, Storage};
 use crate::libpq::{Config, Connection, Refused, Row, is_local, rows};
+use forebay_measure::bad_input;
+use forebay_measure::facts::{Host, Storage};
 
 /// Settings that are read: those that may be advised, and those that a measurement depends on.
 const SETTINGS: [&str; 26] = [
@@ -209,7 +209,7 @@ impl Server {
     /// Inspects everything.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) for a version other than 14 to 18; a server error, or an interruption.
+    /// [`BadInput`](forebay_measure::BadInput) for a version other than 14 to 18; a server error, or an interruption.
     pub(super) fn read(
         connection: &mut Connection,
         config: &Config,

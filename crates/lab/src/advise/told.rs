@@ -10,14 +10,14 @@ use super::prove::After;
 use super::reads::Reads;
 use super::server::{EFFECTIVE, MAINTENANCE, Server, Setting, Table};
 use super::{Findings, Proposal};
-use crate::output::{printable, printable_line};
-use crate::report::Advice;
-use crate::report::numbers;
-use crate::report::tables;
-use crate::report::terminal::text::push_wrapped;
-use crate::report::terminal::{Look, drawn};
-use crate::statistics::BOUND;
-use crate::units::shown_size;
+use forebay_measure::output::{printable, printable_line};
+use forebay_measure::report::Advice;
+use forebay_measure::report::numbers;
+use forebay_measure::report::tables;
+use forebay_measure::report::terminal::text::push_wrapped;
+use forebay_measure::report::terminal::{Look, drawn};
+use forebay_measure::statistics::BOUND;
+use forebay_measure::units::shown_size;
 
 /// The server, in a few lines.
 pub(super) fn server(server: &Server, reads: &Reads, look: Look) -> String {
@@ -246,8 +246,8 @@ pub(super) fn again(after: &After) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
-    use crate::statistics::Estimate;
+    use forebay_measure::report::sample;
+    use forebay_measure::statistics::Estimate;
 
     fn proposal(setting: &str, advised: &str, proved: bool) -> Proposal {
         let advice = Advice {

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::query::Query;
-use crate::statistics::{BOUND, Judgement, paired_ratio, ratio_to_best};
+use forebay_measure::statistics::{BOUND, Judgement, paired_ratio, ratio_to_best};
 
 /// An arm whose whole interval is below this part of the best is far from it. Lower than `BOUND`, because it is checked
 /// after each round [PRV-8], and a dropped arm does not come back.
@@ -52,7 +52,7 @@ pub(super) enum Phase {
     After,
 }
 
-shown_by_name!(Phase);
+forebay_measure::shown_by_name!(Phase);
 
 /// A query and its runs: for each arm, one per round.
 pub(super) struct Trial<'q> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::device::DeviceArgs;
-use crate::units::parse_time;
+use forebay_measure::units::parse_time;
 
 /// `forebay advise`.
 #[derive(Debug, Clone, Args)]

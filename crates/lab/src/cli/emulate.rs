@@ -6,8 +6,8 @@ use clap::Args;
 use forebay_emulate::Place;
 use forebay_emulate::serve::SPEED_UPS;
 
-use crate::device_readahead::parse_readahead;
-use crate::units::parse_size;
+use forebay_measure::device_readahead::parse_readahead;
+use forebay_measure::units::parse_size;
 
 /// `forebay emulate`.
 #[derive(Debug, Clone, Args)]

@@ -7,9 +7,9 @@ use forebay_io::CacheMode;
 
 use super::emulate::parse_speed_up;
 use super::parse_cache;
-use crate::device_readahead::parse_readahead;
 use crate::explain::Strategy;
-use crate::units::parse_size;
+use forebay_measure::device_readahead::parse_readahead;
+use forebay_measure::units::parse_size;
 
 /// `forebay explain`.
 #[derive(Debug, Clone, Args)]

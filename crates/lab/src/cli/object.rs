@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::object::Latency;
-use crate::units::{parse_size, parse_size_in, parse_time};
+use forebay_measure::units::{parse_size, parse_size_in, parse_time};
 
 /// `forebay lab object`.
 #[derive(Debug, Clone, Args)]

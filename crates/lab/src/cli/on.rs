@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::ground::filesystem::Filesystem;
-use crate::units::parse_size;
+use forebay_measure::filesystem::Filesystem;
+use forebay_measure::units::parse_size;
 
 /// Options to measure something else than the disk under `--dir`. They are accepted after the name of an
 /// experiment as well as before it.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 
-use crate::device_readahead::parse_readahead;
-use crate::units::parse_size;
 use crate::watch::Speed;
+use forebay_measure::device_readahead::parse_readahead;
+use forebay_measure::units::parse_size;
 
 /// `forebay watch`.
 #[derive(Debug, Clone, Args)]

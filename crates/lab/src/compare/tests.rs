@@ -1,7 +1,7 @@
 //! Two reports side by side: what changed, what did not, and what is undecided.
 
 use super::*;
-use crate::report::sample;
+use forebay_measure::report::sample;
 
 /// The sample's report, with the rates of every record in `is_changed` multiplied by this factor.
 fn changed(times: f64, is_changed: impl Fn(&Record) -> bool) -> Report {
@@ -155,7 +155,7 @@ fn another_schema_is_refused_with_a_sentence() {
         let path = scratch.path().join("report.json");
         std::fs::write(&path, text).unwrap();
         let error = read(&path).unwrap_err();
-        assert!(error.is::<crate::BadInput>());
+        assert!(error.is::<forebay_measure::BadInput>());
         error.to_string()
     };
     assert!(
@@ -167,7 +167,7 @@ fn another_schema_is_refused_with_a_sentence() {
     );
     assert!(refused("{}").contains("has no schema"));
     assert!(refused("words").contains("is no JSON"));
-    assert!(read(&scratch.path().join("none")).unwrap_err().is::<crate::BadInput>());
+    assert!(read(&scratch.path().join("none")).unwrap_err().is::<forebay_measure::BadInput>());
     let path = scratch.path().join("report.json");
     std::fs::write(&path, serde_json::to_string(&sample::report()).unwrap()).unwrap();
     assert_eq!(read(&path).unwrap().records.len(), sample::records().len());

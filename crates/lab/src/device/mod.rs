@@ -7,7 +7,7 @@
 //! and if its rate falls later, only the time after the fall is reported. Worked example: windows of 3000,
 //! 2990, 3010, then 301, 300, 299 reads/s are a burst from 3000 to 300, and the disk does 300. An emulated
 //! disk that has credits spends them immediately, in emulated time
-//! ([`OnDisk::spend_credits`](crate::ground::on::OnDisk::spend_credits)).
+//! ([`OnDisk::spend_credits`](crate::on::OnDisk::spend_credits)).
 //!
 //! Invariants:  [DEV-1] no figure includes time before the last fall of the rate
 //! Failure:     a remark reports what cannot be measured; only an interruption ends the run, or a working
@@ -23,13 +23,13 @@ use clap::Args;
 use forebay_io::{CacheMode, File, Hint, OpenOptions, Request};
 
 use crate::experiment::Bench;
-use crate::ground::on;
-use crate::interrupt::{self, Interrupted};
-use crate::measure::{empty_cache, wait_histogram, wait_us};
-use crate::report::{Burst, DeviceSummary, Figure, numbers};
-use crate::statistics::{self, median, range};
-use crate::units::parse_time;
-use crate::workfile::{Naming, Workfile};
+use crate::on;
+use forebay_measure::coldness::{empty_cache, wait_histogram, wait_us};
+use forebay_measure::interrupt::{self, Interrupted};
+use forebay_measure::report::{Burst, DeviceSummary, Figure, numbers};
+use forebay_measure::statistics::{self, median, range};
+use forebay_measure::units::parse_time;
+use forebay_measure::workfile::{Naming, Workfile};
 use traffic::{Traffic, Window};
 
 const RANDOM_BYTES: u64 = 8 << 10;

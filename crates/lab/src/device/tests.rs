@@ -1,8 +1,8 @@
 //! Falls of a rate, and figures of a real file.
 
 use super::*;
-use crate::facts::Storage;
-use crate::workfile::{Naming, Workfile};
+use forebay_measure::facts::Storage;
+use forebay_measure::workfile::{Naming, Workfile};
 
 #[test]
 fn a_fall_is_where_every_later_window_is_much_slower_than_before() {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebay_io::{Arena, CacheMode, Completed, File, Io, IoOptions, Lease, Prefer, Request, Then};
 use hdrhistogram::Histogram;
 
-use crate::measure::wait_histogram;
+use forebay_measure::coldness::wait_histogram;
 
 /// Requests that a window has at least, unless it would last many times its time.
 const COUNT_MIN: u64 = 64;

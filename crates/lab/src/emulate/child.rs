@@ -33,9 +33,9 @@ use forebay_emulate::serve::Told;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
-use crate::bad_input;
-use crate::ground::ledger::{self, Change, Undo};
-use crate::interrupt::Cleanup;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt::Cleanup;
+use forebay_measure::undo_log::{self, Change, Undo};
 
 /// How many seconds a mount may take on a busy machine.
 const MOUNT_SECONDS_MAX: i64 = 60;
@@ -87,7 +87,7 @@ impl Emulated {
     /// # Errors
     /// It cannot be mounted: the command's message.
     pub fn start(spec: &str, options: &EmulatedOptions) -> anyhow::Result<Emulated> {
-        let (mount_point, point) = ledger::make_mount_point(PREFIX)?;
+        let (mount_point, point) = undo_log::make_mount_point(PREFIX)?;
         let change = Change::Mount { point: mount_point.clone(), source: MOUNT_TYPE.to_owned() };
         let (mount, ()) = Undo::doing(change, || Ok(()))?;
         let errors = tempfile::tempfile().context("cannot make a temporary file")?;

@@ -16,9 +16,9 @@ use forebay_emulate::serve::{self, Data, Emulation, Error, Options};
 
 pub use child::{Emulated, EmulatedOptions};
 
-use crate::bad_input;
 use crate::cli::EmulateArgs;
-use crate::{facts, interrupt, output};
+use forebay_measure::bad_input;
+use forebay_measure::{facts, interrupt, output};
 
 /// Maximum memory for data if the system does not report how much there is.
 const MEMORY_BYTES: u64 = 1 << 30;
@@ -26,7 +26,7 @@ const MEMORY_BYTES: u64 = 1 << 30;
 /// Mounts the disk of `args`, and serves it until the end.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) for what the user can change, else what went wrong.
+/// [`BadInput`](forebay_measure::BadInput) for what the user can change, else what went wrong.
 pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     if args.list {
         return list();
@@ -34,7 +34,8 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     let (Some(spec), Some(mount_point)) = (&args.profile, &args.mount_point) else {
         bad_input!("name a profile and a mount point, or ask for --list");
     };
-    let profile = Profile::load(spec).map_err(|error| crate::BadInput(error.to_string()))?;
+    let profile =
+        Profile::load(spec).map_err(|error| forebay_measure::BadInput(error.to_string()))?;
     let data = Some(&args.data).filter(|path| *path != Path::new("memory"));
     for path in args.log.iter().chain(data) {
         output::check_file(path)?;
@@ -108,7 +109,7 @@ fn mount(
     Emulation::mount(mount_point, options).map_err(|error| match error {
         Error::Io { .. } | Error::FuseRefused(_) => error.into(),
         // Another directory, another size or another machine: for the user to change.
-        other => crate::BadInput(other.to_string()).into(),
+        other => forebay_measure::BadInput(other.to_string()).into(),
     })
 }
 

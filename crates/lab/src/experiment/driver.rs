@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::schedule::{Limits, Schedule};
 use super::tally::{Row, unsupported};
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 /// The set of rows that one experiment measures in rounds.
 pub(super) trait RowSet {

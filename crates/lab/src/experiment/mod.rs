@@ -27,8 +27,6 @@ pub use contest::{CacheState, Entrant};
 pub use pattern::Pattern;
 pub use rounds::Rounds;
 
-use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -37,12 +35,12 @@ use clap::{Args, Command, Subcommand};
 use serde::Serializer;
 
 use crate::cli::{CommonArgs, OutputArgs};
-use crate::facts::{CounterSource, Storage};
-use crate::ground::on::OnDisk;
-use crate::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
-use crate::statistics::Floor;
-use crate::units::parse_size_in;
-use crate::workfile::{Naming, Workfile};
+use crate::on::OnDisk;
+use forebay_measure::facts::{CounterSource, Storage};
+use forebay_measure::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
+use forebay_measure::statistics::Floor;
+use forebay_measure::units::parse_size_in;
+use forebay_measure::workfile::{Naming, Workfile};
 
 /// Size of a pool's block, in bytes.
 const POOL_BLOCK_BYTES: u64 = 8192;
@@ -121,7 +119,7 @@ impl Choice {
     /// The experiment, checked.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
+    /// [`BadInput`](forebay_measure::BadInput), naming the option.
     pub fn experiment(&self) -> anyhow::Result<Box<dyn Experiment>> {
         Ok(match self.clone() {
             Choice::Depth(settings) => Box::new(settings.checked()?),
@@ -158,12 +156,12 @@ pub trait Experiment {
     /// once the file is filled.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when nothing of the request can be measured.
+    /// [`BadInput`](forebay_measure::BadInput) when nothing of the request can be measured.
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>>;
 }
 
 /// Measures. The second argument receives a description of each measurement before it starts. Errors are
-/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub type Measuring<'a> =
     Box<dyn FnOnce(&Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<Measurements<'a>> + 'a>;
 
@@ -248,49 +246,9 @@ fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S:
     serializer.collect_str(named)
 }
 
-/// `text` as a word of a shell command.
-pub(crate) fn quoted(text: &str) -> String {
-    // Only a NUL is refused, which no path and no name has. Parts of a list are quoted singly: commas need no quotes.
-    let quoted = |part| shlex::try_quote(part).map_or_else(|_| part.to_owned(), Cow::into_owned);
-    text.split(',').map(quoted).collect::<Vec<_>>().join(",")
-}
-
 /// Parses the size of a file that a pool reads and that has `least` blocks.
 fn parse_pool_size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     parse_size_in(least * POOL_BLOCK_BYTES..=u64::from(u32::MAX) * POOL_BLOCK_BYTES)
-}
-
-/// `items` ascending, each once.
-pub(crate) fn sorted<T: Copy + Ord>(items: &[T]) -> Vec<T> {
-    let items: BTreeSet<T> = items.iter().copied().collect();
-    items.into_iter().collect()
-}
-
-/// `items` in their order, each once.
-pub(crate) fn unique<T: Clone + PartialEq>(items: &[T]) -> Vec<T> {
-    let mut kept: Vec<T> = Vec::new();
-    for item in items {
-        if !kept.contains(item) {
-            kept.push(item.clone());
-        }
-    }
-    kept
-}
-
-/// `items` grouped by `key`, in the order of their first occurrence.
-pub(crate) fn grouped<T, K: PartialEq>(
-    items: impl IntoIterator<Item = T>,
-    key: impl Fn(&T) -> K,
-) -> Vec<(K, Vec<T>)> {
-    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
-    for item in items {
-        let key = key(&item);
-        match groups.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, group)) => group.push(item),
-            None => groups.push((key, vec![item])),
-        }
-    }
-    groups
 }
 
 #[cfg(test)]
@@ -318,14 +276,5 @@ mod tests {
         };
         assert_eq!(measurements(false), 3, "one way, three times");
         assert_eq!(measurements(true), 9, "and beside readers, at once and spread");
-    }
-
-    #[test]
-    fn a_directory_with_a_space_or_quote_survives_the_shell() {
-        assert_eq!(quoted("/mnt/data"), "/mnt/data");
-        assert_eq!(quoted("/mnt/my disk"), "'/mnt/my disk'");
-        assert_eq!(quoted("0,16,my disk"), "0,16,'my disk'");
-        let hostile = "it's \"$(date)\" `date` \\ ! {a,b}";
-        assert_eq!(shlex::split(&quoted(hostile)), Some(vec![hostile.to_owned()]));
     }
 }

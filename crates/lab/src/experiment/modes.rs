@@ -7,9 +7,9 @@ use std::path::Path;
 use forebay_io::{CacheMode, Error, File, Io, Kind, Op, OpenOptions, Volume};
 
 use super::Ground;
-use crate::bad_input;
-use crate::report::BackendNote;
-use crate::workfile::Workfile;
+use forebay_measure::bad_input;
+use forebay_measure::report::BackendNote;
+use forebay_measure::workfile::Workfile;
 
 /// Backends and cache modes that can be measured with, and why others cannot.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Modes {
     /// Probes `backends`, on a `workfile` that may still be empty, for measurements of `op` in `caches`.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when blocks are too small for direct files.
+    /// [`BadInput`](forebay_measure::BadInput) when blocks are too small for direct files.
     pub(super) fn probe(
         ground: &Ground,
         workfile: &Workfile,
@@ -61,7 +61,7 @@ pub(super) fn note(kind: Kind, opened: Result<Io, Error>) -> BackendNote {
 /// Refuses to begin if every cell has a reason why it is `missing`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) with the first of them.
+/// [`BadInput`](forebay_measure::BadInput) with the first of them.
 pub(super) fn check<'a>(missing: impl Iterator<Item = Option<&'a str>>) -> anyhow::Result<()> {
     match missing.collect::<Option<Vec<_>>>().as_deref() {
         Some([why, ..]) => bad_input!("nothing of this can be measured here: {why}"),
@@ -86,7 +86,7 @@ pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
 /// The reason if direct files cannot be measured on `workfile` and `caches` include them.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) when blocks are too small for them.
+/// [`BadInput`](forebay_measure::BadInput) when blocks are too small for them.
 pub(super) fn probe_direct(
     ground: &Ground,
     workfile: &Workfile,

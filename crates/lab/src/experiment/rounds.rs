@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::schedule::Limits;
-use crate::report::numbers;
-use crate::statistics::{median, range};
+use forebay_measure::report::numbers;
+use forebay_measure::statistics::{median, range};
 
 /// If the highest round exceeds the lowest by more than this factor, both are reported with the median.
 const APART: f64 = 1.1;

@@ -4,7 +4,7 @@
 //! first rounds, as fewer decide almost nothing. After that only open series continue, so that time is spent where it
 //! decides. They are examined after the first rounds, and after twice, four times, eight times as many: a reader who
 //! looks after each single round sooner or later sees a difference where there is none. The confidence of each look is
-//! up to the [`Judge`](crate::statistics::Judge). Worked example: of six series with five rounds two are open; they get
+//! up to the [`Judge`](forebay_measure::statistics::Judge). Worked example: of six series with five rounds two are open; they get
 //! five more each, one is decided by its ten rounds, and the other continues to twenty.
 //!
 //! A series that leaves does not return: so all that are still measured have the same rounds, and round n of one is
@@ -19,7 +19,7 @@
 
 use std::time::Duration;
 
-use crate::statistics::LOOKS_MAX;
+use forebay_measure::statistics::LOOKS_MAX;
 
 /// How long there are rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

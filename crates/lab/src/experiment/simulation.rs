@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::driver::{RowSet, Turn, drive};
 use super::schedule::Limits;
 use super::{Outcome, checkpoint, depth, readahead, strategies, sync};
-use crate::statistics::Judgement;
+use forebay_measure::statistics::Judgement;
 
 /// The median variation of the rates of a cell.
 const NOISE: f64 = 0.05;
@@ -145,9 +145,9 @@ fn of_500_runs_with_nothing_to_find_at_most_5_in_100_report_a_difference() {
 }
 
 #[test]
-fn jud_1_so_is_it_on_a_disk_with_six_times_the_noise() {
+fn so_is_it_on_a_disk_with_six_times_the_noise() {
     let (each, any) = reports(&experiments(), 100, 6.0 * NOISE, 1.0);
-    assert!(any <= 5, "[JUD-1] {any} of 100: {each:?}");
+    assert!(any <= 5, "{any} of 100: {each:?}");
 }
 
 #[test]

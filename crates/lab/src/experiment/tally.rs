@@ -14,12 +14,12 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::unique;
-use crate::facts::{CounterSource, DeviceCounters};
-use crate::measure::{Coldness, Stopwatch, empty_cache, wait_us};
-use crate::report::Record;
-use crate::statistics::median;
-use crate::workfile::Workfile;
+use forebay_measure::coldness::{Coldness, Stopwatch, empty_cache, wait_us};
+use forebay_measure::facts::{CounterSource, DeviceCounters};
+use forebay_measure::lists::unique;
+use forebay_measure::report::Record;
+use forebay_measure::statistics::median;
+use forebay_measure::workfile::Workfile;
 
 /// Maximum number of looks at a device's counters until they are stable.
 const SETTLING_LOOKS: u32 = 20;
@@ -249,7 +249,7 @@ impl<C> Row<C, Round> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::wait_histogram;
+    use forebay_measure::coldness::wait_histogram;
 
     fn round(device: Option<DeviceCounters>, blocks_needed: Option<u64>) -> Round {
         let (seconds, processor_seconds) = (0.5, 0.1);

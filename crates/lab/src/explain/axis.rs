@@ -15,7 +15,7 @@ use rangemap::RangeSet;
 
 use super::pattern::Pattern;
 use super::request::{Request, Use};
-use crate::report::numbers;
+use forebay_measure::report::numbers;
 
 /// Shorter gaps are never cut.
 const GAP_MIN: u64 = 16;

@@ -38,11 +38,11 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 
 use crate::cli::ExplainArgs;
-use crate::experiment::unique;
-use crate::progress::Progress;
-use crate::report::numbers;
-use crate::units::{shown_size, typed_size};
-use crate::{interrupt, output};
+use forebay_measure::lists::unique;
+use forebay_measure::progress::Progress;
+use forebay_measure::report::numbers;
+use forebay_measure::units::{shown_size, typed_size};
+use forebay_measure::{interrupt, output};
 use pattern::Pattern;
 use request::Account;
 
@@ -69,7 +69,7 @@ pub enum Strategy {
     Adaptive,
 }
 
-shown_by_name!(Strategy);
+forebay_measure::shown_by_name!(Strategy);
 
 /// Everything one run found out.
 #[derive(Debug)]
@@ -112,10 +112,10 @@ struct Told {
 /// `forebay explain`. `command`: the command line that repeats it.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
     let pattern = Pattern::parse(&args.pattern, args.seed)
-        .map_err(|error| crate::BadInput(format!("{error:#}")))?;
+        .map_err(|error| forebay_measure::BadInput(format!("{error:#}")))?;
     for path in [&args.json, &args.svg].into_iter().flatten() {
         output::check_file(path)?;
     }

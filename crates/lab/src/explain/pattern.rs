@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::experiment::sorted;
+use forebay_measure::lists::sorted;
 
 /// Maximum number of blocks of a pattern: as many requests as an emulated disk remembers.
 const BLOCKS_MAX: usize = 1_000_000;

@@ -23,7 +23,7 @@ use super::Strategy;
 use super::pattern::Pattern;
 use super::site::FILE;
 use crate::cli::ExplainArgs;
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 /// Memory of the pool, unless the pattern needs less.
 const POOL_BYTES_MAX: u64 = 256 << 20;

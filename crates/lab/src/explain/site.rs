@@ -30,11 +30,11 @@ use super::read::Reader;
 use super::request::Account;
 use super::{Disk, Strategy, Told};
 use crate::cli::ExplainArgs;
-use crate::device_readahead::read_kib;
 use crate::emulate::{Emulated, EmulatedOptions};
-use crate::facts::{Host, Storage, Sysfs};
-use crate::units::shown_size;
-use crate::{bad_input, output};
+use forebay_measure::device_readahead::read_kib;
+use forebay_measure::facts::{Host, Storage, Sysfs};
+use forebay_measure::units::shown_size;
+use forebay_measure::{bad_input, output};
 
 /// The directory on the disk for a pool.
 const DIRECTORY: &str = "explain";
@@ -51,7 +51,7 @@ const TAIL_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// This system lacks FUSE, the file does not fit on the disk,
-/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub(super) fn explain(
     args: &ExplainArgs,
     pattern: &Pattern,

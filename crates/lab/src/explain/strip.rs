@@ -22,10 +22,10 @@ use anstyle::{AnsiColor, Style};
 use super::axis::{Columns, most};
 use super::request::{Use, following, letter};
 use super::{Explained, Told, shown_count};
-use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled, wrapped};
-use crate::report::terminal::{self, Look, WIDTH_MIN};
-use crate::report::{Table, TableCell, numbers};
-use crate::units::shown_size;
+use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped, styled, wrapped};
+use forebay_measure::report::terminal::{self, Look, WIDTH_MIN};
+use forebay_measure::report::{Table, TableCell, numbers};
+use forebay_measure::units::shown_size;
 
 /// Maximum rows of a strategy with one row for each request.
 const ROWS_SINGLE_MAX: usize = 24;

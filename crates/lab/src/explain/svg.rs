@@ -15,8 +15,8 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 use super::axis::{Columns, most, round_step};
 use super::request::{Request, Use, letter};
 use super::{Explained, Told, shown_count};
-use crate::report::terminal::text::cut;
-use crate::units::shown_size;
+use forebay_measure::report::terminal::text::cut;
+use forebay_measure::units::shown_size;
 
 /// Width of the paper.
 const WIDTH: f64 = 960.0;

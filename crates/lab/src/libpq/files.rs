@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use percent_encoding::percent_decode_str;
 
 use super::variable;
-use crate::{bad_input, output};
+use forebay_measure::{bad_input, output};
 
 /// The settings of a service, by libpq keyword.
 pub(super) type Service = BTreeMap<String, String>;
@@ -90,7 +90,7 @@ fn settings(dsn: &str) -> Vec<Setting<'_>> {
 /// The service `name` from the user's file, or else from the system's.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): neither file has it.
+/// [`BadInput`](forebay_measure::BadInput): neither file has it.
 pub(super) fn service(name: &str) -> anyhow::Result<Service> {
     let own = variable("PGSERVICEFILE").map(PathBuf::from).or_else(|| at_home(".pg_service.conf"));
     let system = PathBuf::from(

@@ -7,7 +7,7 @@
 //! Invariants:  [CON-1] every session opened here is read-only from its first statement on
 //! Concurrency: a thread checks for Ctrl-C while a statement runs, and cancels the statement; a cancel request that
 //!              arrives late finds an idle session, which has nothing more to run.
-//! Failure:     any reason not to get a session is [`BadInput`](crate::BadInput), one sentence.
+//! Failure:     any reason not to get a session is [`BadInput`](forebay_measure::BadInput), one sentence.
 
 mod files;
 mod tls;
@@ -23,8 +23,8 @@ use postgres::config::{Host, SslMode};
 use postgres::types::{FromSql, Kind, Type};
 use postgres::{Client, SimpleQueryMessage};
 
-use crate::interrupt::{self, Interrupted};
-use crate::{BadInput, bad_input};
+use forebay_measure::interrupt::{self, Interrupted};
+use forebay_measure::{BadInput, bad_input};
 pub(crate) use tls::Config;
 
 /// The socket directories of Linux distributions, and that of PostgreSQL's own build.

@@ -22,7 +22,7 @@ use postgres::Client;
 use postgres::config::{Host, SslMode};
 
 use super::OWN_PATH;
-use crate::bad_input;
+use forebay_measure::bad_input;
 
 /// The value of sslrootcert for the certificates that the machine trusts.
 const SYSTEM: &str = "system";
@@ -46,7 +46,7 @@ impl Config {
     /// `mode` and `roots`: the values of sslmode and sslrootcert, if they are given.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): there is no such mode, the certificates are missing, or there is no host name to
+    /// [`BadInput`](forebay_measure::BadInput): there is no such mode, the certificates are missing, or there is no host name to
     /// compare with.
     pub(super) fn new(
         mut plain: postgres::Config,
@@ -123,7 +123,7 @@ type Connector = postgres::NoTls;
 /// The connector without TLS.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): `mode` requires TLS.
+/// [`BadInput`](forebay_measure::BadInput): `mode` requires TLS.
 #[cfg(not(feature = "tls"))]
 fn connector(ssl: SslMode, mode: &str, _: Option<String>) -> anyhow::Result<Connector> {
     if ssl == SslMode::Require {

@@ -14,8 +14,8 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::again;
-use crate::interrupt;
-use crate::statistics::median;
+use forebay_measure::interrupt;
+use forebay_measure::statistics::median;
 
 /// Size of the objects that it reads and puts: as large as those of a tablespace.
 pub(super) const OBJECT_BYTES: u64 = 8 << 20;

@@ -23,16 +23,16 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::bad_input;
 use crate::cli::{ObjectArgs, ObjectPart, repeated};
-use crate::experiment::sorted;
-use crate::facts::Host;
-use crate::interrupt::{self, Cleanup};
-use crate::output::{self, tell};
-use crate::progress::Progress;
-use crate::report::Record;
 use crate::run;
 use bare::{Bare, OBJECT_BYTES, Rates};
+use forebay_measure::bad_input;
+use forebay_measure::facts::Host;
+use forebay_measure::interrupt::{self, Cleanup};
+use forebay_measure::lists::sorted;
+use forebay_measure::output::{self, tell};
+use forebay_measure::progress::Progress;
+use forebay_measure::report::Record;
 use gate::Gate;
 use slowed::Slowed;
 use space::{Done, PAGE, Reading, Space};
@@ -101,7 +101,7 @@ struct PartCell {
 /// Runs it.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) for an invalid address, credentials or server,
+/// [`BadInput`](forebay_measure::BadInput) for an invalid address, credentials or server,
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     run::prepare()?;

@@ -14,8 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
 use super::{again, store_at};
-use crate::interrupt;
-use crate::output::tell;
+use forebay_measure::interrupt;
+use forebay_measure::output::tell;
 
 /// The prefix of the names of runs' own prefixes.
 pub(super) const PREFIX: &str = "forebay-lab-";

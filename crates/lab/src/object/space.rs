@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use super::bare::percentiles;
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 pub(super) const PAGE: u64 = 8192;
 /// Pages that are staged at a time: between two of these Ctrl-C is noticed.

@@ -4,13 +4,13 @@ use serde_json::{Map, Value};
 
 use super::bare::Rates;
 use super::{Findings, PartCell, RequestCell};
-use crate::experiment::grouped;
-use crate::report::numbers::{compact, number, percent, seconds};
-use crate::report::tables::times;
-use crate::report::terminal::{Look, drawn as table_drawn};
-use crate::report::{Table, TableCell, fields};
-use crate::statistics::{knee, median, paired_ratio};
-use crate::units::{shown_size, typed_size};
+use forebay_measure::lists::grouped;
+use forebay_measure::report::numbers::{compact, number, percent, seconds};
+use forebay_measure::report::tables::times;
+use forebay_measure::report::terminal::{Look, drawn as table_drawn};
+use forebay_measure::report::{Table, TableCell, fields};
+use forebay_measure::statistics::{knee, median, paired_ratio};
+use forebay_measure::units::{shown_size, typed_size};
 
 /// The median of the rates of rounds, in bytes a second.
 pub(super) fn middle(rounds: &[Rates]) -> f64 {

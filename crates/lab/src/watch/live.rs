@@ -14,7 +14,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 
 use super::told::{COLUMNS, LEGEND, Watched};
-use crate::interrupt::{self, Cleanup};
+use forebay_measure::interrupt::{self, Cleanup};
 
 /// Maximum number of files whose strips are shown.
 const STRIPS_MOST: usize = 8;

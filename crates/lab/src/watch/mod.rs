@@ -37,12 +37,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use crate::bad_input;
 use crate::cli::WatchArgs;
-use crate::interrupt;
-use crate::output::{self, tell};
 use crate::run;
 use account::Account;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt;
+use forebay_measure::output::{self, tell};
 use legend::{Called, Legend};
 use live::Live;
 use observer::Observer;
@@ -65,7 +65,7 @@ const SHOWN_MOST: f64 = 10.0;
 /// Runs the command.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), or a system error.
+/// [`BadInput`](forebay_measure::BadInput), or a system error.
 pub(crate) fn run(args: &WatchArgs) -> anyhow::Result<()> {
     run::prepare()?;
     if let Some(path) = &args.json {

@@ -27,10 +27,10 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::legend::{DEVICES_MOST, Legend};
-use crate::bad_input;
-use crate::output;
-use crate::report::numbers;
-use crate::units::shown_size;
+use forebay_measure::bad_input;
+use forebay_measure::output;
+use forebay_measure::report::numbers;
+use forebay_measure::units::shown_size;
 
 /// The first line, with the version.
 const MAGIC: &[u8; 16] = b"forebay watch 3\n";
@@ -80,7 +80,7 @@ enum End {
 /// Checks that a record can be written at `path`, and changes nothing there.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it cannot, or something other than a regular file is there.
+/// [`BadInput`](forebay_measure::BadInput): it cannot, or something other than a regular file is there.
 pub(super) fn check(path: &Path) -> anyhow::Result<()> {
     if std::fs::metadata(path).is_ok_and(|facts| !facts.is_file()) {
         bad_input!("cannot write {0}: {0} is no file; name another", path.display());
@@ -92,7 +92,7 @@ pub(super) fn check(path: &Path) -> anyhow::Result<()> {
 /// be in memory and would leave less of it to the watched processes.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): no file can be created, or there is less space than `limit` bytes.
+/// [`BadInput`](forebay_measure::BadInput): no file can be created, or there is less space than `limit` bytes.
 pub(super) fn nameless(limit: u64) -> anyhow::Result<File> {
     let directory = std::env::var_os("TMPDIR").filter(|it| !it.is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from);
@@ -294,7 +294,7 @@ impl Record {
     /// Opens the record at `path`, and reads all of it once to validate it.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be opened, is not a record, or is damaged.
+    /// [`BadInput`](forebay_measure::BadInput): it cannot be opened, is not a record, or is damaged.
     pub(super) fn open(path: &Path) -> anyhow::Result<Record> {
         let shown = path.display();
         // Without this, opening a pipe would wait for a writer.
@@ -378,7 +378,7 @@ impl Record {
     /// The next piece; `None` after the last whole one.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): the record is damaged.
+    /// [`BadInput`](forebay_measure::BadInput): the record is damaged.
     pub(super) fn next(&mut self) -> anyhow::Result<Option<Piece>> {
         self.from = self.at;
         let head = if self.is_cut { None } else { self.head()? };
@@ -439,7 +439,7 @@ impl Record {
     }
 
     fn damaged(&self, why: &str) -> anyhow::Error {
-        crate::BadInput(format!(
+        forebay_measure::BadInput(format!(
             "{} is damaged: {why} in the piece at byte {}",
             self.path.display(),
             self.from

@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use crate::interrupt;
 use crate::libpq::{self, Connection};
+use forebay_measure::interrupt;
 
 const DATABASES: &str = "select datname from pg_catalog.pg_database where datallowconn";
 
@@ -23,7 +23,7 @@ impl Relations {
     /// Queries all databases of the server at `dsn`.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): it cannot be reached; [`Interrupted`](crate::interrupt::Interrupted).
+    /// [`BadInput`](forebay_measure::BadInput): it cannot be reached; [`Interrupted`](forebay_measure::interrupt::Interrupted).
     pub(super) fn ask(dsn: &str) -> anyhow::Result<Relations> {
         let mut config = libpq::config(Some(dsn), "forebay watch")?;
         if config.get_dbname().is_none() {

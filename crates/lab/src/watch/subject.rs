@@ -21,9 +21,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use super::names::process_of;
 use super::tracer::Tracer;
-use crate::bad_input;
 use crate::cli::WatchArgs;
-use crate::interrupt;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt;
 
 /// Bytes of each output stream of a command that are kept while the live view has the terminal.
 const PRINTED_MOST: usize = 64 << 10;
@@ -63,7 +63,7 @@ impl Subject {
     /// Finds or starts the subject, and makes `tracer` follow it. `live`: the live view uses the terminal.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): there is no such process, service or command.
+    /// [`BadInput`](forebay_measure::BadInput): there is no such process, service or command.
     pub(super) fn begin(args: &WatchArgs, tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
         if let Some(pid) = args.pid {
             if !Path::new(&format!("/proc/{pid}")).exists() {

@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::account::{Account, Figures, Sizes};
 use super::legend::{Called, Legend};
 use super::predict::Prediction;
-use crate::output::printable_line;
-use crate::report::terminal::text::{ascii, push_line, push_wrapped, styled};
-use crate::report::terminal::{self, Look};
-use crate::report::{Table, TableCell, numbers};
-use crate::units::shown_size;
+use forebay_measure::output::printable_line;
+use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped, styled};
+use forebay_measure::report::terminal::{self, Look};
+use forebay_measure::report::{Table, TableCell, numbers};
+use forebay_measure::units::shown_size;
 
 /// Maximum number of files that the text names; those with the longest waits come first.
 pub(super) const FILES_SHOWN: usize = 20;

@@ -20,9 +20,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::event::{Call, Event, FileKey, Transfer, What};
 use super::ring::{self, Field, Layout};
-use crate::bad_input;
-use crate::ground::ledger::Undo;
-use crate::ground::tracefs::Tracefs;
+use forebay_measure::bad_input;
+use forebay_measure::tracefs::Tracefs;
+use forebay_measure::undo_log::{self, Undo};
 
 /// Buffer size of one instance for all processors, and its limits for one processor: at 50,000 requests a second, which
 /// is 20 MB/s, the smallest buffer lasts for 50 ms.
@@ -202,7 +202,7 @@ impl Tracer {
     /// Creates and enables the instances, for a process tree that is still empty.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): this user may not trace, this kernel lacks the events, or this PID namespace has
+    /// [`BadInput`](forebay_measure::BadInput): this user may not trace, this kernel lacks the events, or this PID namespace has
     /// other process numbers than the events.
     pub(super) fn start() -> anyhow::Result<Tracer> {
         if fs::read_link("/proc/self/ns/pid").is_ok_and(|it| it != Path::new(FIRST_NAMESPACE)) {
@@ -379,7 +379,7 @@ impl Tracer {
 
 impl Instance {
     fn new(tracefs: &Tracefs, purpose: &str) -> anyhow::Result<Instance> {
-        let (undo, path) = tracefs.instance(purpose)?;
+        let (undo, path) = undo_log::make_trace_instance(tracefs, purpose)?;
         let instance = Instance { path, undo };
         instance.set("trace_clock", "mono")?;
         // Each processor of the machine has a buffer, not only those that this process may run on.

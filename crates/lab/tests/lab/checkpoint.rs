@@ -7,7 +7,7 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use forebay_io::Volume;
-use forebay_lab::ground::filesystem::{Filesystem, Mounted};
+use forebay_measure::filesystem::{Filesystem, Mounted};
 use serde_json::{Value, json};
 
 use crate::command::{

@@ -3,13 +3,13 @@
 use serde_json::Value;
 
 use crate::command::{assert_refused, output, scratch};
-use crate::page::sample;
+use forebay_measure::report::sample;
 
 #[test]
 fn two_reports_are_compared_and_the_comparison_is_written() {
     let scratch = scratch();
     let mut report = sample::report();
-    let save = |name: &str, report: &forebay_lab::report::Report| {
+    let save = |name: &str, report: &forebay_measure::report::Report| {
         std::fs::write(scratch.path().join(name), serde_json::to_string(report).unwrap()).unwrap();
     };
     save("a.json", &report);

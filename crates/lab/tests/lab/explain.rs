@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use forebay_lab::ground::ledger::STATE_DIRECTORY;
+use forebay_measure::undo_log::STATE_DIRECTORY;
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};

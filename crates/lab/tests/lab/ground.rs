@@ -11,11 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use forebay_lab::device_readahead::ReadaheadGuard;
-use forebay_lab::facts::{Storage, Sysfs};
-use forebay_lab::ground::filesystem::{Filesystem, Mounted};
-use forebay_lab::ground::ledger::STATE_DIRECTORY;
-use forebay_lab::workfile::{Naming, Workfile};
+use forebay_measure::device_readahead::ReadaheadGuard;
+use forebay_measure::facts::{Storage, Sysfs};
+use forebay_measure::filesystem::{Filesystem, Mounted};
+use forebay_measure::undo_log::STATE_DIRECTORY;
+use forebay_measure::workfile::{Naming, Workfile};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{
@@ -163,15 +163,15 @@ fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
         assert_eq!(storage.filesystem.as_deref(), Some(filesystem.name()));
         assert_eq!(storage.source.unwrap(), format!("/dev/{}", mounted.device()));
         let dio = format!("/sys/block/{}/loop/dio", mounted.device());
-        assert_eq!(number(Path::new(&dio)), 1, "[FSY-2]");
+        assert_eq!(number(Path::new(&dio)), 1);
         // Data written there is in the file.
         let file = File::create(directory.join("file")).unwrap();
         file.write_all_at(b"all that glisters", 0).unwrap();
         file.sync_all().unwrap();
         drop(file);
         let again = Mounted::over(&disk, filesystem).unwrap_err();
-        assert!(again.is::<forebay_lab::BadInput>(), "[FSY-1]");
-        assert!(again.to_string().contains(mounted.device()), "[FSY-1] {again}");
+        assert!(again.is::<forebay_measure::BadInput>());
+        assert!(again.to_string().contains(mounted.device()), "{again}");
         mounted.remove().unwrap();
         assert!(!directory.exists());
         assert_eq!(left_of(scratch.path()), [""; 0]);
@@ -223,7 +223,7 @@ fn a_panic_leaves_neither_setting_nor_mount_nor_loop_device_nor_file() {
     assert!(panicked.is_err() && !seen.as_os_str().is_empty());
     assert!(!seen.exists());
     assert_eq!(left_of(&second), [""; 0]);
-    assert_eq!(scene.kib(), scene.found_kib, "[DRA-1]");
+    assert_eq!(scene.kib(), scene.found_kib);
     assert_eq!(entries(scene.mounted.directory()), ["lost+found"]);
 }
 

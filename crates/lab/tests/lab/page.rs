@@ -7,14 +7,12 @@
 #![allow(clippy::print_stdout)]
 
 mod chromium;
-#[path = "../../src/report/sample.rs"]
-pub(crate) mod sample;
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use chromium::{Visit, visit};
-use forebay_lab::report::html;
+use forebay_measure::report::{html, sample};
 
 const PROBE: &str = include_str!("page/probe.js");
 /// Runs before any script of the page, so that it sees every error of theirs.

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use forebay_lab::ground::filesystem::{Filesystem, Mounted};
+use forebay_measure::filesystem::{Filesystem, Mounted};
 use serde_json::{Value, json};
 
 use crate::command::{

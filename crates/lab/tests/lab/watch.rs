@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use forebay_lab::ground::filesystem::Filesystem;
-use forebay_lab::ground::ledger::STATE_DIRECTORY;
+use forebay_measure::filesystem::Filesystem;
+use forebay_measure::undo_log::STATE_DIRECTORY;
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;

@@ -8,8 +8,8 @@ use forebay_io::CacheMode;
 use super::record::{Tally, baseline};
 use super::{Cell, Dirty, NAME, Order, Settings};
 use crate::experiment::Outcome;
-use crate::report::{Conclusion, Verdict};
-use crate::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};
+use forebay_measure::report::{Conclusion, Verdict};
+use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};
 
 /// The best way of writing compared with one write after another: the time to the end of the sync. Or a spread
 /// checkpoint compared with one at once, if both are timed: the 99th percentile of reads in the interval.

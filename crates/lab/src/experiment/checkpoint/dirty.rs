@@ -40,7 +40,7 @@ pub enum Dirty {
     TwoTablespaces,
 }
 
-shown_by_name!(Dirty);
+forebay_measure::shown_by_name!(Dirty);
 
 /// A page: the number of its tablespace, 0 or 1, and its block in that tablespace's file.
 pub(super) type Place = (usize, u32);

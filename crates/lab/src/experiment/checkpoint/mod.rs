@@ -39,7 +39,7 @@ use super::{
     Bench, Experiment, Ground, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, by_name,
     stopwatch,
 };
-use crate::workfile::Naming;
+use forebay_measure::workfile::Naming;
 use record::{Round, Tally};
 use resources::Resources;
 use site::Site;
@@ -62,7 +62,7 @@ pub enum Order {
     Balanced,
 }
 
-shown_by_name!(Order);
+forebay_measure::shown_by_name!(Order);
 
 /// One measured combination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -225,7 +225,7 @@ pub(super) fn simulated() -> super::simulation::Simulated {
             let seconds = 1.0 / (rate * if is_it { best } else { 1.0 });
             record::tests::round(seconds, cell.foreground.then_some(1e3 / rate))
         });
-        conclusion::draw(&settings, &rows.tallies, crate::statistics::Floor::default())
+        conclusion::draw(&settings, &rows.tallies, forebay_measure::statistics::Floor::default())
     })
 }
 

@@ -20,9 +20,9 @@ use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
 use crate::experiment::tally;
-use crate::measure::{wait_histogram, wait_us};
-use crate::report::Record;
-use crate::statistics::{Estimate, paired_ratio};
+use forebay_measure::coldness::{wait_histogram, wait_us};
+use forebay_measure::report::Record;
+use forebay_measure::statistics::{Estimate, paired_ratio};
 
 /// The longest slot of a series over time; an interval has at least this many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);

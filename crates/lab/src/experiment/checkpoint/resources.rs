@@ -6,9 +6,9 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Op, Prefer};
 use super::{Cell, Dirty, Settings};
 use crate::experiment::modes::{check, note, probe_direct};
 use crate::experiment::{Bench, Experiment, Ground, modes};
-use crate::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
-use crate::report::BackendNote;
-use crate::workfile::Workfile;
+use forebay_measure::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
+use forebay_measure::report::BackendNote;
+use forebay_measure::workfile::Workfile;
 
 /// The resources of a run.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Resources {
 
 impl Resources {
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when nothing of the request can be measured.
+    /// [`BadInput`](forebay_measure::BadInput) when nothing of the request can be measured.
     pub(super) fn probe(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Resources> {
         let backends = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
         let (ground, backends) = (settings.ground(), backends.collect());

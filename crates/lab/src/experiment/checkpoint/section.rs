@@ -2,8 +2,8 @@
 
 use super::record::{Readers, Round, Tally, baseline};
 use super::{NAME, Settings};
-use crate::report::numbers::number;
-use crate::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
+use forebay_measure::report::numbers::number;
+use forebay_measure::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
 
 pub(super) fn draw(settings: &Settings, tallies: &[Tally]) -> Section {
     let mut parts = vec![Part::Table(writing(settings, tallies))];

@@ -8,11 +8,12 @@ use clap::builder::BoolishValueParser;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
 use super::{Cell, Dirty, Order, PAGE_BYTES};
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
 use crate::experiment::schedule::Limits;
-use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size, unique};
-use crate::units::parse_time;
+use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size};
+use forebay_measure::bad_input;
+use forebay_measure::lists::unique;
+use forebay_measure::units::parse_time;
 
 /// A file has this many times the number of dirty pages, unless the user gives its size.
 const DIRTY_PART: u32 = 8;
@@ -117,7 +118,7 @@ impl Settings {
     /// Fills in the backends and refuses invalid options.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option; or there is no backend.
+    /// [`BadInput`](forebay_measure::BadInput), naming the option; or there is no backend.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
         let (blocks, pages) = (self.file_blocks(), self.dirty_pages());
         if pages > blocks / 2 {
@@ -243,7 +244,7 @@ mod tests {
 
     fn refused(options: &str) -> String {
         let error = typed::<Settings>(options).checked().unwrap_err();
-        assert!(error.is::<crate::BadInput>());
+        assert!(error.is::<forebay_measure::BadInput>());
         error.to_string()
     }
 

@@ -30,9 +30,9 @@ use super::record::{Readers, Round, Tally};
 use super::{Dirty, Order, PAGE_BYTES, Resources, Settings};
 use crate::experiment::Bench;
 use crate::experiment::tally::emptied;
-use crate::facts::DeviceCounters;
-use crate::interrupt;
-use crate::workfile::Workfile;
+use forebay_measure::facts::DeviceCounters;
+use forebay_measure::interrupt;
+use forebay_measure::workfile::Workfile;
 
 /// Frames beyond the dirty ones: for rings of readers.
 const SPARE_FRAMES: u64 = 2048;
@@ -265,8 +265,8 @@ fn rest_until(moment: Instant) -> Result<(), interrupt::Interrupted> {
 mod tests {
     use super::super::Cell;
     use super::*;
-    use crate::facts::Storage;
-    use crate::workfile::Naming;
+    use forebay_measure::facts::Storage;
+    use forebay_measure::workfile::Naming;
 
     /// A directory with a working file of 1 MiB, and everything else that a site needs.
     struct Ground {

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use forebay_io::{CacheMode, File, OpenOptions};
 use serde::Serialize;
 
-use crate::interrupt;
-use crate::workfile::Workfile;
+use forebay_measure::interrupt;
+use forebay_measure::workfile::Workfile;
 
 /// Bytes read at a time to fill the page cache.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -39,7 +39,7 @@ impl CacheState {
     }
 }
 
-shown_by_name!(CacheState);
+forebay_measure::shown_by_name!(CacheState);
 
 /// Reads the whole of `workfile` into the page cache. `Some` reports what did not stay there.
 ///

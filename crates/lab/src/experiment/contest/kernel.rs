@@ -14,12 +14,12 @@ use super::Entrant;
 use super::pooled::Pass;
 use crate::experiment::pattern::Plan;
 use crate::experiment::tally::Round;
-use crate::workfile::Workfile;
+use forebay_measure::workfile::Workfile;
 
 /// Reads `plan`, which is one list, until time is up.
 ///
 /// # Errors
-/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub(super) fn read(
     workfile: &Workfile,
     entrant: Entrant,

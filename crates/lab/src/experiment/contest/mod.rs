@@ -43,11 +43,11 @@ use super::pattern::{Pattern, Shape};
 use super::schedule::Limits;
 use super::tally::{self, Round, counted, emptied};
 use super::{Bench, stopwatch};
-use crate::bad_input;
-use crate::device_readahead::ReadaheadGuard;
-use crate::facts::{Storage, Sysfs};
-use crate::statistics::Floor;
-use crate::workfile::Workfile;
+use forebay_measure::bad_input;
+use forebay_measure::device_readahead::ReadaheadGuard;
+use forebay_measure::facts::{Storage, Sysfs};
+use forebay_measure::statistics::Floor;
+use forebay_measure::workfile::Workfile;
 
 /// How long the device may take to finish what the kernel has begun to read ahead.
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ pub(super) struct Rules {
 /// The guard that changes the device's readahead, if `asked` names any values.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput) when it cannot be changed here.
+/// [`BadInput`](forebay_measure::BadInput) when it cannot be changed here.
 pub(super) fn readahead_guard(
     storage: &Storage,
     asked: &[u64],
@@ -110,7 +110,7 @@ pub(super) fn readahead_guard(
 /// before it begins.
 ///
 /// # Errors
-/// [`Interrupted`](crate::interrupt::Interrupted), or what went wrong.
+/// [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub(super) fn hold(
     bench: &Bench<'_>,
     rules: &Rules,

@@ -22,13 +22,14 @@ use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 
 use super::{CacheState, Row, Tally, begin_cold, counted_read};
+use crate::experiment::Bench;
 use crate::experiment::pattern::{Leg, Plan, Shape};
 use crate::experiment::tally::Round;
-use crate::experiment::{Bench, sorted};
-use crate::interrupt;
-use crate::measure::{Stopwatch, wait_histogram};
-use crate::report::BackendNote;
-use crate::workfile::Workfile;
+use forebay_measure::coldness::{Stopwatch, wait_histogram};
+use forebay_measure::interrupt;
+use forebay_measure::lists::sorted;
+use forebay_measure::report::BackendNote;
+use forebay_measure::workfile::Workfile;
 
 /// The file of holes.
 const BLANK: &str = "blank";

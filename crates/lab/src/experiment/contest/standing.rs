@@ -9,8 +9,8 @@ use forebay::ReadaheadStrategy;
 
 use super::{Entrant, Row, Tally};
 use crate::experiment::tally::Round;
-use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
-use crate::units::typed_size;
+use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, median};
+use forebay_measure::units::typed_size;
 
 /// The result of a row.
 #[derive(Debug)]

@@ -9,9 +9,11 @@ use serde::{Serialize, Serializer};
 
 use crate::experiment::tally;
 pub(super) use crate::experiment::tally::Figures;
-use crate::experiment::{by_name, grouped, rounds, sorted};
-use crate::report::AppliesTo;
-use crate::statistics::{Estimate, Floor, Judge, Judgement, median};
+use crate::experiment::{by_name, rounds};
+use forebay_measure::lists::grouped;
+use forebay_measure::lists::sorted;
+use forebay_measure::report::AppliesTo;
+use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, median};
 
 /// Default of PostgreSQL's io_workers.
 pub(super) const PG_WORKERS: u32 = 3;

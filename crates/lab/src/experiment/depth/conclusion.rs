@@ -13,9 +13,9 @@ use forebay_io::{CacheMode, Kind};
 use super::cell::{CONCURRENCY_18, Cell, DepthSetting, EFFECTIVE, Line, PG_WORKERS, Row};
 use super::{NAME, Settings};
 use crate::experiment::Outcome;
-use crate::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
-use crate::statistics::{BOUND, Judgement};
-use crate::units::shown_size;
+use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
+use forebay_measure::statistics::{BOUND, Judgement};
+use forebay_measure::units::shown_size;
 
 /// PostgreSQL accepts no larger value for effective_io_concurrency and maintenance_io_concurrency.
 const CONCURRENCY_MAX: u32 = 1000;

@@ -6,14 +6,14 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::Settings;
-use crate::bad_input;
 use crate::experiment::tally::Round;
-use crate::workfile::Workfile;
+use forebay_measure::bad_input;
+use forebay_measure::workfile::Workfile;
 
 /// Refuses to begin without fio on the PATH.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): it is missing, or does not work.
+/// [`BadInput`](forebay_measure::BadInput): it is missing, or does not work.
 pub(super) fn check() -> anyhow::Result<()> {
     let found = Command::new("fio").arg("--version").stdout(Stdio::null()).status();
     if !found.is_ok_and(|status| status.success()) {
@@ -50,7 +50,7 @@ pub(super) fn measure(
         .stdin(Stdio::null())
         .output()
         .context("cannot start fio")?;
-    crate::interrupt::check()?;
+    forebay_measure::interrupt::check()?;
     let text = String::from_utf8_lossy(&output.stdout);
     // fio prints its notes before the JSON.
     let start = text.find('{').unwrap_or(0);

@@ -29,11 +29,12 @@ use super::driver::{RowSet, drive};
 use super::modes::{self, Modes};
 use super::tally::{Figures, Round, counted, emptied};
 use super::window::{Window, queue};
-use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, grouped, stopwatch};
-use crate::report::BackendNote;
-use crate::statistics::Floor;
-use crate::workfile::{Naming, Workfile};
+use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, stopwatch};
 use cell::{Cell, Line, Row};
+use forebay_measure::lists::grouped;
+use forebay_measure::report::BackendNote;
+use forebay_measure::statistics::Floor;
+use forebay_measure::workfile::{Naming, Workfile};
 use reader::Until;
 
 /// The name of this experiment in records.
@@ -275,8 +276,8 @@ pub(super) fn simulated(lines: &str) -> super::simulation::Simulated {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::Storage;
     use cell::sample::{line, row};
+    use forebay_measure::facts::Storage;
 
     fn settings() -> Settings {
         crate::experiment::typed::<Settings>("--quick --survey --seed 1").checked().unwrap()

@@ -6,10 +6,10 @@ use anyhow::ensure;
 
 use crate::experiment::tally::Round;
 use crate::experiment::window::Window;
-use crate::interrupt;
-use crate::measure::Stopwatch;
-use crate::measure::wait_histogram;
-use crate::workfile::Workfile;
+use forebay_measure::coldness::Stopwatch;
+use forebay_measure::coldness::wait_histogram;
+use forebay_measure::interrupt;
+use forebay_measure::workfile::Workfile;
 
 /// When a measurement ends.
 #[derive(Debug, Clone, Copy)]
@@ -60,9 +60,9 @@ pub(super) fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workfile::Naming;
     use forebay_io::backend::{Backend, Driven, Sink, Transfer, Want, open_raw};
     use forebay_io::{Arena, File, Io, IoOptions, Kind, OpenOptions};
+    use forebay_measure::workfile::Naming;
     use std::os::unix::fs::FileExt;
     use std::sync::Arc;
 

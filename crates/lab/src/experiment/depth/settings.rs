@@ -6,11 +6,13 @@ use clap::Args;
 use forebay_io::{CacheMode, Kind};
 
 use super::cell::{Cell, PG_MAINTENANCE, PG_WORKERS};
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
+use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
-use crate::experiment::{Rounds, sorted, unique};
-use crate::units::{parse_size, shown_size};
+use forebay_measure::bad_input;
+use forebay_measure::lists::sorted;
+use forebay_measure::lists::unique;
+use forebay_measure::units::{parse_size, shown_size};
 
 /// Minimum time of a cell, unless it reads the whole file. With `--quick` it is shorter, as more rounds decide more
 /// than long ones.
@@ -89,7 +91,7 @@ impl Settings {
     /// Fills in the depths and refuses invalid options.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
+    /// [`BadInput`](forebay_measure::BadInput), naming the option.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
         let block_bytes = self.block_bytes;
         if !block_bytes.is_power_of_two() || !(512..=1 << 20).contains(&block_bytes) {

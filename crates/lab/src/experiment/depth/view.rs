@@ -5,8 +5,9 @@ use forebay_io::CacheMode;
 use super::NAME;
 use super::cell::{Figures, Line, Row};
 use super::conclusion::fastest;
-use crate::experiment::{sorted, unique};
-use crate::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
+use forebay_measure::lists::sorted;
+use forebay_measure::lists::unique;
+use forebay_measure::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};
 
 /// A metric with a separate table: its name, and its value in a round.
 type Metric = (&'static str, fn(&Figures) -> Option<f64>);
@@ -108,7 +109,7 @@ mod tests {
 
     use super::super::cell::sample::line;
     use super::*;
-    use crate::statistics::Floor;
+    use forebay_measure::statistics::Floor;
 
     #[test]
     fn the_plot_has_a_tick_for_every_point_and_the_knee_of_the_fastest_line() {

@@ -29,11 +29,12 @@ use super::{NAME, Part, Settings};
 use crate::experiment::driver::{AllAlike, drive};
 use crate::experiment::schedule::Limits;
 use crate::experiment::tally::{Missing, Row};
-use crate::experiment::{Bench, stopwatch, unique};
-use crate::measure::Coldness;
-use crate::report::{Record, fields};
-use crate::units::{shown_size, typed_size};
-use crate::workfile::Workfile;
+use crate::experiment::{Bench, stopwatch};
+use forebay_measure::coldness::Coldness;
+use forebay_measure::lists::unique;
+use forebay_measure::report::{Record, fields};
+use forebay_measure::units::{shown_size, typed_size};
+use forebay_measure::workfile::Workfile;
 
 /// A cell and its repetitions.
 pub(super) type Cell = Row<Activation, Finding>;

@@ -16,10 +16,14 @@ use forebay_io::CacheMode;
 use super::files::Files;
 use super::throughput::{Cell, Throughput, readers};
 use super::{NAME, Settings};
-use crate::experiment::{Outcome, grouped, sorted};
-use crate::facts::Storage;
-use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
-use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median, range};
+use crate::experiment::Outcome;
+use forebay_measure::facts::Storage;
+use forebay_measure::lists::grouped;
+use forebay_measure::lists::sorted;
+use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict};
+use forebay_measure::statistics::{
+    BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median, range,
+};
 
 /// `blockdev` counts in sectors of this size, regardless of the disk's own.
 pub(super) const SECTOR_BYTES: u64 = 512;

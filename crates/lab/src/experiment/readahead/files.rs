@@ -17,9 +17,9 @@ use serde::Serialize;
 
 use super::settings::Settings;
 use crate::experiment::tally;
-use crate::interrupt;
-use crate::measure::Coldness;
-use crate::workfile::{Naming, Workfile};
+use forebay_measure::coldness::Coldness;
+use forebay_measure::interrupt;
+use forebay_measure::workfile::{Naming, Workfile};
 
 /// Bytes that carry a number, in every file.
 pub(super) const BLOCK_BYTES: u64 = 8192;

@@ -20,10 +20,10 @@ use clap::ValueEnum;
 use forebay_io::{File, Hint, OpenOptions};
 use serde::Serialize;
 
-use crate::bad_input;
-use crate::device_readahead::{ReadaheadGuard, read_kib};
-use crate::facts::{Storage, Sysfs};
-use crate::units::shown_size;
+use forebay_measure::bad_input;
+use forebay_measure::device_readahead::{ReadaheadGuard, read_kib};
+use forebay_measure::facts::{Storage, Sysfs};
+use forebay_measure::units::shown_size;
 
 /// How the readahead is varied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
@@ -124,7 +124,7 @@ impl Knob {
     /// the user named values, which requires the device.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when the device is requested and cannot be used.
+    /// [`BadInput`](forebay_measure::BadInput) when the device is requested and cannot be used.
     pub(super) fn look(directory: &Path, asked: Option<By>, values: bool) -> anyhow::Result<Knob> {
         // The run reports a directory that does not exist, in the same words as elsewhere.
         let found = Storage::read(directory)
@@ -178,7 +178,7 @@ impl Knob {
     /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping the guard restores the value found.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput) when setting it fails.
+    /// [`BadInput`](forebay_measure::BadInput) when setting it fails.
     pub(super) fn take(&self) -> anyhow::Result<Turned> {
         match self.file.clone().map(ReadaheadGuard::at).transpose() {
             Ok(guard) => Ok(guard),
@@ -232,7 +232,7 @@ mod tests {
     fn what_cannot_be_had_is_told_and_not_replaced() {
         for (asked, values) in [(Some(By::Device), false), (None, true)] {
             let error = Knob::over(Err("no bdi".to_owned()), asked, values).unwrap_err();
-            assert!(error.is::<crate::BadInput>());
+            assert!(error.is::<forebay_measure::BadInput>());
             assert!(error.to_string().contains("no bdi"), "{error}");
         }
         let error = Knob::over(Err("no bdi".to_owned()), Some(By::Descriptor), true).unwrap_err();

@@ -30,9 +30,9 @@ use crate::experiment::driver::{AllAlike, drive};
 use crate::experiment::schedule::Limits;
 use crate::experiment::tally::{Row, counted};
 use crate::experiment::{Bench, stopwatch};
-use crate::facts::DeviceCounters;
-use crate::measure::wait_histogram;
-use crate::statistics::{Floor, Judge, Judgement};
+use forebay_measure::coldness::wait_histogram;
+use forebay_measure::facts::DeviceCounters;
+use forebay_measure::statistics::{Floor, Judge, Judgement};
 
 /// A cell and its rounds.
 pub(super) type Cell = Row<Mixture, Round>;

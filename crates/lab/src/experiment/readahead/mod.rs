@@ -36,12 +36,12 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome};
-use crate::device_readahead::ReadaheadGuard;
-use crate::facts::Storage;
-use crate::report::Conclusion;
-use crate::statistics::Floor;
-use crate::workfile::{self, Naming};
 use files::BLOCK_BYTES;
+use forebay_measure::device_readahead::ReadaheadGuard;
+use forebay_measure::facts::Storage;
+use forebay_measure::report::Conclusion;
+use forebay_measure::statistics::Floor;
+use forebay_measure::workfile::{self, Naming};
 use knob::Turned;
 
 /// The name of this experiment in records.

@@ -16,7 +16,7 @@ use std::sync::{Barrier, OnceLock};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 /// The interval of checks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -18,8 +18,8 @@ use super::knob::Readahead;
 use super::race::{ReadCounter, Runner};
 use crate::experiment::contest::read_exactly;
 use crate::experiment::window::{Window, queue};
-use crate::measure::wait_histogram;
-use crate::workfile::Workfile;
+use forebay_measure::coldness::wait_histogram;
+use forebay_measure::workfile::Workfile;
 
 /// Size of a request past the page cache, in bytes.
 pub(super) const DIRECT_REQUEST_BYTES: u64 = 1 << 20;
@@ -162,8 +162,8 @@ mod tests {
     use super::super::knob::Told;
     use super::super::race::hold;
     use super::*;
-    use crate::measure::Coldness;
-    use crate::workfile::Naming;
+    use forebay_measure::coldness::Coldness;
+    use forebay_measure::workfile::Naming;
     use std::os::unix::fs::FileExt;
     use std::time::Duration;
 

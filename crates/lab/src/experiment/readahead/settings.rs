@@ -9,13 +9,15 @@ use serde::Serialize;
 use super::activation::PLACE_BYTES;
 use super::files::{BLOCK_BYTES, Files};
 use super::knob::{By, Knob, Readahead, Told};
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_cache};
-use crate::device_readahead::parse_readahead;
+use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
-use crate::experiment::{Rounds, sorted, unique};
-use crate::facts::Host;
-use crate::units::{parse_size, parse_time, shown_size};
+use forebay_measure::bad_input;
+use forebay_measure::device_readahead::parse_readahead;
+use forebay_measure::facts::Host;
+use forebay_measure::lists::sorted;
+use forebay_measure::lists::unique;
+use forebay_measure::units::{parse_size, parse_time, shown_size};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -180,7 +182,7 @@ impl Settings {
     /// Fills in the missing values of `args` and refuses invalid ones.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
+    /// [`BadInput`](forebay_measure::BadInput), naming the option.
     pub fn new(mut args: ReadaheadArgs) -> anyhow::Result<Settings> {
         let is_odd = |request: &&u64| !request.is_multiple_of(4096) || **request > 64 * MIB;
         if let Some(request) = args.request.iter().find(is_odd) {
@@ -340,7 +342,7 @@ mod tests {
             ("--parts mixture --size 8192", "--size 8192"),
         ] {
             let error = settings(options).unwrap_err();
-            assert!(error.is::<crate::BadInput>());
+            assert!(error.is::<forebay_measure::BadInput>());
             assert!(error.to_string().contains(expected), "{error}");
         }
     }

@@ -22,10 +22,11 @@ use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Part, SETTLING_TIME_MAX, Settings, conclusion};
 use crate::experiment::driver::{RowSet, drive};
 use crate::experiment::tally::{Row, counted};
-use crate::experiment::{Bench, by_name, grouped, stopwatch};
-use crate::facts::DeviceCounters;
-use crate::ground::on;
-use crate::units::typed_size;
+use crate::experiment::{Bench, by_name, stopwatch};
+use crate::on;
+use forebay_measure::facts::DeviceCounters;
+use forebay_measure::lists::grouped;
+use forebay_measure::units::typed_size;
 
 /// A cell and its rounds.
 pub(super) type Cell = Row<Throughput, Round>;

@@ -5,10 +5,10 @@ use forebay_io::CacheMode;
 use super::conclusion::{Group, SECTOR_BYTES, groups};
 use super::throughput::{Throughput, readers};
 use super::{Found, NAME, Settings, activation, mixture, throughput};
-use crate::experiment::unique;
-use crate::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
-use crate::statistics::Floor;
-use crate::units::{shown_size, typed_size};
+use forebay_measure::lists::unique;
+use forebay_measure::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
+use forebay_measure::statistics::Floor;
+use forebay_measure::units::{shown_size, typed_size};
 
 /// Windows that a table shows of each row.
 const WINDOWS_SHOWN: usize = 10;

@@ -21,8 +21,8 @@ use forebay_io::File;
 use serde::Serialize;
 
 use super::reader::read;
-use crate::interrupt;
-use crate::workfile::Workfile;
+use forebay_measure::interrupt;
+use forebay_measure::workfile::Workfile;
 
 /// How long a look may change.
 const CHANGING_TIME_MAX: Duration = Duration::from_millis(500);
@@ -133,9 +133,9 @@ mod tests {
     use super::super::files::{BLOCK_BYTES, emptied};
     use super::super::knob::{Readahead, Told};
     use super::*;
-    use crate::measure::Coldness;
-    use crate::workfile::Naming;
     use forebay_io::Advice;
+    use forebay_measure::coldness::Coldness;
+    use forebay_measure::workfile::Naming;
 
     const KIB: u64 = 1024;
     const PAGE: u64 = 4096;

@@ -9,8 +9,8 @@ use forebay::ReadaheadStrategy;
 use super::NAME;
 use crate::experiment::Entrant;
 use crate::experiment::contest::{Comparison, Standing};
-use crate::report::{Advice, AppliesTo, Conclusion, Verdict};
-use crate::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median};
+use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict};
+use forebay_measure::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median};
 
 /// Fewer rows than this are no evidence for a setting.
 const ROWS_MIN: usize = 5;

@@ -30,9 +30,9 @@ use super::{
     Bench, CacheState, Entrant, Experiment, Ground, Measurements, Measuring, Outcome,
     POOL_BLOCK_BYTES,
 };
-use crate::report::{BackendNote, Record};
-use crate::statistics::Floor;
-use crate::workfile::Naming;
+use forebay_measure::report::{BackendNote, Record};
+use forebay_measure::statistics::Floor;
+use forebay_measure::workfile::Naming;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "strategies";

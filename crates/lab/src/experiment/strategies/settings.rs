@@ -6,16 +6,15 @@ use clap::Args;
 use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
 
-use crate::bad_input;
 use crate::cli::{CommonArgs, OutputArgs, parse_cache};
-use crate::device_readahead::parse_readahead;
 use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
 use crate::experiment::schedule::Limits;
-use crate::experiment::{
-    CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size, unique,
-};
-use crate::units::parse_time;
+use crate::experiment::{CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size};
+use forebay_measure::bad_input;
+use forebay_measure::device_readahead::parse_readahead;
+use forebay_measure::lists::unique;
+use forebay_measure::units::parse_time;
 
 /// Minimum number of blocks of a pattern.
 const BLOCKS_MIN: u32 = 64;
@@ -124,7 +123,7 @@ impl Settings {
     /// Refuses invalid options.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput), naming the option.
+    /// [`BadInput`](forebay_measure::BadInput), naming the option.
     pub(in crate::experiment) fn checked(mut self) -> anyhow::Result<Settings> {
         let file_blocks = self.file_blocks();
         if let Some(blocks) = self.blocks.filter(|&blocks| blocks > file_blocks) {

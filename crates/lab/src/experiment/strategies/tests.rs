@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::*;
 use crate::experiment::contest::Row;
 use crate::experiment::{CacheState, Pattern};
-use crate::measure::Coldness;
-use crate::report::{Mark, Part, Verdict};
-use crate::statistics::{Floor, Judge, Judgement};
+use forebay_measure::coldness::Coldness;
+use forebay_measure::report::{Mark, Part, Verdict};
+use forebay_measure::statistics::{Floor, Judge, Judgement};
 
 const OS: Entrant = Entrant::Stream(ReadaheadStrategy::Os);
 const HINT: Entrant = Entrant::Stream(ReadaheadStrategy::Hint);

@@ -1,11 +1,12 @@
 //! The section of `strategies`: every row as shares of its best.
 
 use super::NAME;
+use crate::experiment::Entrant;
 use crate::experiment::contest::Standing;
-use crate::experiment::{Entrant, unique};
-use crate::report::{Mark, Part, Section, Table, TableCell};
-use crate::statistics::{Judge, Judgement};
-use crate::units::shown_size;
+use forebay_measure::lists::unique;
+use forebay_measure::report::{Mark, Part, Section, Table, TableCell};
+use forebay_measure::statistics::{Judge, Judgement};
+use forebay_measure::units::shown_size;
 
 /// The section for `standings`.
 pub(super) fn section(standings: &[Standing], judge: &Judge) -> Section {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::experiment::{rounds, tally};
-use crate::units::shown_size;
+use forebay_measure::units::shown_size;
 
 /// The position of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -50,7 +50,7 @@ impl Method {
     }
 }
 
-shown_by_name!(Place, Method);
+forebay_measure::shown_by_name!(Place, Method);
 
 /// One setting to be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,9 +4,10 @@
 
 use super::NAME;
 use super::cell::{Cell, Method, Place, Row};
-use crate::experiment::{Outcome, grouped};
-use crate::report::{Advice, AppliesTo, Conclusion, Verdict, numbers};
-use crate::statistics::{Estimate, Floor, Judge, Judgement};
+use crate::experiment::Outcome;
+use forebay_measure::lists::grouped;
+use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict, numbers};
+use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement};
 
 /// The verdicts, the advice and the sentences. `filesystem`: its type.
 pub(super) fn draw(filesystem: Option<&str>, rows: &[Row], floor: Floor) -> Outcome {

@@ -19,9 +19,10 @@ use forebay_io::Op;
 
 use super::driver::{RowSet, drive};
 use super::modes::through_cache;
-use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, grouped, stopwatch};
-use crate::workfile::{Naming, Workfile};
+use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, stopwatch};
 use cell::{Cell, Figures, Method, Place, Row};
+use forebay_measure::lists::grouped;
+use forebay_measure::workfile::{Naming, Workfile};
 use writer::Part;
 
 /// The name of this experiment in records.
@@ -147,6 +148,6 @@ pub(super) fn simulated() -> super::simulation::Simulated {
             let (syncs, latency_us_p50) = ((syncs_per_s * seconds) as u64, 1e6 / syncs_per_s);
             Figures { seconds, syncs, syncs_per_s, latency_us_p50, latency_us_p99: None }
         });
-        conclusion::draw(Some("ext4"), &rows.0, crate::statistics::Floor::default())
+        conclusion::draw(Some("ext4"), &rows.0, forebay_measure::statistics::Floor::default())
     })
 }

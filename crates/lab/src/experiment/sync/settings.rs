@@ -8,7 +8,7 @@ use super::cell::{Cell, Method, Place};
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
-use crate::units::parse_size_in;
+use forebay_measure::units::parse_size_in;
 
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
 const SIZE_MIN: u64 = 32 << 20;

@@ -2,8 +2,8 @@
 
 use super::NAME;
 use super::cell::Row;
-use crate::report::{Mark, Part, Section, Table, TableCell};
-use crate::statistics::range;
+use forebay_measure::report::{Mark, Part, Section, Table, TableCell};
+use forebay_measure::statistics::range;
 
 /// The section.
 pub(super) fn section(rows: &[Row]) -> Section {

@@ -16,8 +16,8 @@ use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Figures, Method, Place};
 use crate::experiment::tally::Missing;
-use crate::measure::{wait_histogram, wait_us};
-use crate::workfile::Workfile;
+use forebay_measure::coldness::{wait_histogram, wait_us};
+use forebay_measure::workfile::Workfile;
 
 /// The part of a file that one writer has, or that several share.
 pub(super) struct Part {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     const TIME: Duration = Duration::from_millis(120);
-    use crate::workfile::Naming;
+    use forebay_measure::workfile::Naming;
 
     fn cell(method: Method, place: Place, writers: u32) -> Cell {
         Cell { bytes: 8192, place, method, writers }

@@ -15,15 +15,15 @@ use rustls::{
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::SYSTEM;
-use crate::bad_input;
 use crate::libpq::files;
+use forebay_measure::bad_input;
 
 pub(super) type Connector = MakeRustlsConnect;
 
 /// The connector with TLS, for the values `mode` of sslmode and `roots` of sslrootcert.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput): the certificates are missing.
+/// [`BadInput`](forebay_measure::BadInput): the certificates are missing.
 pub(super) fn connector(
     ssl: SslMode,
     mode: &str,

@@ -21,11 +21,11 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::record::Record;
 use crate::cli::WatchArgs;
-use crate::device_readahead::{ReadaheadGuard, read_kib};
-use crate::facts::{Storage, Sysfs};
-use crate::interrupt;
-use crate::progress::Progress;
-use crate::units::shown_size;
+use forebay_measure::device_readahead::{ReadaheadGuard, read_kib};
+use forebay_measure::facts::{Storage, Sysfs};
+use forebay_measure::interrupt;
+use forebay_measure::progress::Progress;
+use forebay_measure::units::shown_size;
 use outcome::Entrant;
 pub(super) use outcome::Prediction;
 use plan::Plan;
@@ -64,7 +64,7 @@ fn entrants(args: &WatchArgs, advises: bool) -> Vec<Entrant> {
 /// Predicts from the record at `path`.
 ///
 /// # Errors
-/// [`BadInput`](crate::BadInput), [`Interrupted`](crate::interrupt::Interrupted), or a system error.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](forebay_measure::interrupt::Interrupted), or a system error.
 pub(super) fn predict(args: &WatchArgs, path: &Path) -> anyhow::Result<Prediction> {
     // After a watch that Ctrl-C ended, there is no prediction.
     interrupt::check()?;
@@ -104,7 +104,9 @@ fn guards(plan: &Plan, entrants: &[Entrant]) -> anyhow::Result<Vec<(ReadaheadGua
         let found = read_kib(&file)? * 1024;
         match ReadaheadGuard::at(file) {
             Ok(guard) => Ok((guard, found)),
-            Err(error) => crate::bad_input!("--readahead: {error:#}; run as root, or leave it out"),
+            Err(error) => {
+                forebay_measure::bad_input!("--readahead: {error:#}; run as root, or leave it out")
+            }
         }
     });
     taken.collect()

@@ -13,10 +13,10 @@ use serde::Serialize;
 
 use super::plan::Plan;
 use super::play::{Played, Way};
-use crate::report::terminal::text::{ascii, push_line, push_wrapped};
-use crate::report::terminal::{self, Look};
-use crate::report::{Table, TableCell, numbers};
-use crate::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
+use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped};
+use forebay_measure::report::terminal::{self, Look};
+use forebay_measure::report::{Table, TableCell, numbers};
+use forebay_measure::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 
 /// Conditions changed if the unchanged run waits more than this many times as long as recorded, or below the inverse.
 const ALIKE: f64 = 1.5;

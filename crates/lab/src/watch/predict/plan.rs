@@ -20,12 +20,12 @@ use std::time::Duration;
 use forebay_lookahead::{Block, Run};
 use rangemap::RangeSet;
 
-use crate::bad_input;
-use crate::report::numbers;
 use crate::watch::access::{Access, Read, Way};
 use crate::watch::foresight::Foresight;
 use crate::watch::legend::{Called, State};
 use crate::watch::record::Record;
+use forebay_measure::bad_input;
+use forebay_measure::report::numbers;
 
 /// Files below these are generated when they are read, and may never end.
 const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
@@ -126,7 +126,7 @@ impl Plan {
     /// opens all that it reads.
     ///
     /// # Errors
-    /// [`BadInput`](crate::BadInput): nothing in the record can be repeated.
+    /// [`BadInput`](forebay_measure::BadInput): nothing in the record can be repeated.
     pub(super) fn new(
         record: &mut Record,
         length: Duration,

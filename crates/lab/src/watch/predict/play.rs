@@ -21,7 +21,7 @@ use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::plan::{Doing, Plan, PlanFile, Step, advised_end};
-use crate::interrupt;
+use forebay_measure::interrupt;
 
 /// The limits of one hint.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };

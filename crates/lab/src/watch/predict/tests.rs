@@ -6,8 +6,8 @@ use super::super::record::Recorder;
 use super::plan::{Doing, PlanFile, Step};
 use super::play::{Played, Task};
 use super::*;
-use crate::report::terminal::Look;
 use forebay_lookahead::Run;
+use forebay_measure::report::terminal::Look;
 
 const PAGE: u64 = 4096;
 const SECOND: Duration = Duration::from_secs(1);
@@ -122,9 +122,9 @@ fn what_cannot_be_read_again_is_refused() {
         other => other,
     };
     let error = plan(&[(200_000, direct(read(1, 3, 50_000)))], 1 << 30).unwrap_err();
-    assert!(error.is::<crate::BadInput>());
+    assert!(error.is::<forebay_measure::BadInput>());
     assert!(error.to_string().ends_with("(left out: reads past the page cache)"), "{error}");
-    assert!(plan(&[], 1 << 30).unwrap_err().is::<crate::BadInput>());
+    assert!(plan(&[], 1 << 30).unwrap_err().is::<forebay_measure::BadInput>());
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn what_no_watch_has_recorded_is_not_read() {
 fn a_record_with_a_readahead_of_nothing_is_refused() {
     let ahead = Access::Ahead { file: 0, first: 3, pages: 0 };
     let error = plan(&[(100_000, ahead), (200_000, read(1, 3, 50_000))], 1 << 30).unwrap_err();
-    assert!(error.is::<crate::BadInput>(), "[REC-2] {error:#}");
+    assert!(error.is::<forebay_measure::BadInput>(), "[REC-2] {error:#}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::super::legend::Called;
 use super::super::replay::Player;
 use super::super::told::Watched;
 use super::*;
-use crate::report::terminal::Look;
+use forebay_measure::report::terminal::Look;
 
 const PAGE: u64 = 4096;
 
@@ -123,7 +123,7 @@ fn opened(path: &Path) -> Result<Record, String> {
             Ok(record)
         }
         Err(error) => {
-            assert!(error.is::<crate::BadInput>(), "{error:#}");
+            assert!(error.is::<forebay_measure::BadInput>(), "{error:#}");
             Err(error.to_string())
         }
     }
@@ -292,7 +292,8 @@ fn a_pipe_is_no_record_and_is_not_waited_for() {
     let (say, said) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let errors = [Record::open(&pipe).err(), check(&pipe).err()];
-        say.send(errors.map(|it| it.is_some_and(|it| it.is::<crate::BadInput>()))).unwrap();
+        say.send(errors.map(|it| it.is_some_and(|it| it.is::<forebay_measure::BadInput>())))
+            .unwrap();
     });
     assert_eq!(said.recv_timeout(std::time::Duration::from_secs(20)), Ok([true, true]));
 }

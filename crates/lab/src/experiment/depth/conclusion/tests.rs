@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::cell::sample::line;
 use super::super::cell::{Cell, Figures, MAINTENANCE};
 use super::*;
-use crate::statistics::{Floor, Judgement};
+use forebay_measure::statistics::{Floor, Judgement};
 
 fn settings() -> Settings {
     let settings: Settings = crate::experiment::typed("--quick --survey --seed 1");

@@ -4,8 +4,8 @@ use super::super::knob::{Readahead, Told};
 use super::super::race::Finish;
 use super::super::throughput::Round;
 use super::*;
-use crate::experiment::unique;
-use crate::facts::FakeSys;
+use forebay_measure::facts::FakeSys;
+use forebay_measure::lists::unique;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
