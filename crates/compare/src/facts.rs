@@ -1,6 +1,6 @@
 //! Facts: what machine and what storage the measurements were taken on.
 //!
-//! A fact that cannot be found is `None`; nothing is guessed. The lab (`crates/lab`) looks much
+//! A fact that cannot be found is `None`; nothing is guessed. `crates/measure` looks much
 //! closer; nothing may depend on it, and here the kernel, the filesystem and the device are enough.
 //!
 //! Source:      `uname(2)`, `/proc/{cpuinfo,meminfo}`, `/proc/self/mountinfo`, `/sys/dev/block`.
