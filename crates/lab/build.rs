@@ -6,7 +6,9 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../io/src");
-    println!("cargo::rerun-if-changed=../measure/src");
+    for name in ["measure", "session", "watch", "advise"] {
+        println!("cargo::rerun-if-changed=../{name}/src");
+    }
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -45,15 +45,23 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-emulate", &[]),
     // The pool in its tests alone.
     ("forebay-measure", &["forebay", "forebay-io"]),
+    ("forebay-session", &["forebay-measure"]),
+    (
+        "forebay-watch",
+        &["forebay", "forebay-io", "forebay-lookahead", "forebay-measure", "forebay-session"],
+    ),
+    ("forebay-advise", &["forebay-io", "forebay-measure", "forebay-session"]),
     (
         "forebay-lab",
         &[
             "forebay",
+            "forebay-advise",
             "forebay-emulate",
             "forebay-io",
-            "forebay-lookahead",
             "forebay-measure",
             "forebay-object",
+            "forebay-session",
+            "forebay-watch",
         ],
     ),
     ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-measure"]),
@@ -68,6 +76,10 @@ const OF_TESTS: [&str; 2] = ["forebay-sim", "forebay-postgres-harness"];
 /// Where files must not import each other in a circle.
 const CIRCLE_FREE: [&str; 4] =
     ["crates/io/src/", "crates/lookahead/src/", "crates/measure/src/", "crates/pool/src/"];
+
+/// Libraries of the `forebay` command: the command's own tests hold their invariants.
+const OF_COMMAND: [&str; 3] = ["crates/advise", "crates/session", "crates/watch"];
+const COMMAND: &str = "crates/lab";
 
 /// Text files by their paths, `/`-separated and relative to the root.
 type Texts = BTreeMap<String, String>;
@@ -93,9 +105,12 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     }
     for package in workspace.packages.iter().filter_map(|package| package.manifest_path.parent()) {
         let directory = package.strip_prefix(&workspace.workspace_root)?;
-        if directory.starts_with("crates") {
-            let ours = texts.iter().filter(|(path, _)| Path::new(path).starts_with(directory));
-            findings.extend(tags(ours));
+        let is_of_command = |path: &Path| OF_COMMAND.iter().any(|it| path.starts_with(it));
+        if directory.starts_with("crates") && !is_of_command(directory.as_std_path()) {
+            let is_ours = |path: &Path| {
+                path.starts_with(directory) || directory == COMMAND && is_of_command(path)
+            };
+            findings.extend(tags(texts.iter().filter(|(path, _)| is_ours(Path::new(path)))));
         }
     }
     for package in &workspace.packages {

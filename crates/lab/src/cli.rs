@@ -1,13 +1,11 @@
 //! The command line.
 
-mod advise;
 mod compare;
 mod emulate;
 mod explain;
 #[cfg(feature = "object")]
 mod object;
 mod on;
-mod watch;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,18 +16,18 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use forebay_io::{CacheMode, Kind};
 
 use crate::experiment::{Choice, Ground};
+use forebay_advise::AdviseArgs;
 use forebay_measure::shell::quoted;
 use forebay_measure::workfile::Naming;
+use forebay_watch::WatchArgs;
 
 pub use crate::device::DeviceArgs;
-pub use advise::{AdviseArgs, PostgresArgs, Product};
 pub use compare::CompareArgs;
 pub use emulate::EmulateArgs;
 pub use explain::ExplainArgs;
 #[cfg(feature = "object")]
 pub use object::{ObjectArgs, ObjectPart};
 pub use on::OnArgs;
-pub use watch::WatchArgs;
 
 /// Measure what your disk and your kernel do with a storage engine's requests.
 #[derive(Debug, Parser)]

@@ -5,16 +5,16 @@
 //! programs is in [`forebay_measure`].
 #![forbid(unsafe_code)]
 
-pub mod advise;
 pub mod cli;
 pub mod compare;
 pub mod device;
 pub mod emulate;
 pub mod experiment;
 pub mod explain;
-mod libpq;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod on;
 pub mod run;
-pub mod watch;
+
+/// The version, with the commit that it was built from.
+pub(crate) const VERSION: &str = env!("FOREBAY_VERSION");

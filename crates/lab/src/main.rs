@@ -5,10 +5,11 @@
 
 use std::process::ExitCode;
 
-use forebay_lab::{cli::Cli, run, watch::CommandFailed};
+use forebay_lab::{cli::Cli, run};
 use forebay_measure::BadInput;
 use forebay_measure::interrupt::{self, Interrupted};
 use forebay_measure::output::tell;
+use forebay_watch::CommandFailed;
 
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());

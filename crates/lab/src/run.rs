@@ -4,7 +4,7 @@ use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
 
-use crate::advise;
+use crate::VERSION;
 use crate::cli::{Cli, Command, LabArgs, Measured, repeated};
 use crate::compare;
 use crate::device::{self, DeviceArgs};
@@ -14,20 +14,19 @@ use crate::explain;
 #[cfg(feature = "object")]
 use crate::object;
 use crate::on::{self, OnDisk};
-use crate::watch;
+use forebay_advise::DiskRun;
 use forebay_measure::bad_input;
 use forebay_measure::facts::{CounterSource, Host, Storage, Sysfs};
-use forebay_measure::interrupt;
 use forebay_measure::output::{self, Outputs};
 use forebay_measure::progress::Progress;
 use forebay_measure::report::{self, Conclusion, Report, Section, terminal};
-use forebay_measure::undo_log;
+use forebay_measure::start;
 use forebay_measure::workfile::{self, Workfile};
 
 /// Runs the command line.
 ///
 /// # Errors
-/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
+/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub fn run(cli: &Cli) -> anyhow::Result<()> {
     // So that the reader of a report can call it again.
     let typed: Vec<String> =
@@ -35,10 +34,10 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
     let lab = match &cli.command {
         Command::Emulate(args) => return emulate::run(args),
         Command::Compare(args) => return compare::run(args),
-        Command::Advise(args) => return advise::run(args),
-        Command::Watch(args) => return watch::run(args),
+        Command::Advise(args) => return forebay_advise::run(args, VERSION, &Laboratory),
+        Command::Watch(args) => return forebay_watch::run(args, VERSION),
         Command::Explain(args) => {
-            prepare()?;
+            start::start()?;
             return explain::run(args, &repeated(typed, None, args.seed));
         }
         Command::Lab(lab) => lab,
@@ -57,7 +56,7 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
         Some(Measured::Disk(choice)) => Some(vec![choice.clone()]),
         None => None,
     };
-    prepare()?;
+    start::start()?;
     let mut choices = one.unwrap_or_else(|| Choice::all(&lab.common));
     let named = choices[0].args().0.clone();
     // Invalid settings are reported before anything is started.
@@ -96,7 +95,7 @@ fn measure(
                 let files = choices[0].args().1.clone();
                 Outputs::files(files.json, files.html)?
             },
-            lab.device.short(),
+            DeviceArgs::short(lab.device.sustained),
         ),
     };
     let (report, sections) = measured(&experiments, device, on, command)?;
@@ -129,7 +128,7 @@ fn measured(
     });
     let report = Report {
         schema: report::SCHEMA.to_owned(),
-        forebay: env!("FOREBAY_VERSION").to_owned(),
+        forebay: VERSION.to_owned(),
         command,
         started,
         host: Host::read(),
@@ -149,23 +148,26 @@ fn measured(
     Ok((run.report, run.sections))
 }
 
-/// The advice for a disk, from the experiments `choices`.
-///
-/// # Errors
-/// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](interrupt::Interrupted), or what went wrong.
-pub(crate) fn of_disk(choices: &[Choice], device: DeviceArgs, seed: u64) -> anyhow::Result<Report> {
-    let directory = experiments(choices)?.first().map(|one| one.ground().directory);
-    let command = repeated(["forebay".to_owned(), "lab".to_owned()], directory.as_deref(), seed);
-    Ok(measured(&experiments(choices)?, device.short(), None, command)?.0)
-}
+/// Measures disks for `forebay advise`.
+struct Laboratory;
 
-/// Runs before any other step: the leftovers of a killed run would affect the measurement.
-pub(crate) fn prepare() -> anyhow::Result<()> {
-    interrupt::install()?;
-    for told in undo_log::sweep() {
-        output::tell(&told);
+impl forebay_advise::Laboratory for Laboratory {
+    fn space_bytes(&self, run: &DiskRun) -> anyhow::Result<u64> {
+        let experiments = experiments(&Choice::of_postgres(run))?;
+        Ok(experiments.iter().map(|one| one.space_bytes()).max().unwrap_or(0))
     }
-    Ok(())
+
+    fn measure(&self, run: &DiskRun) -> anyhow::Result<Report> {
+        let words = ["forebay".to_owned(), "lab".to_owned()];
+        let command = repeated(words, Some(&run.directory), run.seed);
+        Ok(measured(
+            &experiments(&Choice::of_postgres(run))?,
+            DeviceArgs::short(run.sustained),
+            None,
+            command,
+        )?
+        .0)
+    }
 }
 
 /// A run in progress.
@@ -195,7 +197,7 @@ impl Run<'_> {
             let mut measuring = Progress::new(1);
             measuring.reach(0, "the disk itself");
             let summary = device::measure(&self.bench(&workfile), &self.device)?;
-            let told = summary.burst.as_ref().map(device::told);
+            let told = summary.burst.as_ref().map(ToString::to_string);
             self.report.conclusions.extend(Conclusion::all("device", told));
             self.report.device = Some(summary);
         }

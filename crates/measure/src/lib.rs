@@ -30,6 +30,7 @@ pub mod question;
 pub mod report;
 mod retry;
 pub mod shell;
+pub mod start;
 pub mod statistics;
 pub mod tracefs;
 pub mod undo_log;

@@ -28,7 +28,7 @@ const PORTABLE: &[again::Part] = &[
 const WITH_FEATURES: &[again::Part] = &[
     ("compare", "forebay-compare", ""),
     ("compare", "smoke", ""),
-    ("lab", "forebay_lab", "libpq"),
+    ("session", "forebay_session", ""),
     ("lab", "lab", "object::"),
     ("lab", "advise", "tls"),
     ("object", "forebay_object", "address"),

@@ -26,7 +26,7 @@ use crate::experiment::Bench;
 use crate::on;
 use forebay_measure::coldness::{empty_cache, wait_histogram, wait_us};
 use forebay_measure::interrupt::{self, Interrupted};
-use forebay_measure::report::{Burst, DeviceSummary, Figure, numbers};
+use forebay_measure::report::{Burst, DeviceSummary, Figure};
 use forebay_measure::statistics::{self, median, range};
 use forebay_measure::units::parse_time;
 use forebay_measure::workfile::{Naming, Workfile};
@@ -74,9 +74,9 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The same in less than two seconds, compared with about eight on a fast disk.
-    pub(crate) fn short(self) -> DeviceArgs {
-        DeviceArgs { window: Duration::from_millis(40), ..self }
+    /// A measurement in less than two seconds, compared with about eight on a fast disk.
+    pub(crate) fn short(sustained: Option<Duration>) -> DeviceArgs {
+        DeviceArgs { sustained, window: Duration::from_millis(40) }
     }
 
     /// How long the disk is kept busy, and at most while its rate is unsteady.
@@ -327,17 +327,6 @@ fn figure(windows: &[Window], scale: f64) -> Option<Figure> {
     let (per_s, (low, high)) = (median(&rates)?, range(&rates));
     let [wait_us_p50, wait_us_p99] = [0.5, 0.99].map(|quantile| wait_us(&waits, quantile));
     Some(Figure { per_s, low, high, rounds: rates.len(), wait_us_p50, wait_us_p99 })
-}
-
-/// Describes a burst in a sentence.
-pub(crate) fn told(burst: &Burst) -> String {
-    format!(
-        "The disk is faster at first: {} random reads/s fell to {} after {} of load; the figures are those \
-         after the fall.",
-        numbers::number(burst.start_per_s),
-        numbers::number(burst.end_per_s),
-        numbers::seconds(burst.seconds)
-    )
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ fn every_figure_of_a_real_file_is_there_in_less_than_a_few_seconds() {
     workfile.fill(|_| ()).unwrap();
     let storage = Storage::read(path).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let summary = measure(&bench, &DeviceArgs::default().short()).unwrap();
+    let summary = measure(&bench, &DeviceArgs::short(None)).unwrap();
     let told = format!("{summary:?}");
     for figure in [
         summary.random_read_depth_1,
@@ -64,7 +64,7 @@ fn a_file_that_the_disk_would_answer_from_its_cache_gives_no_figure_of_reads() {
     workfile.fill(|_| ()).unwrap();
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let summary = measure(&bench, &DeviceArgs::default().short()).unwrap();
+    let summary = measure(&bench, &DeviceArgs::short(None)).unwrap();
     assert!(summary.random_read_depth_1.is_none() && summary.random_read_saturated.is_none());
     assert!(summary.burst.is_none() && summary.saturated_depth.is_none(), "{summary:?}");
     let told = "random reads: not measured: the working file is too small";

@@ -36,6 +36,7 @@ use serde::Serializer;
 
 use crate::cli::{CommonArgs, OutputArgs};
 use crate::on::OnDisk;
+use forebay_advise::DiskRun;
 use forebay_measure::facts::{CounterSource, Storage};
 use forebay_measure::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use forebay_measure::statistics::Floor;
@@ -73,19 +74,19 @@ impl Choice {
             Choice::Readahead(typed("--quick --files own --by descriptor")),
         ];
         for choice in &mut all {
-            choice.args().0.clone_from(common);
+            choice.args().0.clone_from(&common);
         }
         all
     }
 
-    /// The experiments that support settings of PostgreSQL and its disk, in the directory that `common` names;
-    /// `readers`: also checkpoints with concurrent readers.
-    pub(crate) fn of_postgres(common: &CommonArgs, backends: &str, readers: bool) -> Vec<Choice> {
-        let depth = format!("--quick --cache buffered --backends {backends}");
+    /// The experiments that support settings of PostgreSQL and its disk.
+    pub(crate) fn of_postgres(run: &DiskRun) -> Vec<Choice> {
+        let common = CommonArgs { dir: run.directory.clone(), seed: run.seed };
+        let depth = format!("--quick --cache buffered --backends {}", run.backends);
         let readahead = "--quick --parts throughput --files own --by descriptor";
         // As PostgreSQL writes: page by page, in the order of files. Few enough pages for a spinning disk; with readers
         // enough pages that a fast disk writes them during more than one read in a hundred.
-        let pages = if readers {
+        let pages = if run.readers {
             "--dirty 4096 --rounds 3+"
         } else {
             "--dirty 1024 --rounds 3 --readers 0"
@@ -100,7 +101,7 @@ impl Choice {
             Choice::Checkpoint(typed(&checkpoint)),
         ];
         for choice in &mut all {
-            choice.args().0.clone_from(common);
+            choice.args().0.clone_from(&common);
         }
         all
     }
@@ -268,9 +269,10 @@ mod tests {
 
     #[test]
     fn checkpoints_as_postgresql_writes_them_have_readers_only_where_these_are_wanted() {
-        let common = CommonArgs { dir: "/there".into(), seed: 7 };
         let measurements = |readers| {
-            let choices = Choice::of_postgres(&common, "sync", readers);
+            let (directory, backends) = ("/there".into(), "sync".to_owned());
+            let run = DiskRun { directory, backends, readers, sustained: None, seed: 7 };
+            let choices = Choice::of_postgres(&run);
             let last = choices.last().map(|choice| choice.experiment().unwrap().measurements());
             last.unwrap()
         };

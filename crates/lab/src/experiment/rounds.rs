@@ -1,14 +1,9 @@
-//! Rounds: how many are requested, and what experiments with typed cells share when they report them.
+//! How many rounds are requested.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::schedule::Limits;
-use forebay_measure::report::numbers;
-use forebay_measure::statistics::{median, range};
-
-/// If the highest round exceeds the lowest by more than this factor, both are reported with the median.
-const APART: f64 = 1.1;
 
 /// How often each cell is measured, as on the command line: `5` is five times, `5+` at least that often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,19 +35,6 @@ impl FromStr for Rounds {
                     .to_owned())
             }
         }
-    }
-}
-
-/// The median of the rounds with its unit, and their range if they differ much.
-pub(crate) fn told(rounds: &[f64], unit: &str) -> String {
-    let Some(middle) = median(rounds) else { return "not measured".to_owned() };
-    let (low, high) = range(rounds);
-    let middle = numbers::number(middle);
-    if high > low * APART {
-        let (low, high) = (numbers::number(low), numbers::number(high));
-        format!("{middle} {unit} (rounds from {low} to {high})")
-    } else {
-        format!("{middle} {unit}")
     }
 }
 

@@ -23,8 +23,8 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
+use crate::VERSION;
 use crate::cli::{ObjectArgs, ObjectPart, repeated};
-use crate::run;
 use bare::{Bare, OBJECT_BYTES, Rates};
 use forebay_measure::bad_input;
 use forebay_measure::facts::Host;
@@ -33,6 +33,7 @@ use forebay_measure::lists::sorted;
 use forebay_measure::output::{self, tell};
 use forebay_measure::progress::Progress;
 use forebay_measure::report::Record;
+use forebay_measure::start;
 use gate::Gate;
 use slowed::Slowed;
 use space::{Done, PAGE, Reading, Space};
@@ -104,7 +105,7 @@ struct PartCell {
 /// [`BadInput`](forebay_measure::BadInput) for an invalid address, credentials or server,
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
 pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
-    run::prepare()?;
+    start::start()?;
     if let Some(path) = &args.json {
         output::check_file(path)?;
     }
@@ -116,7 +117,7 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     let site = Site::reach(args)?;
     let findings = Findings {
         schema: SCHEMA,
-        forebay: env!("FOREBAY_VERSION"),
+        forebay: VERSION,
         command: repeated(typed, None, args.seed),
         started,
         seconds: 0.0,

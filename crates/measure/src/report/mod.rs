@@ -26,6 +26,8 @@ pub use paste::FILES as SNIPPET_FILES;
 pub use paste::{Snippet, snippets};
 pub use section::{Column, Line, Mark, Part, Plot, Point, Row, Section, Table, TableCell};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -150,6 +152,18 @@ pub struct Burst {
     pub start_per_s: f64,
     /// Requests a second at the end.
     pub end_per_s: f64,
+}
+
+impl fmt::Display for Burst {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [start, end] = [self.start_per_s, self.end_per_s].map(numbers::number);
+        let seconds = numbers::seconds(self.seconds);
+        write!(
+            out,
+            "The disk is faster at first: {start} random reads/s fell to {end} after {seconds} of load; the \
+             figures are those after the fall."
+        )
+    }
 }
 
 /// The result of comparing a variant with its rival in one row.

@@ -5,6 +5,11 @@
 
 use serde_json::Value;
 
+use crate::statistics::{median, range};
+
+/// If the highest round exceeds the lowest by more than this factor, both are shown with the median.
+const SPREAD: f64 = 1.1;
+
 /// A measured number: `41,230`, `873`, `12.4`, `0.873`.
 pub fn number(value: f64) -> String {
     match value.abs() {
@@ -74,6 +79,19 @@ pub fn value(value: &Value) -> String {
             _ => digits.to_string(),
         },
         Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// The median of the rounds with its unit, and their range if they differ much.
+pub fn of_rounds(rounds: &[f64], unit: &str) -> String {
+    let Some(middle) = median(rounds) else { return "not measured".to_owned() };
+    let (low, high) = range(rounds);
+    let middle = number(middle);
+    if high > low * SPREAD {
+        let (low, high) = (number(low), number(high));
+        format!("{middle} {unit} (rounds from {low} to {high})")
+    } else {
+        format!("{middle} {unit}")
     }
 }
 

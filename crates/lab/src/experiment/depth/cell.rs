@@ -7,12 +7,12 @@ use std::cmp::Ordering;
 use forebay_io::{CacheMode, Kind};
 use serde::{Serialize, Serializer};
 
+use crate::experiment::by_name;
 use crate::experiment::tally;
 pub(super) use crate::experiment::tally::Figures;
-use crate::experiment::{by_name, rounds};
 use forebay_measure::lists::grouped;
 use forebay_measure::lists::sorted;
-use forebay_measure::report::AppliesTo;
+use forebay_measure::report::{AppliesTo, numbers};
 use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, median};
 
 /// Default of PostgreSQL's io_workers.
@@ -115,7 +115,7 @@ impl Row {
 
     /// The rate in words, with its rounds if they differ much.
     pub(super) fn told(&self) -> String {
-        rounds::told(&self.rates(), "blocks/s")
+        numbers::of_rounds(&self.rates(), "blocks/s")
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::experiment::{rounds, tally};
+use crate::experiment::tally;
+use forebay_measure::report::numbers;
 use forebay_measure::units::shown_size;
 
 /// The position of a write.
@@ -110,6 +111,6 @@ impl Row {
     /// The latency in words: the median, and its lowest and highest round if they differ much.
     pub(super) fn told(&self) -> String {
         let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
-        rounds::told(&latencies, "µs")
+        numbers::of_rounds(&latencies, "µs")
     }
 }

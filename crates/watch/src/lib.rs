@@ -1,0 +1,361 @@
+//! `forebay watch`: what a process tree reads and writes, and which of its waits could have been avoided.
+//!
+//! Data flow: `subject` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
+//! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `account` keeps the
+//! figures, and `foresight` determines which reads could have been known. `told` is the result, printed once or, on a
+//! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
+//! repeats the reads with other strategies of reading ahead. `calls`, `account` and `foresight` do not access the
+//! system: the same events give the same account.
+//!
+//! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
+//! information to run; the events in a ring need neither.
+#![forbid(unsafe_code)]
+
+mod access;
+mod account;
+mod args;
+mod calls;
+mod event;
+mod foresight;
+mod legend;
+mod live;
+mod names;
+mod observer;
+mod predict;
+mod record;
+mod relations;
+mod replay;
+mod ring;
+mod subject;
+mod told;
+mod tracer;
+
+use std::io::{ErrorKind, IsTerminal, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use account::Account;
+pub use args::WatchArgs;
+use forebay_measure::bad_input;
+use forebay_measure::interrupt;
+use forebay_measure::output::{self, tell};
+use forebay_measure::start;
+use legend::{Called, Legend};
+use live::Live;
+use observer::Observer;
+use record::Recorder;
+use relations::Relations;
+use replay::Player;
+use subject::Subject;
+use told::{Totals, Watched};
+use tracer::Tracer;
+
+/// Interval at which events are read: the buffers last for at least twice as long, at 50,000 requests a second.
+const ROUND: Duration = Duration::from_millis(25);
+
+/// Interval between updates, in nanoseconds of watched time.
+const SHOWN_NS: u64 = 1_000_000_000;
+
+/// Maximum updates per second of a live replay.
+const SHOWN_MOST: f64 = 10.0;
+
+/// Runs the command. `version`: the version of forebay, for `--json`.
+///
+/// # Errors
+/// [`BadInput`](forebay_measure::BadInput), or a system error.
+pub fn run(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
+    start::start()?;
+    if let Some(path) = &args.json {
+        output::check_file(path)?;
+        if let Some(record) =
+            args.record.iter().chain(&args.replay).find(|it| output::is_same(it, path))
+        {
+            bad_input!("--json would overwrite the record {}; name another file", record.display());
+        }
+    }
+    match &args.replay {
+        Some(path) => replayed(args, version, path),
+        None => observed(args, version),
+    }
+}
+
+/// Watches the running system.
+fn observed(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
+    if let Some(path) = &args.record {
+        record::check(path)?;
+    }
+    if args.record_limit < record::LIMIT_LEAST {
+        bad_input!("--record-limit: a record has room for 1MiB at least");
+    }
+    // Before tracing starts, which would include the server's reads for this query.
+    let relations = args.dsn.as_deref().map_or(Ok(Relations::default()), Relations::ask)?;
+    let is_live = std::io::stdout().is_terminal();
+    let page_bytes = rustix::param::page_size() as u64;
+    // An unnamed file disappears however the process ends.
+    let nameless =
+        (args.predict && args.record.is_none()).then(|| record::nameless(args.record_limit));
+    let nameless = nameless.transpose()?;
+    let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let path = args.record.clone().or(nameless.map(PathBuf::from));
+    let tracer = Tracer::start()?;
+    let mut subject = Subject::begin(args, &tracer, is_live)?;
+    // Only now: if there is nothing to watch, an existing record must not be truncated.
+    let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
+    let recorder = match path.as_ref().map(recorder).transpose() {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            subject.end()?;
+            return Err(error);
+        }
+    };
+    let mut observer = Observer::new(tracer, relations, page_bytes);
+    observer.tree.starter = subject.starter();
+    name_arguments(args, &mut observer);
+    let mut view = View::new(version, page_bytes, SHOWN_NS);
+    view.legend.subject = match args {
+        WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
+        WatchArgs { service: Some(name), .. } => format!("service {name}"),
+        // Without arguments: they may contain a password.
+        WatchArgs { command, .. } => {
+            command.first().map_or_else(String::new, |word| word.to_string_lossy().into_owned())
+        }
+    };
+    let mut watch = Watch { args, observer, recorder, view };
+    let watched = watch.until_the_end(&mut subject, is_live);
+    watch.view.live = None;
+    let has_ended = !interrupt::is_requested() && subject.has_ended()?;
+    let (status, printed) = subject.end()?;
+    watch.round(true)?;
+    watched?;
+    // Again now, for files that the command has created.
+    name_arguments(args, &mut watch.observer);
+    let now_ns = watch.observer.elapsed_ns();
+    watch.fill();
+    watch.view.legend.files.values_mut().for_each(Called::look_again);
+    let Watch { observer, recorder, view, .. } = watch;
+    let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.legend));
+    observer.tracer.stop()?;
+    let _ = std::io::stderr().write_all(&printed);
+    let recorded = recorded.transpose();
+    if let (Ok(Some(recorded)), Some(_)) = (&recorded, &args.record) {
+        tell(recorded);
+    }
+    view.end(now_ns, args, path.as_deref().filter(|_| recorded.is_ok()))?;
+    recorded?;
+    // If the watch ended first, it has ended the command, and the status is no failure of the command.
+    match status.filter(|status| has_ended && !status.success()) {
+        Some(status) => Err(CommandFailed(status).into()),
+        None => Ok(()),
+    }
+}
+
+/// Records the names of files among the command's arguments, and of their directories, as it may exit before its
+/// descriptors can be looked up.
+fn name_arguments(args: &WatchArgs, observer: &mut Observer) {
+    for path in args.command.iter().filter_map(|word| std::fs::canonicalize(word).ok()) {
+        for path in path.ancestors().take(2) {
+            observer.tree.names.look(path);
+        }
+    }
+}
+
+/// The watched command has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("the command ended with {0}")]
+pub struct CommandFailed(ExitStatus);
+
+impl CommandFailed {
+    /// The command's exit code, or 128 plus the number of the signal that ended it, as shells have it.
+    pub fn code(&self) -> u8 {
+        let code = self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal));
+        code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+    }
+}
+
+/// Replays the record at `path`.
+fn replayed(args: &WatchArgs, version: &'static str, path: &Path) -> anyhow::Result<()> {
+    let mut player = Player::open(path)?;
+    let is_terminal = std::io::stdout().is_terminal();
+    let speed = args.speed.unwrap_or(if is_terminal { Speed(Some(1.0)) } else { Speed(None) }).0;
+    let is_live = is_terminal && speed.is_some();
+    let steps = if is_live { (speed.unwrap_or(1.0) / SHOWN_MOST).ceil().max(1.0) } else { 1.0 };
+    let mut view =
+        View::new(version, player.record.page_bytes, SHOWN_NS.saturating_mul(steps as u64));
+    view.legend = player.record.legend.clone();
+    view.legend.remarks.extend(player.record.remark.clone());
+    let until_ns = player.record.until_ns;
+    let begun = Instant::now();
+    if is_live {
+        view.begin_live()?;
+    }
+    while view.shown_ns < until_ns && !interrupt::is_requested() && !view.is_to_end() {
+        let next_ns = player.shown_next(view.shown_ns, view.step_ns, !is_live)?;
+        let due = speed.map(|speed| Duration::from_secs_f64(next_ns as f64 / 1e9 / speed));
+        if let Some(wait) =
+            due.map(|due| due.saturating_sub(begun.elapsed())).filter(|wait| !wait.is_zero())
+        {
+            std::thread::sleep(wait.min(ROUND));
+            continue;
+        }
+        player.play(next_ns, &mut view.account, &mut view.legend)?;
+        view.show(next_ns)?;
+    }
+    view.live = None;
+    let shown_ns = view.shown_ns;
+    view.end(shown_ns, args, Some(path))
+}
+
+/// Replay speed, as a multiple of real time; `None`: as fast as possible.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Speed(pub Option<f64>);
+
+/// A running watch.
+struct Watch<'a> {
+    args: &'a WatchArgs,
+    observer: Observer,
+    recorder: Option<Recorder>,
+    view: View,
+}
+
+impl Watch<'_> {
+    /// Watches until `subject` has exited, the time is up, or the user ends it.
+    fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
+        if is_live {
+            self.view.begin_live()?;
+        }
+        // So that a watch that is killed early leaves a readable record, too.
+        self.flush(0);
+        loop {
+            let now_ns = self.observer.elapsed_ns();
+            let is_over = self.args.seconds.is_some_and(|seconds| now_ns / SHOWN_NS >= seconds);
+            let is_last = is_over || subject.has_ended()? || interrupt::is_requested();
+            self.round(false)?;
+            if is_last || self.view.is_to_end() {
+                return Ok(());
+            }
+            if now_ns >= self.view.shown_ns + SHOWN_NS {
+                self.fill();
+                self.flush(now_ns);
+                self.view.show(now_ns)?;
+            }
+            std::thread::sleep(ROUND);
+        }
+    }
+
+    /// Processes the events since the last round.
+    fn round(&mut self, is_last: bool) -> anyhow::Result<()> {
+        let Watch { observer, recorder, view, .. } = self;
+        observer.take(is_last, |(at_ns, access)| {
+            view.account.access(&access);
+            if let Some(recorder) = recorder {
+                recorder.add(at_ns, access);
+            }
+        })
+    }
+
+    /// Writes the accesses up to `now_ns` to the record.
+    fn flush(&mut self, now_ns: u64) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush(now_ns, &self.view.legend);
+        }
+    }
+
+    /// Updates the names of files and devices.
+    fn fill(&mut self) {
+        let View { account, legend, .. } = &mut self.view;
+        self.observer.fill(legend, account.devices.keys().copied());
+    }
+}
+
+/// The output of a watch or a replay.
+struct View {
+    version: &'static str,
+    account: Account,
+    legend: Legend,
+    page_bytes: u64,
+    live: Option<Live>,
+    /// Watched time between two updates.
+    step_ns: u64,
+    shown_ns: u64,
+    before: Totals,
+    /// The reader of the printed lines has exited.
+    is_unread: bool,
+}
+
+impl View {
+    fn new(version: &'static str, page_bytes: u64, step_ns: u64) -> View {
+        let (account, legend, before) = Default::default();
+        View {
+            version,
+            account,
+            legend,
+            page_bytes,
+            live: None,
+            step_ns,
+            shown_ns: 0,
+            before,
+            is_unread: false,
+        }
+    }
+
+    /// Takes over the terminal.
+    fn begin_live(&mut self) -> anyhow::Result<()> {
+        self.live = Some(Live::begin()?);
+        self.show(0)
+    }
+
+    /// Whether the user has ended the live view, or the reader of the printed lines has exited.
+    fn is_to_end(&self) -> bool {
+        self.is_unread || self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
+    }
+
+    fn watched(&self, now_ns: u64) -> Watched {
+        let seconds = now_ns as f64 / 1e9;
+        let mut watched = Watched::of(&self.account, &self.legend, self.page_bytes, seconds);
+        watched.forebay = self.version;
+        watched
+    }
+
+    /// Shows the totals, and the change since the last update.
+    fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
+        let watched = self.watched(now_ns);
+        let totals = watched.totals();
+        let line = totals.since(std::mem::replace(&mut self.before, totals));
+        let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.shown_ns, now_ns));
+        match &mut self.live {
+            Some(live) => {
+                live.draw(&watched, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
+            }
+            None => {
+                let mut stdout = std::io::stdout().lock();
+                let printed = writeln!(stdout, "{:>5.0} s  {line}", watched.seconds);
+                match printed.and_then(|()| stdout.flush()) {
+                    // The reader has exited, such as `head`.
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_unread = true,
+                    printed => printed.context("cannot print")?,
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Prints the result, and the prediction from the record at `path` if one is requested.
+    fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
+        let mut watched = self.watched(now_ns);
+        output::print(&watched.drawn(output::look()))?;
+        let predicted = path.filter(|_| args.predict).map(|path| predict::predict(args, path));
+        if let Some(Ok(prediction)) = &predicted {
+            output::print(&prediction.drawn(output::look()))?;
+            watched.prediction = Some(prediction.clone());
+        }
+        if let Some(path) = &args.json {
+            output::save(path, &(serde_json::to_string_pretty(&watched)? + "\n"))?;
+        }
+        predicted.transpose().map(drop)
+    }
+}
