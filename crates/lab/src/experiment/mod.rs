@@ -74,7 +74,7 @@ impl Choice {
             Choice::Readahead(typed("--quick --files own --by descriptor")),
         ];
         for choice in &mut all {
-            choice.args().0.clone_from(&common);
+            choice.args().0.clone_from(common);
         }
         all
     }
