@@ -90,8 +90,18 @@ impl Binaries {
         };
         let Program { directory, path, .. } =
             self.0.iter().find(is).with_context(|| format!("no test `{target}` in {directory}"))?;
+        Ok(self.started(path, directory))
+    }
+
+    /// All test binaries.
+    pub(super) fn tests(&self) -> impl Iterator<Item = Test<'_>> {
+        let tests = self.0.iter().filter(|program| program.tests);
+        tests.map(|Program { directory, path, .. }| self.started(path, directory))
+    }
+
+    fn started<'a>(&'a self, path: &'a PathBuf, directory: &'a PathBuf) -> Test<'a> {
         let programs = self.0.iter().filter(|it| !it.tests && it.directory == *directory);
-        Ok(Test { path, directory, programs: programs.collect() })
+        Test { path, directory, programs: programs.collect() }
     }
 }
 
@@ -99,6 +109,13 @@ impl Test<'_> {
     /// The paths of the programs that it may start.
     pub(super) fn programs(&self) -> impl Iterator<Item = &PathBuf> {
         self.programs.iter().map(|program| &program.path)
+    }
+
+    /// The command that starts this program as cargo would.
+    pub(super) fn command(&self) -> Command {
+        let mut command = Command::new(self.path);
+        self.prepare(&mut command);
+        command
     }
 
     /// Sets up `command`, which starts this program, as cargo would.

@@ -33,8 +33,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
         };
         println!("on {kind}");
         again::whole(run, &binaries, |run, test| {
-            let mut command = Command::new(test.path);
-            test.prepare(&mut command);
+            let mut command = test.command();
             command.env("TMPDIR", &mounted.directory);
             run.command(command)
         })?;

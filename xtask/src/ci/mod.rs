@@ -5,7 +5,7 @@
 //! environment say so in the file named by FOREBAY_SKIPS, one line each (`suite: test: reason`), and the
 //! closing table counts them: a skipped test is never a pass.
 //!
-//! One thing at a time: to compile for later steps while tests wait for their disks would save minutes, and
+//! One step at a time: to compile for later steps while tests wait for their disks would save minutes, and
 //! even in the scheduler's idle class it makes the lab's paced reads come late (1.5 s of them took 3 to 11).
 //!
 //! The table is also written to target/ci-steps.txt after each step.
@@ -62,7 +62,7 @@ const ORDINARY: &[Step] = &[
     Step { name: "fmt", what: "rustfmt changes nothing", run: steps::fmt },
     Step { name: "tidy", what: "our own style rules", run: steps::tidy },
     Step { name: "clippy", what: "every target compiles, without a warning", run: steps::clippy },
-    Step { name: "test", what: "the README's test command", run: steps::test },
+    Step { name: "test", what: "every test, two binaries at a time", run: steps::test },
     Step {
         name: "postgres",
         what: "the extension and advice, on each server",

@@ -7,8 +7,10 @@ use std::env;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, mpsc};
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -92,27 +94,76 @@ impl Run {
     /// # Errors
     /// It cannot be started, or ends with another status than 0.
     pub(super) fn command(&mut self, mut command: Command) -> Result<()> {
-        let skips = self.scratch.path().join("skips");
-        fs::write(&skips, "")?;
-        fs::set_permissions(&skips, Permissions::from_mode(0o666))?;
-        command.env(SKIPS, &skips).env("CARGO_TERM_PROGRESS_WHEN", "never");
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        println!("$ {command:?}");
-        let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
+        let skips = self.skips()?;
+        let mut child = start(&mut command, &skips)?;
         let output = child.stdout.take().context("the child has no standard output")?;
         for line in BufReader::new(output).split(b'\n') {
-            let line = line.context("cannot read the child's output")?;
-            let line = String::from_utf8_lossy(&line);
-            self.found.add_line(&line);
-            if self.verbose || worth_showing(&line) {
-                println!("{line}");
-            }
+            self.show(&line.context("cannot read the child's output")?);
         }
         let status = child.wait().context("cannot wait for the child")?;
         ensure!(status.success(), "{command:?}: {status}");
-        let noted = fs::read_to_string(&skips)?;
+        self.count_skips(&skips)
+    }
+
+    /// Runs `commands` like [`command`](Self::command), two at a time, and shows the output of each when it ends.
+    ///
+    /// # Errors
+    /// Those of [`Run::command`]. No further command is started then.
+    pub(super) fn commands(&mut self, commands: Vec<Command>) -> Result<()> {
+        let skips = self.skips()?;
+        let waiting = Mutex::new(commands.into_iter());
+        let (sender, ended) = mpsc::channel();
+        let failed = thread::scope(|scope| {
+            for _ in 0..2 {
+                let (sender, waiting, skips) = (sender.clone(), &waiting, &skips);
+                scope.spawn(move || {
+                    let next = || waiting.lock().ok()?.next();
+                    while let Some(mut command) = next() {
+                        let output = start(&mut command, skips).and_then(|child| {
+                            child.wait_with_output().context("cannot wait for the child")
+                        });
+                        if sender.send((command, output)).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(sender);
+            let first = ended.into_iter().find_map(|(command, output)| {
+                let ended = output.and_then(|output| {
+                    output.stdout.split(|&byte| byte == b'\n').for_each(|line| self.show(line));
+                    ensure!(output.status.success(), "{command:?}: {}", output.status);
+                    Ok(())
+                });
+                ended.err()
+            });
+            first
+        });
+        failed.map_or(Ok(()), Err)?;
+        self.count_skips(&skips)
+    }
+
+    /// An empty file for skips, to which an ordinary user may write.
+    fn skips(&self) -> Result<PathBuf> {
+        let skips = self.scratch.path().join("skips");
+        fs::write(&skips, "")?;
+        fs::set_permissions(&skips, Permissions::from_mode(0o666))?;
+        Ok(skips)
+    }
+
+    fn count_skips(&mut self, skips: &Path) -> Result<()> {
+        let noted = fs::read_to_string(skips)?;
         self.found.skips.extend(noted.lines().filter(|line| !line.is_empty()).map(str::to_owned));
         Ok(())
+    }
+
+    /// Counts a line of output, and prints it if it is worth showing.
+    fn show(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        self.found.add_line(&line);
+        if self.verbose || worth_showing(&line) {
+            println!("{line}");
+        }
     }
 
     /// Counts `what`, which cannot run on this machine, as one skipped test.
@@ -120,6 +171,14 @@ impl Run {
         println!("skipped: {what}: {reason}");
         self.found.skips.push(format!("xtask: {what}: {reason}"));
     }
+}
+
+/// Starts `command`, whose tests append what they skip to the file `skips`.
+fn start(command: &mut Command, skips: &Path) -> Result<Child> {
+    command.env(SKIPS, skips).env("CARGO_TERM_PROGRESS_WHEN", "never");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    println!("$ {command:?}");
+    command.spawn().with_context(|| format!("cannot run {command:?}"))
 }
 
 fn worth_showing(line: &str) -> bool {
@@ -157,5 +216,29 @@ mod tests {
         assert_eq!(run.found.tests.map(|tests| (tests.passed, tests.ignored)), Some((4, 2)));
         assert_eq!(run.found.skips, ["io: direct: tmpfs", "io: direct: tmpfs"]);
         assert!(run.command(Command::new("false")).is_err());
+    }
+
+    #[test]
+    fn two_commands_run_at_a_time_and_none_after_a_failure() {
+        let mut run = Run::new(workspace::find().unwrap(), false).unwrap();
+        let scratch = tempfile::tempdir().unwrap();
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).current_dir(scratch.path());
+            command
+        };
+        // Each waits for the other.
+        let meet = |own: &str, other: &str| {
+            let counts = "echo 'test result: ok. 1 passed'; echo 'io: a: b' >>$FOREBAY_SKIPS";
+            shell(&format!("touch {own}; while [ ! -e {other} ]; do sleep 0.01; done; {counts}"))
+        };
+        run.commands(vec![meet("a", "b"), meet("b", "a")]).unwrap();
+        assert_eq!((run.found.tests_run(), run.found.skips.len()), (2, 2));
+        // More than can start before the failure is noticed.
+        let late = (0..1000).map(|_| shell("sleep 0.02; echo >>ran"));
+        let error = run.commands([shell("exit 3")].into_iter().chain(late).collect()).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+        let ran = fs::read(scratch.path().join("ran")).map_or(0, |lines| lines.len());
+        assert!(ran < 1000, "the failure did not end the run");
     }
 }

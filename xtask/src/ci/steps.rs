@@ -1,7 +1,6 @@
 //! The steps that cargo runs: what each compiles, and what it runs.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result};
@@ -73,18 +72,25 @@ pub(super) fn features(run: &mut Run) -> Result<()> {
 }
 
 fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new(test.path);
+    let mut command = test.command();
     command.args(arguments);
-    test.prepare(&mut command);
     run.command(command)
 }
 
-/// Without the tests that start a PostgreSQL server, which are a separate step.
+/// Without the tests that start a PostgreSQL server, which are a separate step. Most tests wait for a disk or a
+/// process, so that two binaries at a time take two thirds of the time.
 pub(super) fn test(run: &mut Run) -> Result<()> {
-    let (variable, lints) = run.lints();
-    let set =
-        [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS), (variable, lints.as_str())];
-    run.tests(&["--workspace"], None, &set)
+    let binaries = Binaries::get(run)?;
+    let set = [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS)];
+    let commands = binaries.tests().map(|test| {
+        let mut command = test.command();
+        command.envs(set);
+        command
+    });
+    run.commands(commands.collect())?;
+    let mut examples = run.cargo(&["test", "--quiet", "--workspace", "--doc"]);
+    examples.envs([run.lints()]);
+    run.command(examples)
 }
 
 /// Always the same queries, so that a failure is due to a change.
@@ -124,10 +130,8 @@ fn servers(
 ) -> Result<()> {
     let binaries = Binaries::get(run)?;
     for (directory, target) in tests {
-        let test = binaries.test(directory, target)?;
-        let mut command = Command::new(test.path);
+        let mut command = binaries.test(directory, target)?.command();
         command.args(arguments).env(name, value);
-        test.prepare(&mut command);
         run.command(command)?;
     }
     Ok(())
