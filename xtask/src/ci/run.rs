@@ -129,15 +129,14 @@ impl Run {
                 });
             }
             drop(sender);
-            let first = ended.into_iter().find_map(|(command, output)| {
+            ended.into_iter().find_map(|(command, output)| {
                 let ended = output.and_then(|output| {
                     output.stdout.split(|&byte| byte == b'\n').for_each(|line| self.show(line));
                     ensure!(output.status.success(), "{command:?}: {}", output.status);
                     Ok(())
                 });
                 ended.err()
-            });
-            first
+            })
         });
         failed.map_or(Ok(()), Err)?;
         self.count_skips(&skips)
