@@ -53,14 +53,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("forebay-advise", &["forebay-io", "forebay-measure", "forebay-session"]),
     (
         "forebay-lab",
+        &["forebay", "forebay-emulate", "forebay-io", "forebay-measure", "forebay-object"],
+    ),
+    // The pool, io and the emulation in its tests alone.
+    (
+        "forebay-cli",
         &[
             "forebay",
             "forebay-advise",
             "forebay-emulate",
             "forebay-io",
+            "forebay-lab",
             "forebay-measure",
             "forebay-object",
-            "forebay-session",
             "forebay-watch",
         ],
     ),
@@ -78,8 +83,8 @@ const CIRCLE_FREE: [&str; 4] =
     ["crates/io/src/", "crates/lookahead/src/", "crates/measure/src/", "crates/pool/src/"];
 
 /// Libraries of the `forebay` command: the command's own tests hold their invariants.
-const OF_COMMAND: [&str; 3] = ["crates/advise", "crates/session", "crates/watch"];
-const COMMAND: &str = "crates/lab";
+const OF_COMMAND: [&str; 4] = ["crates/advise", "crates/lab", "crates/session", "crates/watch"];
+const COMMAND: &str = "crates/cli";
 
 /// Text files by their paths, `/`-separated and relative to the root.
 type Texts = BTreeMap<String, String>;
@@ -287,11 +292,11 @@ mod tests {
             assert!(layer(package, dependency, false).is_some(), "{package} {dependency}");
         }
         // Compared with its peers by the laboratory's statistics.
-        let is_other = |name: &str| !["forebay-compare", "forebay-lab"].contains(&name);
+        let is_other = |name: &str| !["forebay-compare", "forebay-cli"].contains(&name);
         let mut others = LAYERS.iter().filter(|(name, _)| is_other(name));
-        assert!(others.all(|(name, _)| layer(name, "forebay-lab", true).is_some()));
-        assert_eq!(layer("forebay-lab", "forebay-lab", true), None);
-        assert!(layer("forebay-lab", "forebay-lab", false).is_some());
+        assert!(others.all(|(name, _)| layer(name, "forebay-cli", true).is_some()));
+        assert_eq!(layer("forebay-cli", "forebay-cli", true), None);
+        assert!(layer("forebay-cli", "forebay-cli", false).is_some());
     }
 
     fn broken(body: &str) -> usize {

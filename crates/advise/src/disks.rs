@@ -6,7 +6,6 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use super::Proposal;
 use super::counts;
@@ -16,7 +15,7 @@ use crate::args::PostgresArgs;
 use forebay_measure::facts::Storage;
 use forebay_measure::report::{Advice, AppliesTo, Report};
 use forebay_measure::units::shown_size;
-use forebay_measure::{output, question};
+use forebay_measure::{DiskRun, Laboratory, output, question};
 
 /// Approximate duration of the experiments on a disk, in seconds.
 const SECONDS: u32 = 75;
@@ -24,36 +23,6 @@ const SECONDS: u32 = 75;
 /// Additional seconds for each backend after the first, and for readers during checkpoints.
 const SECONDS_MORE: u32 = 15;
 const SECONDS_READERS: u32 = 25;
-
-/// How one disk is measured.
-#[derive(Debug, Clone)]
-pub struct DiskRun {
-    /// An existing directory on it.
-    pub directory: PathBuf,
-    /// The I/O backends that the server can use, comma-separated.
-    pub backends: String,
-    /// Whether checkpoints are also measured with concurrent readers.
-    pub readers: bool,
-    /// How long the disk is kept busy first.
-    pub sustained: Option<Duration>,
-    /// Seed of all random numbers.
-    pub seed: u64,
-}
-
-/// Measures disks.
-pub trait Laboratory {
-    /// The space that the measurement takes, in bytes.
-    ///
-    /// # Errors
-    /// A setting is not valid.
-    fn space_bytes(&self, run: &DiskRun) -> anyhow::Result<u64>;
-
-    /// Measures the disk. Returns its report.
-    ///
-    /// # Errors
-    /// [`BadInput`](forebay_measure::BadInput) if there is not enough space, or an interruption.
-    fn measure(&self, run: &DiskRun) -> anyhow::Result<Report>;
-}
 
 /// Tablespaces on one device.
 #[derive(Debug)]

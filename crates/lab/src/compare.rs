@@ -12,12 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::cli::CompareArgs;
 use forebay_measure::output;
 use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped};
 use forebay_measure::report::terminal::{Look, device_name, drawn};
@@ -28,6 +28,29 @@ use forebay_measure::report::{
 use forebay_measure::statistics::{BOUND, Estimate, ROUNDS_MIN, median, unpaired_ratio};
 use forebay_measure::units::shown_size;
 use forebay_measure::{BadInput, bad_input};
+
+/// `forebay compare`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Both are files report.json of forebay lab, or what it wrote by --json. Records of the same \
+                  experiment and cell are compared, round by round of the one against round by round of the \
+                  other. A figure has changed if the interval of its ratio does not include 1, has not if \
+                  the interval lies within 5 % of 1, and is undecided otherwise: measure with more --rounds.\n\
+                  The interval knows how far the rounds of a run are apart, not how far two runs of the \
+                  same disk are: compare two reports of the same state first to see that.\n\n\
+                  Example: forebay compare before/report.json after/report.json"
+)]
+pub struct CompareArgs {
+    /// The baseline report, such as one from before a change
+    #[arg(value_name = "A.json")]
+    pub a: PathBuf,
+    /// The report to compare with it, such as one from after the change
+    #[arg(value_name = "B.json")]
+    pub b: PathBuf,
+    /// Write every comparison to this file as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
 
 /// The schema name written into every comparison.
 const COMPARE_SCHEMA: &str = "forebay-compare/1";

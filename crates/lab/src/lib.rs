@@ -1,11 +1,11 @@
-//! The programs behind the `forebay` command: experiments on a real disk, advice for a server, and a live view.
+//! Experiments on a disk: what it and the kernel do with a storage engine's requests.
 //!
-//! How a run of the laboratory goes: [`cli`] turns the command line into plain settings, [`run`] gathers facts,
-//! makes a working file, lets the [`experiment`]s measure, and writes the report. What it shares with the other
-//! programs is in [`forebay_measure`].
+//! How a run goes: [`run`] gathers facts, makes a working file, lets the [`experiment`]s measure, and writes the
+//! report. The arguments of each command are next to the code that uses them. What this crate shares with the other
+//! programs of the `forebay` command is in [`forebay_measure`].
 #![forbid(unsafe_code)]
 
-pub mod cli;
+mod args;
 pub mod compare;
 pub mod device;
 pub mod emulate;
@@ -14,7 +14,10 @@ pub mod explain;
 #[cfg(feature = "object")]
 pub mod object;
 pub mod on;
-pub mod run;
+mod run;
 
-/// The version, with the commit that it was built from.
-pub(crate) const VERSION: &str = env!("FOREBAY_VERSION");
+pub use args::repeated;
+pub use compare::CompareArgs;
+pub use emulate::EmulateArgs;
+pub use explain::ExplainArgs;
+pub use run::{LabArgs, Laboratory, run};

@@ -1,57 +1,90 @@
 //! A run from beginning to end: check, gather facts, make the file, measure, report.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
 use anyhow::Context;
+use clap::{Args, Subcommand};
 
-use crate::VERSION;
-use crate::cli::{Cli, Command, LabArgs, Measured, repeated};
-use crate::compare;
+use crate::args::{CommonArgs, repeated};
 use crate::device::{self, DeviceArgs};
-use crate::emulate;
 use crate::experiment::{Bench, Choice, Experiment, Ground, Measurements, Outcome};
-use crate::explain;
 #[cfg(feature = "object")]
-use crate::object;
-use crate::on::{self, OnDisk};
-use forebay_advise::DiskRun;
-use forebay_measure::bad_input;
+use crate::object::{self, ObjectArgs};
+use crate::on::{self, OnArgs, OnDisk};
 use forebay_measure::facts::{CounterSource, Host, Storage, Sysfs};
 use forebay_measure::output::{self, Outputs};
 use forebay_measure::progress::Progress;
 use forebay_measure::report::{self, Conclusion, Report, Section, terminal};
 use forebay_measure::start;
 use forebay_measure::workfile::{self, Workfile};
+use forebay_measure::{DiskRun, bad_input};
 
-/// Runs the command line.
+/// `forebay lab`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Without an experiment, all of them run with quick settings (about three \
+                  minutes) and a report is written to forebay-report/.\n\
+                  The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
+                  Those of depth and sync have no name while they are used where the system allows that, and \
+                  leave nothing even after a kill; the others are in a directory .forebay-lab-*, which the \
+                  next start removes.\n\n\
+                  Example: forebay lab depth --on raid10-12 --fs ext4"
+)]
+pub struct LabArgs {
+    /// The one experiment to run.
+    #[command(subcommand)]
+    pub experiment: Option<Measured>,
+    /// The place and the conditions.
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// In place of a real disk.
+    #[command(flatten)]
+    pub on: OnArgs,
+    /// The disk itself, which is measured first.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Directory for index.html and report.json
+    #[arg(long, value_name = "DIR", default_value = "forebay-report")]
+    pub report: PathBuf,
+}
+
+/// The options of `forebay lab`.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Measured {
+    /// A disk.
+    #[command(flatten)]
+    Disk(Choice),
+    /// An object store: its requests, and a tablespace on it
+    #[cfg(feature = "object")]
+    Object(Box<ObjectArgs>),
+    /// An object store, by a forebay that is built with --features object
+    #[cfg(not(feature = "object"))]
+    #[command(disable_help_flag = true)]
+    Object {
+        /// What that would take.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        args: Vec<OsString>,
+    },
+}
+
+/// Runs `lab`. `version`: of the command, for its reports; `typed`: the command line, for a reader who repeats it.
 ///
 /// # Errors
 /// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
-pub fn run(cli: &Cli) -> anyhow::Result<()> {
-    // So that the reader of a report can call it again.
-    let typed: Vec<String> =
-        std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let lab = match &cli.command {
-        Command::Emulate(args) => return emulate::run(args),
-        Command::Compare(args) => return compare::run(args),
-        Command::Advise(args) => return forebay_advise::run(args, VERSION, &Laboratory),
-        Command::Watch(args) => return forebay_watch::run(args, VERSION),
-        Command::Explain(args) => {
-            start::start()?;
-            return explain::run(args, &repeated(typed, None, args.seed));
-        }
-        Command::Lab(lab) => lab,
-    };
+pub fn run(lab: &LabArgs, version: &str, typed: Vec<String>) -> anyhow::Result<()> {
     let one = match &lab.experiment {
         #[cfg(feature = "object")]
         Some(Measured::Object(_)) if lab.on.on.is_some() => {
             bad_input!("an object store is measured without --on; --latency makes it slower")
         }
         #[cfg(feature = "object")]
-        Some(Measured::Object(args)) => return object::run(args, typed),
+        Some(Measured::Object(args)) => return object::run(args, version, typed),
         #[cfg(not(feature = "object"))]
         Some(Measured::Object { .. }) => bad_input!(
-            "object stores are not in this build: cargo build --release -p forebay-lab --features object"
+            "object stores are not in this build: cargo build --release -p forebay-cli --features object"
         ),
         Some(Measured::Disk(choice)) => Some(vec![choice.clone()]),
         None => None,
@@ -67,8 +100,12 @@ pub fn run(cli: &Cli) -> anyhow::Result<()> {
             on.directory().clone_into(&mut choice.args().0.dir);
         }
     }
-    let done =
-        measure(lab, &mut choices, on.as_ref(), repeated(typed, Some(&named.dir), named.seed));
+    let done = measure(
+        lab,
+        &mut choices,
+        on.as_ref(),
+        Called { version, command: repeated(typed, Some(&named.dir), named.seed) },
+    );
     match (on, done) {
         (None, done) => done,
         (Some(on), Ok(())) => on.remove(),
@@ -80,12 +117,19 @@ fn experiments(choices: &[Choice]) -> anyhow::Result<Vec<Box<dyn Experiment>>> {
     choices.iter().map(Choice::experiment).collect()
 }
 
-/// Measures all of `choices`, on the emulated disk `on` if there is one. `command`: the command line that repeats it.
+/// What a report says of the call.
+struct Called<'a> {
+    version: &'a str,
+    /// The command line that repeats it.
+    command: String,
+}
+
+/// Measures all of `choices`, on the emulated disk `on` if there is one.
 fn measure(
     lab: &LabArgs,
     choices: &mut [Choice],
     on: Option<&OnDisk>,
-    command: String,
+    called: Called<'_>,
 ) -> anyhow::Result<()> {
     let experiments = experiments(choices)?;
     let (outputs, device) = match lab.experiment {
@@ -98,7 +142,7 @@ fn measure(
             DeviceArgs::short(lab.device.sustained),
         ),
     };
-    let (report, sections) = measured(&experiments, device, on, command)?;
+    let (report, sections) = measured(&experiments, device, on, called)?;
     // The files first, and the summary even if they could not be written: the run took a minute.
     let written = outputs.write(&report, &sections);
     let files = written.as_deref().unwrap_or("");
@@ -111,7 +155,7 @@ fn measured(
     experiments: &[Box<dyn Experiment>],
     device: DeviceArgs,
     on: Option<&OnDisk>,
-    command: String,
+    called: Called<'_>,
 ) -> anyhow::Result<(Report, Vec<Section>)> {
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
@@ -128,8 +172,8 @@ fn measured(
     });
     let report = Report {
         schema: report::SCHEMA.to_owned(),
-        forebay: VERSION.to_owned(),
-        command,
+        forebay: called.version.to_owned(),
+        command: called.command,
         started,
         host: Host::read(),
         storage,
@@ -148,10 +192,14 @@ fn measured(
     Ok((run.report, run.sections))
 }
 
-/// Measures disks for `forebay advise`.
-struct Laboratory;
+/// Measures the disks of a server.
+#[derive(Debug)]
+pub struct Laboratory<'a> {
+    /// Version of the command, for reports.
+    pub version: &'a str,
+}
 
-impl forebay_advise::Laboratory for Laboratory {
+impl forebay_measure::Laboratory for Laboratory<'_> {
     fn space_bytes(&self, run: &DiskRun) -> anyhow::Result<u64> {
         let experiments = experiments(&Choice::of_postgres(run))?;
         Ok(experiments.iter().map(|one| one.space_bytes()).max().unwrap_or(0))
@@ -160,13 +208,9 @@ impl forebay_advise::Laboratory for Laboratory {
     fn measure(&self, run: &DiskRun) -> anyhow::Result<Report> {
         let words = ["forebay".to_owned(), "lab".to_owned()];
         let command = repeated(words, Some(&run.directory), run.seed);
-        Ok(measured(
-            &experiments(&Choice::of_postgres(run))?,
-            DeviceArgs::short(run.sustained),
-            None,
-            command,
-        )?
-        .0)
+        let experiments = experiments(&Choice::of_postgres(run))?;
+        let called = Called { version: self.version, command };
+        Ok(measured(&experiments, DeviceArgs::short(run.sustained), None, called)?.0)
     }
 }
 

@@ -22,6 +22,7 @@ pub mod device_readahead;
 pub mod facts;
 pub mod filesystem;
 pub mod interrupt;
+mod laboratory;
 pub mod lists;
 pub mod output;
 mod program;
@@ -36,6 +37,8 @@ pub mod tracefs;
 pub mod undo_log;
 pub mod units;
 pub mod workfile;
+
+pub use laboratory::{DiskRun, Laboratory};
 
 /// The request cannot be done as given, and the user must change it: exit code 2.
 #[derive(Debug, thiserror::Error)]

@@ -101,7 +101,7 @@ pub(super) fn user(run: &mut Run) -> Result<()> {
 
 pub(super) fn lab(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    let test = binaries.test("lab", "lab")?;
+    let test = binaries.test("cli", "forebay")?;
     without_uring(run, &test, &[], "EPERM")?;
     OrdinaryUser::new(run)?.map_or(Ok(()), |user| user.run(run, &test, &[]))
 }
@@ -158,7 +158,7 @@ fn again(
     let binaries = Binaries::get(run)?;
     self::parts(run, &binaries, parts, &start)?;
     let before = run.found.tests_run();
-    start(run, &binaries.test("lab", "lab")?, &[&["--exact"], lab].concat())?;
+    start(run, &binaries.test("cli", "forebay")?, &[&["--exact"], lab].concat())?;
     let (ran, listed) = (run.found.tests_run() - before, lab.len());
     let skipped = ran == 0;
     ensure!(

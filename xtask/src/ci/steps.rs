@@ -28,8 +28,8 @@ const WITH_FEATURES: &[again::Part] = &[
     ("compare", "forebay-compare", ""),
     ("compare", "smoke", ""),
     ("session", "forebay_session", ""),
-    ("lab", "lab", "object::"),
-    ("lab", "advise", "tls"),
+    ("cli", "forebay", "object::"),
+    ("cli", "advise", "tls"),
     ("object", "forebay_object", "address"),
     ("object", "server", ""),
 ];
@@ -42,8 +42,8 @@ const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
 /// The tests of the extension, and of advice to a server: the package's directory, and the target.
 const POSTGRES: &[(&str, &str)] =
-    &[("harness", "differential"), ("harness", "server"), ("harness", "strategy"), LAB_ADVISE];
-const LAB_ADVISE: (&str, &str) = ("lab", "advise");
+    &[("harness", "differential"), ("harness", "server"), ("harness", "strategy"), ADVISE];
+const ADVISE: (&str, &str) = ("cli", "advise");
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
@@ -100,7 +100,7 @@ pub(super) fn postgres(run: &mut Run) -> Result<()> {
 
 /// As many interruptions as docs/advise.md promises.
 pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
-    servers(run, &[LAB_ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
+    servers(run, &[ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
 }
 
 /// Tests that fail on a machine with other load.
@@ -112,8 +112,8 @@ pub(super) fn timing(run: &mut Run) -> Result<()> {
         "a_volumes_credits",
         "os_against_itself_and_adaptive",
     ];
-    servers(run, &[("lab", "lab")], &judged, (name, value))?;
-    servers(run, &[LAB_ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
+    servers(run, &[("cli", "forebay")], &judged, (name, value))?;
+    servers(run, &[ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }
 
 /// As many queries as the extension's issue requires, from a new seed.

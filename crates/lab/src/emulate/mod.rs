@@ -3,6 +3,7 @@
 //! One line on standard output says that the disk is mounted; the process that started this waits for it. At the end
 //! another line says how well the emulation kept its times.
 
+mod args;
 mod child;
 #[cfg(target_os = "linux")]
 mod parent;
@@ -14,9 +15,10 @@ use anyhow::Context;
 use forebay_emulate::profile::Profile;
 use forebay_emulate::serve::{self, Data, Emulation, Error, Options};
 
+pub use args::EmulateArgs;
+pub(crate) use args::parse_speed_up;
 pub use child::{Emulated, EmulatedOptions};
 
-use crate::cli::EmulateArgs;
 use forebay_measure::bad_input;
 use forebay_measure::{facts, interrupt, output};
 

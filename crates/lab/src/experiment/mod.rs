@@ -31,12 +31,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Command, Subcommand};
+use clap::Subcommand;
 use serde::Serializer;
 
-use crate::cli::{CommonArgs, OutputArgs};
+use crate::args::{CommonArgs, OutputArgs, typed};
 use crate::on::OnDisk;
-use forebay_advise::DiskRun;
+use forebay_measure::DiskRun;
 use forebay_measure::facts::{CounterSource, Storage};
 use forebay_measure::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
 use forebay_measure::statistics::Floor;
@@ -130,14 +130,6 @@ impl Choice {
             Choice::Readahead(args) => Box::new(readahead::Settings::new(*args)?),
         })
     }
-}
-
-/// The settings of an experiment that is called with these options.
-fn typed<S: Args>(options: &str) -> S {
-    let command = S::augment_args(Command::new("lab").no_binary_name(true));
-    let matches = command.try_get_matches_from(options.split_whitespace());
-    let settings = matches.and_then(|matches| S::from_arg_matches(&matches));
-    settings.expect("options that there are")
 }
 
 /// An experiment, as a run sees it. The experiments' settings implement it.

@@ -20,6 +20,7 @@
 //! Failure:     any error ends the run; the disk is unmounted on every exit.
 //! Source:      document 004 of the sources: 1, 3, 2, 6, 4, 9 is its example.
 
+mod args;
 mod axis;
 mod json;
 mod pattern;
@@ -37,7 +38,7 @@ use clap::ValueEnum;
 use forebay_io::CacheMode;
 use serde::Serialize;
 
-use crate::cli::ExplainArgs;
+pub use args::ExplainArgs;
 use forebay_measure::lists::unique;
 use forebay_measure::progress::Progress;
 use forebay_measure::report::numbers;
@@ -113,7 +114,7 @@ struct Told {
 ///
 /// # Errors
 /// [`BadInput`](forebay_measure::BadInput), [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
-pub(crate) fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
+pub fn run(args: &ExplainArgs, command: &str) -> anyhow::Result<()> {
     let pattern = Pattern::parse(&args.pattern, args.seed)
         .map_err(|error| forebay_measure::BadInput(format!("{error:#}")))?;
     for path in [&args.json, &args.svg].into_iter().flatten() {

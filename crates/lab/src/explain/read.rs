@@ -19,10 +19,10 @@ use forebay::{
 };
 use forebay_io::{Advice, File, Kind, OpenOptions};
 
+use super::ExplainArgs;
 use super::Strategy;
 use super::pattern::Pattern;
 use super::site::FILE;
-use crate::cli::ExplainArgs;
 use forebay_measure::interrupt;
 
 /// Memory of the pool, unless the pattern needs less.

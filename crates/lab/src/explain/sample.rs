@@ -1,10 +1,9 @@
 //! A recorded run, for tests of its pictures.
 
-use clap::Parser;
 use std::ops::Range;
 
 use super::{Account, Disk, Explained, Pattern, Strategy, Told};
-use crate::cli::{Cli, Command, ExplainArgs};
+use crate::args::typed;
 
 pub(super) const BLOCK: u64 = 8192;
 
@@ -14,16 +13,9 @@ pub(super) fn reads(list: &[(u64, u64)]) -> Vec<Range<u64>> {
     list.iter().map(read).collect()
 }
 
-fn args(pattern: &str) -> ExplainArgs {
-    match Cli::parse_from(["forebay", "explain", pattern]).command {
-        Command::Explain(args) => args,
-        other => panic!("{other:?}"),
-    }
-}
-
 /// `reads` of each strategy for the blocks of `pattern`.
 pub(super) fn explained(pattern: &str, told: Vec<(Strategy, Vec<Range<u64>>)>) -> Explained {
-    let args = args(pattern);
+    let args = typed(pattern);
     let pattern = Pattern::parse(pattern, 7).unwrap();
     let told = told.into_iter().map(|(strategy, reads)| Told {
         strategy,

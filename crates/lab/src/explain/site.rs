@@ -25,11 +25,11 @@ use anyhow::{Context, ensure};
 use forebay_emulate::log::{LoggedOp, LoggedRequest};
 use forebay_io::{File, OpenOptions, Preallocate};
 
+use super::ExplainArgs;
 use super::pattern::Pattern;
 use super::read::Reader;
 use super::request::Account;
 use super::{Disk, Strategy, Told};
-use crate::cli::ExplainArgs;
 use crate::emulate::{Emulated, EmulatedOptions};
 use forebay_measure::device_readahead::read_kib;
 use forebay_measure::facts::{Host, Storage, Sysfs};

@@ -5,6 +5,7 @@
 //! no working file and no disk, so it is no
 //! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
 
+mod args;
 mod bare;
 mod gate;
 mod removing;
@@ -23,8 +24,7 @@ use serde::Serialize;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
-use crate::VERSION;
-use crate::cli::{ObjectArgs, ObjectPart, repeated};
+use crate::args::repeated;
 use bare::{Bare, OBJECT_BYTES, Rates};
 use forebay_measure::bad_input;
 use forebay_measure::facts::Host;
@@ -38,6 +38,7 @@ use gate::Gate;
 use slowed::Slowed;
 use space::{Done, PAGE, Reading, Space};
 
+pub use args::{ObjectArgs, ObjectPart};
 pub use slowed::Latency;
 
 /// The schema of `--json`.
@@ -58,7 +59,7 @@ const THREADS: usize = 2;
 struct Findings {
     schema: &'static str,
     /// Version of forebay.
-    forebay: &'static str,
+    forebay: String,
     /// The command line that repeats it.
     command: String,
     /// Start of the run, RFC 3339, UTC.
@@ -104,7 +105,7 @@ struct PartCell {
 /// # Errors
 /// [`BadInput`](forebay_measure::BadInput) for an invalid address, credentials or server,
 /// [`Interrupted`](interrupt::Interrupted), or what went wrong.
-pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
+pub(crate) fn run(args: &ObjectArgs, version: &str, typed: Vec<String>) -> anyhow::Result<()> {
     start::start()?;
     if let Some(path) = &args.json {
         output::check_file(path)?;
@@ -117,7 +118,7 @@ pub(crate) fn run(args: &ObjectArgs, typed: Vec<String>) -> anyhow::Result<()> {
     let site = Site::reach(args)?;
     let findings = Findings {
         schema: SCHEMA,
-        forebay: VERSION,
+        forebay: version.to_owned(),
         command: repeated(typed, None, args.seed),
         started,
         seconds: 0.0,

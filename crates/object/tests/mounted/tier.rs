@@ -413,7 +413,8 @@ fn a_failure_is_not_the_end_of_a_young_tier() {
         });
         warm(&bucket, &bucket.reader().unwrap().view(), file, 0..50);
         assert!(bucket.tier_failure().is_some_and(|it| !it.to_string().contains("is off")));
-        assert_eq!(segments(&site.path("tier")).len(), 1);
+        // A file without a header may be removed after the pages are in the next one.
+        eventually(|| segments(&site.path("tier")).len() == 1);
     }
 }
 

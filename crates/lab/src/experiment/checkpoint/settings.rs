@@ -8,7 +8,7 @@ use clap::builder::BoolishValueParser;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
 use super::{Cell, Dirty, Order, PAGE_BYTES};
-use crate::cli::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
+use crate::args::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
 use crate::experiment::schedule::Limits;
 use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size};
 use forebay_measure::bad_input;

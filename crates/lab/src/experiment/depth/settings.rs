@@ -6,7 +6,7 @@ use clap::Args;
 use forebay_io::{CacheMode, Kind};
 
 use super::cell::{Cell, PG_MAINTENANCE, PG_WORKERS};
-use crate::cli::{CommonArgs, OutputArgs, parse_backend, parse_cache};
+use crate::args::{CommonArgs, OutputArgs, parse_backend, parse_cache};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
 use forebay_measure::bad_input;

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::activation::PLACE_BYTES;
 use super::files::{BLOCK_BYTES, Files};
 use super::knob::{By, Knob, Readahead, Told};
-use crate::cli::{CommonArgs, OutputArgs, parse_cache};
+use crate::args::{CommonArgs, OutputArgs, parse_cache};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
 use forebay_measure::bad_input;

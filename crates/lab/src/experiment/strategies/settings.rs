@@ -6,7 +6,7 @@ use clap::Args;
 use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
 
-use crate::cli::{CommonArgs, OutputArgs, parse_cache};
+use crate::args::{CommonArgs, OutputArgs, parse_cache};
 use crate::experiment::contest::{Row, Rules};
 use crate::experiment::pattern::Shape;
 use crate::experiment::schedule::Limits;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::cell::{Cell, Method, Place};
-use crate::cli::{CommonArgs, OutputArgs};
+use crate::args::{CommonArgs, OutputArgs};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
 use forebay_measure::units::parse_size_in;

@@ -1,4 +1,4 @@
-//! The laboratory as its users meet it: the command in a separate process, its reports in a browser.
+//! The command as its users meet it: in a separate process, its reports in a browser.
 #![allow(clippy::unwrap_used)]
 
 mod checkpoint;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay_io::CacheMode;
 
-use super::emulate::parse_speed_up;
-use super::parse_cache;
-use crate::explain::Strategy;
+use super::Strategy;
+use crate::args::parse_cache;
+use crate::emulate::parse_speed_up;
 use forebay_measure::device_readahead::parse_readahead;
 use forebay_measure::units::parse_size;
 

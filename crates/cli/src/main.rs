@@ -3,17 +3,24 @@
 //! Exit codes: 0 done; 1 something failed; 2 bad input; 130 interrupted; of `watch -- COMMAND` that of the command.
 #![forbid(unsafe_code)]
 
+mod arguments;
+
 use std::process::ExitCode;
 
-use forebay_lab::{cli::Cli, run};
-use forebay_measure::BadInput;
+use forebay_lab::Laboratory;
 use forebay_measure::interrupt::{self, Interrupted};
 use forebay_measure::output::tell;
+use forebay_measure::{BadInput, start};
 use forebay_watch::CommandFailed;
+
+use arguments::{Cli, Command};
+
+/// The version, with the commit that it was built from.
+const VERSION: &str = env!("FOREBAY_VERSION");
 
 fn main() -> ExitCode {
     let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let result = run::run(&cli);
+    let result = run(&cli.command);
     // A second Ctrl-C may have removed files that the run needed.
     interrupt::wait_if_ending();
     let Err(error) = result else { return ExitCode::SUCCESS };
@@ -27,6 +34,25 @@ fn main() -> ExitCode {
         return ExitCode::from(failed.code());
     }
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
+    // The reader of a report can repeat it.
+    let typed = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    match command {
+        Command::Lab(args) => forebay_lab::run(args, VERSION, typed),
+        Command::Emulate(args) => forebay_lab::emulate::run(args),
+        Command::Explain(args) => {
+            start::start()?;
+            let command = forebay_lab::repeated(typed, None, args.seed);
+            forebay_lab::explain::run(args, &command)
+        }
+        Command::Compare(args) => forebay_lab::compare::run(args),
+        Command::Advise(args) => {
+            forebay_advise::run(args, VERSION, &Laboratory { version: VERSION })
+        }
+        Command::Watch(args) => forebay_watch::run(args, VERSION),
+    }
 }
 
 /// An error with its causes, without those that its own message already contains.

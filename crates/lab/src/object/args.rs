@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use crate::object::Latency;
+use super::Latency;
 use forebay_measure::units::{parse_size, parse_size_in, parse_time};
 
 /// `forebay lab object`.

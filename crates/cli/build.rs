@@ -6,7 +6,7 @@ use std::process::Command;
 fn main() {
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../io/src");
-    for name in ["measure", "session", "watch", "advise"] {
+    for name in ["measure", "session", "watch", "advise", "lab"] {
         println!("cargo::rerun-if-changed=../{name}/src");
     }
     let git = |args: &[&str]| {

@@ -65,7 +65,7 @@ pub struct EmulateArgs {
     pub until_stdin_ends: bool,
 }
 
-pub(super) fn parse_speed_up(text: &str) -> Result<f64, String> {
+pub(crate) fn parse_speed_up(text: &str) -> Result<f64, String> {
     match text.trim().parse() {
         Ok(factor) if SPEED_UPS.contains(&factor) => Ok(factor),
         _ => Err("a speed-up is a number from 0.001 to 10000".to_owned()),
