@@ -7,12 +7,12 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use forebay_io::Volume;
-use forebay_measure::filesystem::{Filesystem, Mounted};
+use forebay_measure::filesystem::Filesystem;
 use serde_json::{Value, json};
 
 use crate::command::{
-    self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, scratch,
-    wait_until_it_listens,
+    self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, mount_over,
+    scratch, wait_until_it_listens,
 };
 use crate::ground::lacking;
 use crate::skip::skipped;
@@ -252,7 +252,7 @@ fn direct_writes_through_the_page_cache_are_not_measured() {
     let scratch = scratch();
     let disk = scratch.path().join("disk");
     File::create(&disk).unwrap().set_len(320 << 20).unwrap();
-    let mounted = Mounted::over(&disk, Filesystem::Btrfs).unwrap();
+    let mounted = mount_over(&disk, Filesystem::Btrfs);
     if Volume::system().through_cache(mounted.directory()).unwrap().writes {
         let line = ["--dir", mounted.directory().to_str().unwrap(), "--size", "8MiB"];
         let line = [&line[..], &["--cache", "direct"]].concat();

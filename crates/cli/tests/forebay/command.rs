@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use forebay_measure::filesystem::{Filesystem, Mounted};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -62,6 +63,16 @@ pub(crate) fn entries(directory: &Path) -> Vec<String> {
         names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
+}
+
+/// A filesystem over `disk`. The makers look at all loop devices, also at one whose emulated disk another test ends.
+pub(crate) fn mount_over(disk: &Path, filesystem: Filesystem) -> Mounted {
+    const DEAD: &str = "Software caused connection abort";
+    let mut tries = (0..100).map(|_| Mounted::over(disk, filesystem));
+    let is_made = |tried: &anyhow::Result<Mounted>| {
+        tried.as_ref().err().is_none_or(|error| !format!("{error:#}").contains(DEAD))
+    };
+    tries.find(is_made).unwrap().unwrap()
 }
 
 /// Looks until `condition` holds.

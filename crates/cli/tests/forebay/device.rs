@@ -134,8 +134,16 @@ fn the_disk_itself_is_measured_first_and_what_could_not_be_is_said() {
 
 #[test]
 fn a_volumes_credits_are_spent_before_its_rate_is_told() {
+    const TEST: &str = "a_volumes_credits_are_spent_before_its_rate_is_told";
     if let Some(reason) = no_fuse() {
-        return skipped("a_volumes_credits_are_spent_before_its_rate_is_told", &reason);
+        return skipped(TEST, &reason);
+    }
+    if !is_quiet() {
+        // While a busy machine does not run the emulation, the volume earns credits.
+        return skipped(
+            TEST,
+            "it compares rates, for which the machine must be idle (FOREBAY_TIMING=1)",
+        );
     }
     let scratch = scratch();
     let volume =
@@ -148,11 +156,8 @@ fn a_volumes_credits_are_spent_before_its_rate_is_told() {
     let stated = number(&device["random_read_saturated"], "per_s");
     let burst = &device["burst"];
     let [start, end] = ["start_per_s", "end_per_s"].map(|moment| number(burst, moment));
-    // A busy machine makes the disk slower, never faster.
-    assert!(stated <= 330.0 && end <= 330.0 && start > 2.0 * end, "{device}");
-    if is_quiet() {
-        assert!(stated >= 270.0 && end >= 270.0 && start > 1500.0, "{device}");
-    }
+    let expected = 270.0..=330.0;
+    assert!(expected.contains(&stated) && expected.contains(&end) && start > 1500.0, "{device}");
     let told = report["conclusions"].as_array().unwrap();
     assert!(told.iter().any(|one| one["sentence"].as_str().unwrap().contains("faster at first")));
 }

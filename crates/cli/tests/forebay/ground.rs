@@ -19,8 +19,8 @@ use forebay_measure::workfile::{Naming, Workfile};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{
-    assert_ends_with, entries, forebay, has_ended, interrupt, scratch, spawned, under_way,
-    wait_until, wait_until_it_listens,
+    assert_ends_with, entries, forebay, has_ended, interrupt, mount_over, scratch, spawned,
+    under_way, wait_until, wait_until_it_listens,
 };
 use crate::skip::skipped;
 
@@ -135,7 +135,7 @@ fn how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it() {
             continue;
         }
         let scratch = Grounds::new();
-        let mounted = Mounted::over(&disk(scratch.path()), filesystem).unwrap();
+        let mounted = mount_over(&disk(scratch.path()), filesystem);
         let path = mounted.directory().join("file");
         let options = forebay_io::OpenOptions::new().create(true);
         let file = forebay_io::File::open(&path, &options).unwrap();
@@ -157,7 +157,7 @@ fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
         }
         let scratch = Grounds::new();
         let disk = disk(scratch.path());
-        let mounted = Mounted::over(&disk, filesystem).unwrap();
+        let mounted = mount_over(&disk, filesystem);
         let directory = mounted.directory().to_owned();
         let storage = Storage::read(&directory).unwrap();
         assert_eq!(storage.filesystem.as_deref(), Some(filesystem.name()));
@@ -186,7 +186,7 @@ fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
         return skipped("a_filesystem_in_use_goes_out_of_sight", &reason);
     }
     let scratch = Grounds::new();
-    let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
+    let mounted = mount_over(&disk(scratch.path()), Filesystem::Ext4);
     let (directory, device) = (mounted.directory().to_owned(), mounted.device().to_owned());
     let user = File::create(directory.join("file")).unwrap();
     mounted.remove().unwrap();
@@ -209,7 +209,7 @@ fn a_panic_leaves_neither_setting_nor_mount_nor_loop_device_nor_file() {
     let device = Storage::read(scene.mounted.directory()).unwrap().device.unwrap();
     let mut seen = PathBuf::new();
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let over = Mounted::over(&disk, Filesystem::Ext4).unwrap();
+        let over = mount_over(&disk, Filesystem::Ext4);
         let guard = ReadaheadGuard::take(&Sysfs::system(), &device).unwrap();
         guard.set(132 << 10).unwrap();
         let on_the_first = scene.mounted.directory();
@@ -254,7 +254,7 @@ impl Scene {
             return None;
         }
         let scratch = Grounds::new();
-        let mounted = Mounted::over(&disk(scratch.path()), Filesystem::Ext4).unwrap();
+        let mounted = mount_over(&disk(scratch.path()), Filesystem::Ext4);
         let found_kib = number(&readahead_file(&mounted));
         assert!(![0, 132].contains(&found_kib), "{found_kib} cannot be told from what is set");
         Some(Scene { mounted, found_kib, scratch })

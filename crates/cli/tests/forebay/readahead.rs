@@ -12,8 +12,8 @@ use forebay_measure::filesystem::{Filesystem, Mounted};
 use serde_json::{Value, json};
 
 use crate::command::{
-    assert_ends_with, assert_refused, assert_repeats, entries, interrupt, output, scratch, started,
-    wait_until, wait_until_it_listens,
+    assert_ends_with, assert_refused, assert_repeats, entries, interrupt, mount_over, output,
+    scratch, started, wait_until, wait_until_it_listens,
 };
 use crate::ground::lacking;
 use crate::skip::{is_quiet, skipped};
@@ -339,7 +339,7 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
 fn mounted(directory: &Path, filesystem: Filesystem) -> Mounted {
     let disk = directory.join("disk");
     File::create(&disk).unwrap().set_len(DISK_BYTES).unwrap();
-    Mounted::over(&disk, filesystem).unwrap()
+    mount_over(&disk, filesystem)
 }
 
 /// The readahead that files of a mount are opened with, at this filesystem's place for it.

@@ -4,7 +4,7 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -350,11 +350,22 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let (record, json) = (scratch.path().join("record"), scratch.path().join("watched.json"));
     std::fs::write(scratch.path().join("file"), vec![b'\n'; 4 << 20]).unwrap();
-    // The shell itself writes, as it runs for long enough to be looked up.
-    let script = "exec 3<file >copy; read -r line <&3; echo written; sleep 1.2; read -r line <&3";
+    // The shell ends when its files have been looked up, which takes long on a busy machine.
+    let script = "exec 3<file >copy; read -r line <&3; echo written; while [ ! -e seen ]; do sleep 0.1; done; \
+                  read -r line <&3";
     let [of_record, of_json] = [&record, &json].map(|path| path.to_str().unwrap());
     let args = ["--record", of_record, "--json", of_json, "--", "sh", "-c", script];
-    let output = watch(scratch.path(), &args).current_dir(scratch.path()).output().unwrap();
+    let mut watching = watch(scratch.path(), &args);
+    watching.current_dir(scratch.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = watching.spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let mut printed = String::new();
+    while !printed.contains("    2 s  ") {
+        assert!(lines.read_line(&mut printed).unwrap() > 0, "{printed}");
+    }
+    std::fs::write(scratch.path().join("seen"), "").unwrap();
+    lines.read_to_string(&mut printed).unwrap();
+    let output = child.wait_with_output().unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && told.contains("forebay: recorded "), "{told}");
     let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
@@ -365,7 +376,6 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let (again, told) = replayed(scratch.path(), &record, 0);
     assert_eq!(again, seen);
     // The end of the output is the same as in the watch itself.
-    let printed = String::from_utf8_lossy(&output.stdout);
     let end = printed.split_once("source: ").unwrap().1;
     assert!(told.contains(end) && told.contains("    1 s  "), "{told}");
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::emulated;
-use crate::command::scratch;
+use crate::command::{scratch, wait_until};
 use crate::skip::{can_emulate, skipped};
 
 /// A loop device with a filesystem on it; both are removed when this is dropped.
@@ -19,6 +19,16 @@ fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let failed = || format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
     if output.status.success() { Ok(told) } else { Err(failed()) }
+}
+
+/// Unmounts `directory`, which other processes of the machine may look at.
+fn unmount(directory: &Path) {
+    wait_until("the filesystem to be unused", || {
+        let unmounted = run("umount", &[directory.to_str().unwrap()]);
+        let busy = unmounted.as_ref().is_err_and(|error| error.contains("target is busy"));
+        assert!(busy || unmounted.is_ok(), "{unmounted:?}");
+        !busy
+    });
 }
 
 impl Mounted {
@@ -77,10 +87,10 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
             std::fs::write(directory.join(name), &bytes).unwrap();
         }
         std::fs::remove_file(directory.join("a")).unwrap();
-        run("umount", &[directory.to_str().unwrap()]).unwrap();
+        unmount(&directory);
         run("mount", &[&mounted.device, directory.to_str().unwrap()]).unwrap();
         assert!(std::fs::read(directory.join("b")).unwrap() == bytes, "{make}");
-        run("umount", &[directory.to_str().unwrap()]).unwrap();
+        unmount(&directory);
         run(check, &[check_args, &[mounted.device.as_str()]].concat()).unwrap();
         drop(mounted);
         assert!(disk.log().unwrap().iter().any(|one| one.file == "disk" && one.len > 4096));

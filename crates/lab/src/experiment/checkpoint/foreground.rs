@@ -167,6 +167,17 @@ mod tests {
         builder.torn_pages(TornPages::Unprotected).directory(directory.path())
     }
 
+    fn wait_for_reads(pool: &BufferPool, count: u64) {
+        let reads = || {
+            let stats = pool.stats();
+            let stats = stats.strategy(StrategyKind::BulkRead);
+            stats.hits + stats.misses
+        };
+        while reads() < count {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     #[test]
     fn reads_are_wanted_at_even_times_and_end_with_the_work() {
         let directory = tempfile::tempdir().unwrap();
@@ -176,7 +187,7 @@ mod tests {
         let demand = Demand::new(&settings(2, 400), &[], &mut fastrand::Rng::with_seed(1));
         let begun = Instant::now();
         let work = || {
-            thread::sleep(Duration::from_millis(300));
+            wait_for_reads(&pool, 60);
             Ok(7)
         };
         let (seven, samples) = beside(&pool, &file, &demand, work).unwrap();
@@ -204,7 +215,7 @@ mod tests {
             let page = file.write(demand.blocks[0][0])?;
             thread::sleep(Duration::from_millis(100));
             drop(page);
-            thread::sleep(Duration::from_millis(50));
+            wait_for_reads(&pool, 200);
             Ok(())
         };
         let (_, samples) = beside(&pool, &file, &demand, work).unwrap();
