@@ -1,5 +1,6 @@
 //! A run from beginning to end: check, gather facts, make the file, measure, report.
 
+#[cfg(not(feature = "object"))]
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
