@@ -27,6 +27,7 @@
 mod catalog;
 mod segment;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -397,16 +398,24 @@ impl LocalTier {
     }
 
     fn drain(&self, page_bytes: u32) {
-        let mut slots = Vec::new();
+        let mut bytes = 0;
         loop {
-            {
+            let mut slots = {
                 let mut queue = held(&self.queue);
-                queue.bytes -= slots.iter().map(|it: &Admitted| it.bytes.len()).sum::<usize>();
-                slots = std::mem::take(&mut queue.slots);
+                queue.bytes -= bytes;
+                let slots = std::mem::take(&mut queue.slots);
                 if slots.is_empty() {
                     queue.begun = None;
                     return;
                 }
+                slots
+            };
+            bytes = slots.iter().map(|it| it.bytes.len()).sum();
+            // A slot that was fetched again while it waited is written once.
+            let mut keys = HashSet::new();
+            {
+                let catalog = held(&self.catalog);
+                slots.retain(|it| catalog.find(it.key).is_none() && keys.insert(it.key));
             }
             let mut left = &slots[..];
             while !left.is_empty() {
