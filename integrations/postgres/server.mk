@@ -14,7 +14,7 @@ CARGO ?= cargo
 LOOKAHEAD = libforebay_lookahead_c.a
 
 PG_CPPFLAGS = -I$(VPATH)/src -I$(rust)/crates/lookahead-c/include
-PG_CFLAGS = -Wextra -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
+PG_CFLAGS = -Wextra -Werror=implicit-function-declaration -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
 # Of the library, only what the C code calls is to be seen outside.
 SHLIB_LINK = $(LOOKAHEAD) -Wl,--exclude-libs,ALL
 

@@ -1,11 +1,11 @@
 /*
- * The differences between PostgreSQL 14 and 18, behind names that are the same for all versions.
+ * The differences between PostgreSQL 14 to 19, behind names that are the same for all versions.
  */
 #ifndef FB_COMPAT_H
 #define FB_COMPAT_H
 
-#if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 190000
-#error "forebay knows PostgreSQL 14 to 18; use a release of forebay that knows this server, or one of these servers"
+#if PG_VERSION_NUM < 140000 || PG_VERSION_NUM >= 200000
+#error "forebay knows PostgreSQL 14 to 19; use a release of forebay that knows this server, or one of these servers"
 #endif
 
 #include "storage/buf_internals.h"
@@ -28,6 +28,17 @@ typedef RelFileNodeBackend FbLocator;
 #define FbGetRoot(index, heap) _bt_getroot(index, heap, BT_READ)
 #else
 #define FbGetRoot(index, heap) _bt_getroot(index, BT_READ)
+#endif
+
+#if PG_VERSION_NUM >= 190000
+#define FbMakeSlot(desc, ops) MakeTupleTableSlot(desc, ops, 0)
+#define FbShmemInitHash(name, entries, control, flags) ShmemInitHash(name, entries, control, flags)
+#define FbRegisterExplainOption(name, handler) \
+	RegisterExtensionExplainOption(name, handler, GUCCheckBooleanExplainOption)
+#else
+#define FbMakeSlot(desc, ops) MakeTupleTableSlot(desc, ops)
+#define FbShmemInitHash(name, entries, control, flags) ShmemInitHash(name, entries, entries, control, flags)
+#define FbRegisterExplainOption(name, handler) RegisterExtensionExplainOption(name, handler)
 #endif
 
 #if PG_VERSION_NUM >= 180000

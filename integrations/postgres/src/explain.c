@@ -8,6 +8,7 @@
  */
 #include "forebay.h"
 
+#include "compat.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -91,7 +92,7 @@ void
 fb_explain_init(void)
 {
 #if PG_VERSION_NUM >= 180000
-	RegisterExtensionExplainOption(OPTION, take_option);
+	FbRegisterExplainOption(OPTION, take_option);
 	next_validate = explain_validate_options_hook;
 	explain_validate_options_hook = validate;
 	next_node = explain_per_node_hook;

@@ -1,9 +1,9 @@
 /*
  * Look-ahead of b-tree scans.
  *
- * The functions of an index's access method are in its relation-cache entry. We replace amgettuple, amrescan and
- * amendscan there, once for each index in a session, by functions that call nbtree's. A scan that is not registered
- * passes through. A registered scan is timed from row to row, and look-ahead starts when its reads wait:
+ * The functions of an index's access method are in its relation-cache entry. Once for each index in a session, we
+ * install a copy there whose amgettuple, amrescan and amendscan are ours; they call nbtree's. A scan that is not
+ * registered passes through. A registered scan is timed from row to row, and look-ahead starts when its reads wait:
  * forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead, request.c prefetches them.
  *
  * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
@@ -576,21 +576,38 @@ exec_index_only(PlanState *node)
 	return node_returns(node, index_only_node.own(node));
 }
 
-/* Installs our functions in an index's relation-cache entry, if possible; returns whether they are there. */
+/*
+ * Installs our functions in an index's relation-cache entry, if possible; returns whether they are there.
+ *
+ * The routine is one constant for all B-trees since PostgreSQL 19, so the entry gets another routine. It is the same for
+ * all indexes: a copy of the server's with our functions. Before 19, the entry's own copy stays in the entry's memory.
+ */
 static bool
-take_place(Relation index)
+install_am(Relation index)
 {
-	IndexAmRoutine *am = index->rd_indam;
+	static const IndexAmRoutine *server = NULL;
+	static IndexAmRoutine ours;
 
-	if (am->amgettuple == get_tuple)
+	if (index->rd_indam == &ours)
 		return true;
-	/* Another extension has replaced the functions already: leave this index to it. */
-	if (index->rd_rel->relam != BTREE_AM_OID || am->amgettuple != btgettuple ||
-		am->amrescan != btrescan || am->amendscan != btendscan)
+	if (index->rd_rel->relam != BTREE_AM_OID)
 		return false;
-	am->amgettuple = get_tuple;
-	am->amrescan = rescan;
-	am->amendscan = end_scan;
+	if (server == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+
+		server = GetIndexAmRoutine(index->rd_amhandler);
+		MemoryContextSwitchTo(old);
+		ours = *server;
+		ours.amgettuple = get_tuple;
+		ours.amrescan = rescan;
+		ours.amendscan = end_scan;
+	}
+	/* Another extension has replaced functions already: leave this index to it. */
+	if (memcmp(index->rd_indam, server, sizeof(IndexAmRoutine)) != 0 || server->amgettuple != btgettuple ||
+		server->amrescan != btrescan || server->amendscan != btendscan)
+		return false;
+	index->rd_indam = &ours;
 	return true;
 }
 
@@ -622,7 +639,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 
 	/* Another table access method may keep its rows elsewhere than in the block of their TID. */
 	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || is_of_server(heap) ||
-		heap->rd_tableam != GetHeapamTableAmRoutine() || !take_place(index))
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !install_am(index))
 		return;
 	if (fb_method_is_own(method, node))
 		fb_replace_method(node, method->own, index_only ? exec_index_only : exec_scan);

@@ -16,6 +16,7 @@
 
 #include "access/transam.h"
 #include "storage/bufmgr.h"
+#include "utils/rel.h"
 
 /* The result of reading one leaf ahead. */
 typedef struct Leaf

@@ -17,6 +17,7 @@
 #include "forebay.h"
 
 #include "access/xact.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
@@ -126,7 +127,7 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 	{
 		MemoryContext old = MemoryContextSwitchTo(estate_of(join)->es_query_cxt);
 
-		row->slot = MakeTupleTableSlot(join->desc, join->ops);
+		row->slot = FbMakeSlot(join->desc, join->ops);
 		MemoryContextSwitchTo(old);
 	}
 	ExecCopySlot(row->slot, from);

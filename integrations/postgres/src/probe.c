@@ -17,6 +17,7 @@
 #include "access/transam.h"
 #include "catalog/pg_am.h"
 #include "compat.h"
+#include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
 #include "storage/bufmgr.h"
 #include "utils/lsyscache.h"

@@ -4,7 +4,7 @@
  * A relation is a sequence of files, the segments, of RELSEG_SIZE blocks each. Advice to the kernel needs a descriptor,
  * and the backend's own is the right one: readahead is state of a descriptor, and a second one costs a
  * slot among the backend's open files. md.c keeps them in SMgrRelationData->md_seg_fds, an array of a struct that it
- * declares privately; our copy below is the same in PostgreSQL 14 to 18.
+ * declares privately; our copy below is the same in PostgreSQL 14 to 19.
  *
  * It relies on md.c being the storage manager, and on that struct: the number of a segment in it must be its index
  * in the array. The File is the virtual descriptor of fd.c, which reopens the file if the kernel's
@@ -15,6 +15,7 @@
 #include "forebay.h"
 
 #include "storage/smgr.h"
+#include "utils/rel.h"
 
 struct _MdfdVec
 {

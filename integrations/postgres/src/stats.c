@@ -14,6 +14,7 @@
 
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
+#include "compat.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "port/atomics.h"
@@ -123,7 +124,7 @@ startup(void)
 		next_startup();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	lock = &GetNamedLWLockTranche(TRANCHE)->lock;
-	entries = ShmemInitHash("forebay", indexes_max + 1, indexes_max + 1, &control, HASH_ELEM | HASH_BLOBS);
+	entries = FbShmemInitHash("forebay", indexes_max + 1, &control, HASH_ELEM | HASH_BLOBS);
 	enter(others, HASH_ENTER);
 	LWLockRelease(AddinShmemInitLock);
 }

@@ -432,9 +432,9 @@ fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
     };
     let known = format!("{}0000", case.installation.major);
     equal("this server", compile(&known)?, (true, String::new()))?;
-    for version in ["130022", "190000"] {
+    for version in ["130022", "200000"] {
         let (compiles, words) = compile(version)?;
-        if compiles || !words.contains("forebay knows PostgreSQL 14 to 18") {
+        if compiles || !words.contains("forebay knows PostgreSQL 14 to 19") {
             return Err(format!("{version}: {words}"));
         }
     }
