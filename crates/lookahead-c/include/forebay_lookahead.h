@@ -55,7 +55,7 @@ struct fbl_sampler {
   uint32_t skip;
   uint32_t skips;
   // Timed reads in a row that did not wait, since the timing rate was last reduced.
-  uint32_t calm;
+  uint32_t fast_reads;
 };
 
 #ifdef __cplusplus
@@ -89,26 +89,26 @@ struct fbl_hints *fbl_hints_init(uint8_t *memory,
 //
 // # Safety
 // `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
-bool fbl_hints_asleep(struct fbl_hints *hints);
+bool fbl_hints_is_idle(struct fbl_hints *hints);
 
 // How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
-uint32_t fbl_hints_room(struct fbl_hints *hints);
+// As for `fbl_hints_is_idle`.
+uint32_t fbl_hints_available(struct fbl_hints *hints);
 
 // Whether this block was predicted recently: there is nothing to do for it.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
-bool fbl_hints_knows(struct fbl_hints *hints, uint32_t block);
+// As for `fbl_hints_is_idle`.
+bool fbl_hints_contains(struct fbl_hints *hints, uint32_t block);
 
 // Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in its
 // own cache.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
-void fbl_hints_foresee(struct fbl_hints *hints,
+// As for `fbl_hints_is_idle`.
+void fbl_hints_predict(struct fbl_hints *hints,
                        uint32_t block,
                        bool resident);
 
@@ -116,29 +116,29 @@ void fbl_hints_foresee(struct fbl_hints *hints,
 // with these hints.
 //
 // # Safety
-// As for `fbl_hints_asleep`; `runs` can be written.
-uintptr_t fbl_hints_due(struct fbl_hints *hints,
-                        const struct fbl_run **runs);
+// As for `fbl_hints_is_idle`; `runs` can be written.
+uintptr_t fbl_hints_take_runs(struct fbl_hints *hints,
+                              const struct fbl_run **runs);
 
 // Records that the consumer reached a block, and that reading it took `read_ns` nanoseconds; less than 0 if the
 // consumer had it in its own cache.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
-void fbl_hints_came(struct fbl_hints *hints,
-                    uint32_t block,
-                    int64_t read_ns);
+// As for `fbl_hints_is_idle`.
+void fbl_hints_on_read(struct fbl_hints *hints,
+                       uint32_t block,
+                       int64_t read_ns);
 
 // Records that the consumer jumped elsewhere: the predicted blocks are not the ones it will take next.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
+// As for `fbl_hints_is_idle`.
 void fbl_hints_jump(struct fbl_hints *hints);
 
 // The counts of the blocks predicted so far.
 //
 // # Safety
-// As for `fbl_hints_asleep`.
+// As for `fbl_hints_is_idle`.
 struct fbl_counts fbl_hints_counts(struct fbl_hints *hints);
 
 // Returns a sampler that times all steps at first.

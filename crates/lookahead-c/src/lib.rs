@@ -80,53 +80,53 @@ pub unsafe extern "C" fn fbl_hints_init(
 /// # Safety
 /// `hints` is null or was made by `fbl_hints_init`, and no other thread uses it.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_asleep(hints: *mut FblHints) -> bool {
+pub unsafe extern "C" fn fbl_hints_is_idle(hints: *mut FblHints) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.asleep()) }
+    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.is_idle()) }
 }
 
 /// How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_room(hints: *mut FblHints) -> u32 {
+pub unsafe extern "C" fn fbl_hints_available(hints: *mut FblHints) -> u32 {
     // SAFETY: as the caller promises.
-    unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.room()) }
+    unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.available()) }
 }
 
 /// Whether this block was predicted recently: there is nothing to do for it.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_knows(hints: *mut FblHints, block: u32) -> bool {
+pub unsafe extern "C" fn fbl_hints_contains(hints: *mut FblHints, block: u32) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.knows(block)) }
+    unsafe { with(hints.cast(), true, |hints: &mut Hints| hints.contains(block)) }
 }
 
 /// Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in its
 /// own cache.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_foresee(hints: *mut FblHints, block: u32, resident: bool) {
+pub unsafe extern "C" fn fbl_hints_predict(hints: *mut FblHints, block: u32, resident: bool) {
     // SAFETY: as the caller promises.
-    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.foresee(block, resident)) }
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.predict(block, resident)) }
 }
 
 /// Sets `*runs` to the requests to make now, in ascending order; returns how many. They stay valid until the next call
 /// with these hints.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`; `runs` can be written.
+/// As for `fbl_hints_is_idle`; `runs` can be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const Run) -> usize {
+pub unsafe extern "C" fn fbl_hints_take_runs(hints: *mut FblHints, runs: *mut *const Run) -> usize {
     // SAFETY: as the caller promises.
     let (first, count) = unsafe {
         with(hints.cast(), (ptr::null(), 0), |hints: &mut Hints| {
-            let due = hints.due();
+            let due = hints.take_runs();
             (due.as_ptr(), due.len())
         })
     };
@@ -139,18 +139,18 @@ pub unsafe extern "C" fn fbl_hints_due(hints: *mut FblHints, runs: *mut *const R
 /// consumer had it in its own cache.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_hints_came(hints: *mut FblHints, block: u32, read_ns: i64) {
+pub unsafe extern "C" fn fbl_hints_on_read(hints: *mut FblHints, block: u32, read_ns: i64) {
     let read = u64::try_from(read_ns).ok().map(Duration::from_nanos);
     // SAFETY: as the caller promises.
-    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.came(block, read)) }
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.on_read(block, read)) }
 }
 
 /// Records that the consumer jumped elsewhere: the predicted blocks are not the ones it will take next.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
     // SAFETY: as the caller promises.
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn fbl_hints_jump(hints: *mut FblHints) {
 /// The counts of the blocks predicted so far.
 ///
 /// # Safety
-/// As for `fbl_hints_asleep`.
+/// As for `fbl_hints_is_idle`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fbl_hints_counts(hints: *mut FblHints) -> HintCounts {
     // SAFETY: as the caller promises.
@@ -214,16 +214,16 @@ mod tests {
         // SAFETY: the vector has the required size, is aligned to 8, and outlives the handle; one thread.
         unsafe {
             let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
-            assert!(fbl_hints_asleep(hints));
-            fbl_hints_came(hints, 5, 100_000);
-            fbl_hints_came(hints, 6, -1);
-            assert_eq!(fbl_hints_room(hints), 2);
-            assert!(!fbl_hints_knows(hints, 10));
-            fbl_hints_foresee(hints, 11, false);
-            fbl_hints_foresee(hints, 10, false);
-            assert!(fbl_hints_knows(hints, 10));
+            assert!(fbl_hints_is_idle(hints));
+            fbl_hints_on_read(hints, 5, 100_000);
+            fbl_hints_on_read(hints, 6, -1);
+            assert_eq!(fbl_hints_available(hints), 2);
+            assert!(!fbl_hints_contains(hints, 10));
+            fbl_hints_predict(hints, 11, false);
+            fbl_hints_predict(hints, 10, false);
+            assert!(fbl_hints_contains(hints, 10));
             let mut runs = ptr::null();
-            assert_eq!(fbl_hints_due(hints, &raw mut runs), 1);
+            assert_eq!(fbl_hints_take_runs(hints, &raw mut runs), 1);
             assert_eq!(*runs, Run { first: 10, blocks: 2, wanted: 2 });
             fbl_hints_jump(hints);
             assert_eq!(fbl_hints_counts(hints).asked, 2);
@@ -236,21 +236,24 @@ mod tests {
         // SAFETY: null is allowed everywhere, and `runs` can be written.
         unsafe {
             let none = fbl_hints_init(ptr::null_mut(), 64, true, 16, 2, 25);
-            assert!(none.is_null() && fbl_hints_asleep(none) && fbl_hints_knows(none, 1));
-            assert_eq!((fbl_hints_room(none), fbl_hints_due(none, &raw mut runs)), (0, 0));
+            assert!(none.is_null() && fbl_hints_is_idle(none) && fbl_hints_contains(none, 1));
+            assert_eq!(
+                (fbl_hints_available(none), fbl_hints_take_runs(none, &raw mut runs)),
+                (0, 0)
+            );
         }
     }
 
     #[test]
-    fn a_panic_ends_at_the_border_and_leaves_them_asleep() {
+    fn a_panic_ends_at_the_border_and_leaves_them_idle() {
         let mut memory = memory();
         // SAFETY: as above.
         unsafe {
             let hints = fbl_hints_init(memory.as_mut_ptr().cast(), 64, true, 16, 2, 25);
-            fbl_hints_came(hints, 5, 100_000);
+            fbl_hints_on_read(hints, 5, 100_000);
             assert_eq!(with(hints.cast(), 3, |_: &mut Hints| panic!("planted")), 3);
-            assert!(fbl_hints_asleep(hints));
-            assert_eq!(fbl_hints_room(hints), 0);
+            assert!(fbl_hints_is_idle(hints));
+            assert_eq!(fbl_hints_available(hints), 0);
         }
     }
 }

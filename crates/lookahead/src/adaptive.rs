@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn adp_2_a_scan_is_left_to_the_kernel_first_and_others_are_told_of() {
+    fn adp_2_a_scan_is_left_to_the_kernel_first_and_others_are_predicted() {
         let of = |scan| Adaptive::new(Reading { batches: true, scan, ..READING }, None);
         let (mut scan, other) = (of(true), of(false));
         assert_eq!(

@@ -49,7 +49,7 @@ const LEAVE_OUT_DOUBT: u32 = 8;
 /// After this many blocks left out in a row were resident, hints are useless.
 const RESIDENT_LEFT_OUT: u32 = 3;
 /// After this many predicted blocks in a row were in the consumer's own cache, looking ahead is useless.
-const RESIDENT_FORESEEN: u32 = 256;
+const RESIDENT_PREDICTED: u32 = 256;
 /// This many blocks of a sequence are requested; the rest is left to the kernel's own readahead, which is good at
 /// sequences and which hints disturb.
 const SEQUENCE_ASKED: u32 = 16;
@@ -122,7 +122,7 @@ enum State {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Foreseen {
+struct Predicted {
     block: Block,
     /// Its number in the order of use; wraps around.
     number: u32,
@@ -135,7 +135,7 @@ pub struct Hints {
     distance: Distance,
     takes: Takes,
     limits: Limits,
-    asleep: bool,
+    idle: bool,
     /// Hints were found useless earlier.
     doubted: bool,
     /// Reads since the last one that waited, while idle.
@@ -148,18 +148,18 @@ pub struct Hints {
     took: u64,
     /// Blocks in a row that were not predicted although others are ahead.
     strays: u32,
-    resident_foreseen: u32,
+    resident_predicted: u32,
     /// The last predicted block, and the length of the sequence that ends with it.
     last: Block,
     sequence: u32,
     /// The same for the blocks that the consumer reached.
-    came_last: Block,
-    came_sequence: u32,
+    read_last: Block,
+    read_sequence: u32,
     resident_left_out: u32,
     leave_out_every: u32,
     until_left_out: u32,
     counts: HintCounts,
-    foreseen: [[Foreseen; WAYS]; SETS],
+    predicted: [[Predicted; WAYS]; SETS],
     batch: [Run; BATCH_MAX],
     batched: usize,
 }
@@ -167,36 +167,36 @@ pub struct Hints {
 impl Hints {
     /// Creates idle hints for a consumer, which look ahead by at most `most` blocks (and at most [`HINTS_MOST`]).
     pub fn new(most: u32, takes: Takes, limits: Limits) -> Hints {
-        let nothing = Foreseen { block: 0, number: 0, state: State::Empty };
+        let nothing = Predicted { block: 0, number: 0, state: State::Empty };
         Hints {
             distance: Distance::new(1, most.clamp(1, HINTS_MOST)),
             takes,
             limits,
-            asleep: true,
+            idle: true,
             doubted: false,
             since_wait: WAKE_WITHIN,
             next: 0,
             taken: 0,
             took: 0,
             strays: 0,
-            resident_foreseen: 0,
+            resident_predicted: 0,
             last: 0,
             sequence: 0,
-            came_last: 0,
-            came_sequence: 0,
+            read_last: 0,
+            read_sequence: 0,
             resident_left_out: 0,
             leave_out_every: LEAVE_OUT_FIRST,
             until_left_out: LEAVE_OUT_FIRST,
             counts: HintCounts::default(),
-            foreseen: [[nothing; WAYS]; SETS],
+            predicted: [[nothing; WAYS]; SETS],
             batch: [Run { first: 0, blocks: 0, wanted: 0 }; BATCH_MAX],
             batched: 0,
         }
     }
 
     /// Whether hints are idle because no read waits: the caller need not predict anything.
-    pub fn asleep(&self) -> bool {
-        self.asleep
+    pub fn is_idle(&self) -> bool {
+        self.idle
     }
 
     /// The counts of the blocks predicted so far.
@@ -205,8 +205,8 @@ impl Hints {
     }
 
     /// How many more blocks to predict now; 0 until a whole batch of them is worthwhile.
-    pub fn room(&self) -> u32 {
-        if self.asleep {
+    pub fn available(&self) -> u32 {
+        if self.idle {
             return 0; // [HNT-3]
         }
         let most = self.most();
@@ -229,19 +229,19 @@ impl Hints {
     }
 
     /// Whether this block was predicted recently: there is nothing to do for it.
-    pub fn knows(&self, block: Block) -> bool {
-        let set = &self.foreseen[set_of(block)];
+    pub fn contains(&self, block: Block) -> bool {
+        let set = &self.predicted[set_of(block)];
         set.iter().any(|one| one.state != State::Empty && one.block == block)
     }
 
     /// Predicts a block that is not yet known: the next one in the order of use. `resident` if the consumer has it in
     /// its own cache.
-    pub fn foresee(&mut self, block: Block, resident: bool) {
+    pub fn predict(&mut self, block: Block, resident: bool) {
         let state = self.fate(block, resident);
         let number = self.next;
         self.next = self.next.wrapping_add(1);
-        let set = &mut self.foreseen[set_of(block)];
-        let age = |one: &Foreseen| match one.state {
+        let set = &mut self.predicted[set_of(block)];
+        let age = |one: &Predicted| match one.state {
             State::Empty => u32::MAX,
             _ => number.wrapping_sub(one.number),
         };
@@ -249,16 +249,16 @@ impl Hints {
             if oldest.state == State::Asked {
                 self.distance.wasted(1);
             }
-            *oldest = Foreseen { block, number, state };
+            *oldest = Predicted { block, number, state };
         }
     }
 
-    /// Like [`Hints::foresee`], for a block that belongs to the previous one, as a part of a larger object that the
+    /// Like [`Hints::predict`], for a block that belongs to the previous one, as a part of a larger object that the
     /// consumer takes as a whole. Such consecutive blocks are not counted as a sequence: the kernel would detect it
     /// only half way through.
-    pub fn foresee_part(&mut self, block: Block) {
+    pub fn predict_part(&mut self, block: Block) {
         let sequence = self.sequence;
-        self.foresee(block, false);
+        self.predict(block, false);
         if sequence < SEQUENCE_ASKED {
             self.sequence = sequence;
         }
@@ -270,13 +270,13 @@ impl Hints {
         self.last = block;
         if resident {
             self.counts.resident += 1;
-            self.resident_foreseen += 1;
-            if self.resident_foreseen >= RESIDENT_FORESEEN {
+            self.resident_predicted += 1;
+            if self.resident_predicted >= RESIDENT_PREDICTED {
                 self.sleep();
             }
             return State::Done;
         }
-        self.resident_foreseen = 0;
+        self.resident_predicted = 0;
         if self.sequence >= SEQUENCE_ASKED {
             if self.sequence >= SEQUENCE_WATCHED {
                 self.sleep();
@@ -287,7 +287,7 @@ impl Hints {
             self.until_left_out = self.leave_out_every;
             return State::LeftOut;
         }
-        if self.asleep || self.batched == BATCH_MAX {
+        if self.idle || self.batched == BATCH_MAX {
             return State::Done; // predicting more blocks than fit into the batch has no effect
         }
         self.until_left_out -= 1;
@@ -297,7 +297,7 @@ impl Hints {
     }
 
     /// The requests to make now for the blocks predicted since the last call: ascending, with adjacent blocks merged.
-    pub fn due(&mut self) -> &[Run] {
+    pub fn take_runs(&mut self) -> &[Run] {
         let ahead = u64::from(self.ahead());
         let batch = &mut self.batch[..self.batched];
         self.batched = 0;
@@ -310,10 +310,10 @@ impl Hints {
 
     /// Records that the consumer reached a block, and how long reading it took; `None` if the consumer had it in its
     /// own cache.
-    pub fn came(&mut self, block: Block, read: Option<Duration>) {
+    pub fn on_read(&mut self, block: Block, read: Option<Duration>) {
         self.took += 1;
-        self.came_sequence = sequence(self.came_sequence, self.came_last, block);
-        self.came_last = block;
+        self.read_sequence = sequence(self.read_sequence, self.read_last, block);
+        self.read_last = block;
         let waited = read.filter(|read| read_waited(*read));
         self.since_wait = self.since_wait.saturating_add(u32::from(read.is_some()));
         if let Some(wait) = waited {
@@ -333,12 +333,12 @@ impl Hints {
                 self.leave_out_every = (self.leave_out_every * 2).min(LEAVE_OUT_RARE);
             }
             (Some(State::LeftOut), None) => self.found_resident(),
-            (_, Some(_)) if self.asleep && self.came_sequence >= SEQUENCE_ASKED => {}
-            (_, Some(_)) if self.asleep && self.doubted && self.since_wait >= WAKE_WITHIN => {
+            (_, Some(_)) if self.idle && self.read_sequence >= SEQUENCE_ASKED => {}
+            (_, Some(_)) if self.idle && self.doubted && self.since_wait >= WAKE_WITHIN => {
                 self.since_wait = 0;
             }
             (_, Some(wait)) => {
-                self.asleep = false;
+                self.idle = false;
                 self.distance.waited(wait);
             }
             (Some(_), None) => {}
@@ -348,7 +348,7 @@ impl Hints {
 
     /// Records that the consumer read a block outside its predicted order: a part of a larger object that begins in one
     /// of the predicted blocks.
-    pub fn came_besides(&mut self, read: Duration) {
+    pub fn on_other_read(&mut self, read: Duration) {
         self.took += 1;
         if read_waited(read) {
             self.counts.waited_ns += read.as_nanos() as u64;
@@ -374,7 +374,7 @@ impl Hints {
 
     /// Finds a block that the consumer reached; no further read of it is expected.
     fn find(&mut self, block: Block) -> Option<State> {
-        let set = &mut self.foreseen[set_of(block)];
+        let set = &mut self.predicted[set_of(block)];
         let Some(one) = set.iter_mut().find(|one| one.state != State::Empty && one.block == block)
         else {
             self.stray();
@@ -412,9 +412,9 @@ impl Hints {
 
     /// Makes no further requests until a read waits.
     fn sleep(&mut self) {
-        self.asleep = true;
+        self.idle = true;
         self.jump();
-        self.resident_foreseen = 0;
+        self.resident_predicted = 0;
         self.resident_left_out = 0;
         self.leave_out_every = LEAVE_OUT_FIRST;
         self.until_left_out = LEAVE_OUT_FIRST;

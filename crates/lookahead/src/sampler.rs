@@ -21,7 +21,7 @@ use crate::read_waited;
 /// After this many steps in a row without a read, no step is timed.
 const RESTS_AFTER: u32 = 64;
 /// After this many timed reads in a row that did not wait, half as many steps are timed.
-const CALM_READS: u32 = 8;
+const FAST_READS_MAX: u32 = 8;
 /// At least one step in this many is timed.
 const PART_MOST: u32 = 64;
 
@@ -35,12 +35,12 @@ pub struct Sampler {
     skip: u32,
     skips: u32,
     /// Timed reads in a row that did not wait, since the timing rate was last reduced.
-    calm: u32,
+    fast_reads: u32,
 }
 
 impl Default for Sampler {
     fn default() -> Sampler {
-        Sampler { left: RESTS_AFTER, skip: 0, skips: 0, calm: 0 }
+        Sampler { left: RESTS_AFTER, skip: 0, skips: 0, fast_reads: 0 }
     }
 }
 
@@ -65,12 +65,12 @@ impl Sampler {
         self.left = RESTS_AFTER;
         let Some(read) = read else { return };
         if read_waited(read) {
-            (self.skip, self.skips, self.calm) = (0, 0, 0); // [SMP-2]
+            (self.skip, self.skips, self.fast_reads) = (0, 0, 0); // [SMP-2]
             return;
         }
-        self.calm += 1;
-        if self.calm == CALM_READS {
-            self.calm = 0;
+        self.fast_reads += 1;
+        if self.fast_reads == FAST_READS_MAX {
+            self.fast_reads = 0;
             self.skips = (self.skips * 2 + 1).min(PART_MOST - 1);
         }
     }

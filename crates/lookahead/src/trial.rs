@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_mode_asked_for_is_not_counted() {
+    fn what_the_other_mode_prefetched_is_not_counted() {
         let mut trial = Trial::new(None, None);
         // The first mode is slow, and so are all blocks that it has requested when the second takes over.
         read(&mut trial, FIRST, |_| 100_000);

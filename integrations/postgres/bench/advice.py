@@ -51,7 +51,7 @@ def sequential(file, advice):
     return 2000
 
 
-def told_too_late(file):
+def advised_too_late(file):
     for block in range(4):
         file.read(block)
     file.advise(os.POSIX_FADV_RANDOM)
@@ -60,7 +60,7 @@ def told_too_late(file):
     return 2000
 
 
-def beside_hints(file, ahead):
+def with_hints(file, ahead):
     for block in range(2000):
         file.advise(os.POSIX_FADV_WILLNEED, block + ahead, 1)
         file.read(block)
@@ -94,11 +94,11 @@ def main():
         "sequential, NORMAL": lambda file: sequential(file, normal),
         "sequential, RANDOM": lambda file: sequential(file, at_random),
         "sequential, SEQUENTIAL": lambda file: sequential(file, in_order),
-        "sequential, RANDOM after 4 blocks": told_too_late,
-        "sequential, WILLNEED 1 block ahead": lambda file: beside_hints(file, 1),
-        "sequential, WILLNEED 4 blocks ahead": lambda file: beside_hints(file, 4),
-        "sequential, WILLNEED 16 blocks ahead": lambda file: beside_hints(file, 16),
-        "sequential, WILLNEED 64 blocks ahead": lambda file: beside_hints(file, 64),
+        "sequential, RANDOM after 4 blocks": advised_too_late,
+        "sequential, WILLNEED 1 block ahead": lambda file: with_hints(file, 1),
+        "sequential, WILLNEED 4 blocks ahead": lambda file: with_hints(file, 4),
+        "sequential, WILLNEED 16 blocks ahead": lambda file: with_hints(file, 16),
+        "sequential, WILLNEED 64 blocks ahead": lambda file: with_hints(file, 64),
         "scattered, NORMAL": lambda file: scattered(file, normal, False),
         "scattered, RANDOM": lambda file: scattered(file, at_random, False),
         "scattered, half in the page cache, NORMAL": lambda file: scattered(file, normal, True),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What `forebay advise postgres` says of a server on an emulated disk, beside an exhaustive search on that server.
+"""What `forebay advise postgres` says of a server on an emulated disk, compared with an exhaustive search on that server.
 
   advised.py --forebay target/release/forebay --profile 7200rpm --mount /mnt/x --json 7200rpm.json
 
 A cluster is made on the disk (root; the disk's time stands still meanwhile), the advice is taken, and then each value is
 tried without it, the caches dropped before each run: effective_io_concurrency by a bitmap scan, and random_page_cost by index scans
-and sequential scans of growing shares of the table, until they cross. Everything is gone afterwards.
+and sequential scans of growing shares of the table, until they cross. Everything is removed afterwards.
 """
 
 import argparse
@@ -117,10 +117,10 @@ class Server:
         os.sync()
         with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as file:
             file.write("3")
-        told = [f"set {name} = {value}" for name, value in settings.items()]
+        assignments = [f"set {name} = {value}" for name, value in settings.items()]
         # The session's start and the catalogs come before it.
         warm = "select relname from pg_class where relname = 't'"
-        plan = self.sql(*told, warm, f"explain (analyze, timing off) {self.range(share)}")
+        plan = self.sql(*assignments, warm, f"explain (analyze, timing off) {self.range(share)}")
         return float(re.search(r"Execution Time: ([\d.]+)", plan)[1]) / 1e3
 
     def advice(self, *more):

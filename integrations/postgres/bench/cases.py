@@ -114,11 +114,11 @@ class Case(advised.Server):
         self.forget()
         if self.bursts:
             self.spend()
-        told = [f"set {name} = {value}" for name, value in zip(self.settings, values)]
+        assignments = [f"set {name} = {value}" for name, value in zip(self.settings, values)]
         query = "select count(ctid) from t" if self.workload == "sequential" else self.range(share)
-        plan = self.sql("select relname from pg_class where relname = 't'", *told, f"explain (analyze, timing off) {query}")
+        plan = self.sql("select relname from pg_class where relname = 't'", *assignments, f"explain (analyze, timing off) {query}")
         if self.writer and self.writer.poll() is not None:
-            raise SystemExit(f"pgbench, which was to write beside it, ended with {self.writer.returncode}")
+            raise SystemExit(f"pgbench, which had to write at the same time, ended with {self.writer.returncode}")
         return float(re.search(r"Execution Time: ([\d.]+)", plan)[1]) / 1e3
 
     def share(self):
@@ -161,7 +161,7 @@ def middling(times, but=None):
     return min(times, key=lambda values: statistics.median(time for at, time in enumerate(times[values]) if at != but))
 
 
-def told(settings, values):
+def named(settings, values):
     return dict(zip(settings, values))
 
 
@@ -194,13 +194,13 @@ def made(args, programs, disk, workload, advice):
             "workload": workload,
             "share": share,
             **advice,
-            "advised": told(case.settings, chosen),
-            "default": told(case.settings, case.default),
-            "best": told(case.settings, winner),
+            "advised": named(case.settings, chosen),
+            "default": named(case.settings, case.default),
+            "best": named(case.settings, winner),
             "of_best": ratio(lambda at: middling(final, but=at)),
             "of_default": ratio(lambda at: case.default),
-            "search": [{"settings": told(case.settings, values), "seconds": times} for values, times in searched.items()],
-            "final": [{"settings": told(case.settings, values), "seconds": times} for values, times in final.items()],
+            "search": [{"settings": named(case.settings, values), "seconds": times} for values, times in searched.items()],
+            "final": [{"settings": named(case.settings, values), "seconds": times} for values, times in final.items()],
             "seconds": time.monotonic() - began,
         }
     finally:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times one query on a PostgreSQL cluster with and without forebay, in interleaved rounds.
 
-Each entrant is NAME or NAME:setting=value,... ; one whose name begins with "off" does not load the library. The
+Each variant is NAME or NAME:setting=value,... ; one whose name begins with "off" does not load the library. The
 first one is what the others are compared with, round by round.
 
   cold   each run has a server just started, and the kernel's page cache dropped (root)
@@ -12,7 +12,7 @@ first one is what the others are compared with, round by round.
       --query "select count(abalance) from pgbench_accounts where hashint4(aid) between 0 and 12000000" \\
       --set enable_bitmapscan=off,enable_seqscan=off off on on64:forebay.distance_max=64
 
-The cluster is one that nobody uses, stopped; it is started with settings on the command line and stopped again.
+The cluster is one without users, stopped; it is started with settings on the command line and stopped again.
 """
 
 import argparse
@@ -36,13 +36,13 @@ def arguments():
     parser.add_argument("--mode", choices=["cold", "cache", "warm"], default="cold")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--query", required=True)
-    parser.add_argument("--set", default="", help="settings of all entrants, a=b,c=d")
+    parser.add_argument("--set", default="", help="settings of all variants, a=b,c=d")
     parser.add_argument("--server", default="", help="settings of the server, a=b,c=d")
     parser.add_argument("--warm-up", default="", help="a query that is run first in every session")
     parser.add_argument("--device", help="count the requests of this block device, such as vda")
     parser.add_argument("--json", help="write all figures to this file")
-    parser.add_argument("--plan", action="store_true", help="print each entrant's plan once")
-    parser.add_argument("entrants", nargs="+")
+    parser.add_argument("--plan", action="store_true", help="print each variant's plan once")
+    parser.add_argument("variants", nargs="+")
     return parser.parse_args()
 
 
@@ -115,15 +115,15 @@ def drop_caches():
 
 
 def device_reads(device):
-    """Read requests and bytes that a block device has carried out so far."""
+    """Read requests and bytes that a block device has executed so far."""
     with open(f"/sys/block/{device}/stat", encoding="ascii") as file:
         fields = file.read().split()
     return int(fields[0]), int(fields[2]) * 512
 
 
-def measure(server, args, entrant):
+def measure(server, args, variant):
     """Milliseconds of one run, and what the device read meanwhile."""
-    name, _, own = entrant.partition(":")
+    name, _, own = variant.partition(":")
     statements = [] if name.startswith("off") else [f"load '{args.library}'"]
     statements += [f"set {key} = '{value}'" for key, value in (pairs(args.set) | pairs(own)).items()]
     if args.warm_up:
@@ -133,7 +133,7 @@ def measure(server, args, entrant):
         drop_caches()
         server.start()
     if args.device:
-        # The session's own start reads catalogs: the difference of entrants is what counts.
+        # The session's own start reads catalogs: the difference of variants is what counts.
         before = device_reads(args.device)
     plan = server.sql([*statements, f"explain (analyze, buffers, timing off, summary on) {args.query}"])
     figures = {"ms": float(re.search(r"Execution Time: ([\d.]+)", plan)[1])}
@@ -148,28 +148,28 @@ def measure(server, args, entrant):
 def main():
     args = arguments()
     server = Server(args)
-    figures = {entrant: [] for entrant in args.entrants}
+    figures = {variant: [] for variant in args.variants}
     plans = {}
     try:
         if args.mode != "cold":
             server.start()
             for _ in range(2):
-                measure(server, args, args.entrants[0])
+                measure(server, args, args.variants[0])
         for number in range(args.rounds):
-            for entrant in random.Random(number).sample(args.entrants, len(args.entrants)):
-                one, plans[entrant] = measure(server, args, entrant)
-                figures[entrant].append(one)
-                print(f"round {number + 1} of {args.rounds}: {entrant} {one['ms']:.0f} ms", file=sys.stderr)
+            for variant in random.Random(number).sample(args.variants, len(args.variants)):
+                one, plans[variant] = measure(server, args, variant)
+                figures[variant].append(one)
+                print(f"round {number + 1} of {args.rounds}: {variant} {one['ms']:.0f} ms", file=sys.stderr)
     except KeyboardInterrupt:
-        sys.exit("interrupted: the server is stopped, and no figures are told")
+        sys.exit("interrupted: the server is stopped, and no figures are printed")
     finally:
         server.close()
-    base = args.entrants[0]
-    for entrant, runs in figures.items():
+    base = args.variants[0]
+    for variant, runs in figures.items():
         if args.plan:
-            print(plans[entrant])
+            print(plans[variant])
         ratios = sorted(other["ms"] / own["ms"] for other, own in zip(figures[base], runs))
-        line = f"{entrant:32} {statistics.median(run['ms'] for run in runs):10.1f} ms"
+        line = f"{variant:32} {statistics.median(run['ms'] for run in runs):10.1f} ms"
         line += f"   {statistics.median(ratios):6.3f} times as fast ({ratios[0]:.3f} to {ratios[-1]:.3f})"
         if args.device:
             line += f"   {statistics.median(run['requests'] for run in runs):.0f} requests"

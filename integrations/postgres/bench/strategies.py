@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Readahead strategies of the extension beside stock PostgreSQL: the experiments of the thread "Optimize kernel
+"""Readahead strategies of the extension compared with stock PostgreSQL: the experiments of the thread "Optimize kernel
 readahead using buffer access strategy", on a prepared cluster.
 
 Scans are single queries, each with the page cache dropped and shared buffers too small to matter. pgbench and the mix in
-the manner of TPC-C run for some seconds each, in a memory cgroup if the data is not to fit. The entrants take turns, in
+the manner of TPC-C run for some seconds each, in a memory cgroup if the data is not to fit. The variants take turns, in
 another order every round; what counts is the median. Results are added to those in the output file, so that rounds can
 be run a few at a time.
 
@@ -34,7 +34,7 @@ PLAN = {
     "index": "enable_seqscan=off enable_bitmapscan=off",
     "bitmap": "enable_seqscan=off enable_indexscan=off",
 }
-# Name: kind of plan, query. Index scans do not look ahead where a strategy is measured by itself.
+# Name: kind of plan, query. Index scans do not look ahead where a strategy is measured alone.
 SCANS = {
     "seqscan": ("sequential", "select count(abalance) from pgbench_accounts where aid <= 8000000"),
     "index-random": ("index", "select count(abalance) from pgbench_accounts " + HASH.format(2400000)),
@@ -82,14 +82,14 @@ class Server:
         self.ctl("stop", "-m", "fast")
 
 
-def settings(entrant, args, alone=False, plan=None):
-    """PGOPTIONS of an entrant: stock, a strategy, or `ahead-` and a strategy, which has look-ahead too."""
+def settings(variant, args, alone=False, plan=None):
+    """PGOPTIONS of a variant: stock, a strategy, or `ahead-` and a strategy, which has look-ahead too."""
     values = [f"{one}" for one in (plan or "").split()]
-    if entrant != "stock":
-        strategy = entrant.removeprefix("ahead-")
+    if variant != "stock":
+        strategy = variant.removeprefix("ahead-")
         values += [f"session_preload_libraries={args.library}", f"forebay.readahead_strategy={strategy}"]
     # Stock index scans know nothing of this setting; ours do not look ahead at 0.
-    if alone and not entrant.startswith("ahead-"):
+    if alone and not variant.startswith("ahead-"):
         values.append("effective_io_concurrency=0")
     return "PGOPTIONS=" + shlex.quote(" ".join(f"-c {one}" for one in values))
 
@@ -99,23 +99,23 @@ def drop_caches():
     pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def scan(server, name, entrant):
+def scan(server, name, variant):
     plan, query = SCANS[name]
     drop_caches()
-    env = settings(entrant, server.args, plan == "index", PLAN.get(plan))
+    env = settings(variant, server.args, plan == "index", PLAN.get(plan))
     said = server.tool("psql", "-X", "-q", "-At", "-c", "select 1", "-c", r"\timing on", "-c", query, env=env)
     return float(re.search(r"Time: ([\d.]+) ms", said).group(1))
 
 
-def pgbench(server, workload, entrant):
+def pgbench(server, workload, variant):
     args = server.args
     rest = ["-n", "-c", args.clients, "-j", 2, "-T", args.seconds]
     if workload == "tpcc":
         rest += ["-D", f"warehouses={args.warehouses}"]
         rest += [part for name, weight in TPCC.items() for part in ("-f", f"{name}.sql@{weight}")]
-        said = server.tool("pgbench", *rest, database="tpcc", env=settings(entrant, args))
+        said = server.tool("pgbench", *rest, database="tpcc", env=settings(variant, args))
     else:
-        said = server.tool("pgbench", "-S", *rest, env=settings(entrant, args, True))
+        said = server.tool("pgbench", "-S", *rest, env=settings(variant, args, True))
     return float(re.search(r"tps = ([\d.]+) \(without", said).group(1))
 
 
@@ -143,7 +143,7 @@ def machine(args):
     queue = pathlib.Path(f"/sys/block/{args.device}/queue/read_ahead_kb") if args.device else None
     before = queue.read_text() if queue else None
     if args.memory:
-        # What is in the page cache already is nobody's, and would come free.
+        # What is in the page cache already belongs to no variant, and would cost nothing.
         drop_caches()
         limit(args, memory=args.memory)
     if queue and args.read_ahead_kb:
@@ -158,8 +158,8 @@ def machine(args):
                 group.rmdir()
 
 
-def measure(server, workload, entrant):
-    return (scan if workload in SCANS else pgbench)(server, workload, entrant)
+def measure(server, workload, variant):
+    return (scan if workload in SCANS else pgbench)(server, workload, variant)
 
 
 def main():
@@ -173,7 +173,7 @@ def main():
     parser.add_argument("--library", help="absolute path of forebay.so")
     parser.add_argument("--output", help="JSON file that results are added to")
     parser.add_argument("--label", default="", help="what is different about this run, such as `over memory`")
-    parser.add_argument("--entrants", default="stock," + ",".join(STRATEGIES), help="stock, a strategy, or ahead-STRATEGY")
+    parser.add_argument("--variants", default="stock," + ",".join(STRATEGIES), help="stock, a strategy, or ahead-STRATEGY")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=int, default=15, help="of a run of pgbench")
     parser.add_argument("--warm-up", type=int, default=0, help="seconds before the first of them, as stock")
@@ -200,7 +200,7 @@ def main():
     args.groups = [at / "forebay-bench" for at in version1 or [root]] if args.memory or args.disk else []
     # Whatever ends this, the server is stopped, and the machine as it was.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
-    entrants = args.entrants.split(",")
+    variants = args.variants.split(",")
     found = []
     with machine(args) as read_ahead_kb, Server(args) as server:
         version = server.tool("psql", "-X", "-At", "-c", "show server_version").split()[0]
@@ -215,11 +215,11 @@ def main():
         began = int(time.time())
         for turn in range(args.rounds):
             for workload in args.workloads:
-                first = (turn + began) % len(entrants)
-                for entrant in entrants[first:] + entrants[:first]:
-                    value = measure(server, workload, entrant)
-                    found.append((workload, entrant, value))
-                    print(f"{version} {args.label} {workload} {entrant}: {value:.1f}", flush=True)
+                first = (turn + began) % len(variants)
+                for variant in variants[first:] + variants[:first]:
+                    value = measure(server, workload, variant)
+                    found.append((workload, variant, value))
+                    print(f"{version} {args.label} {workload} {variant}: {value:.1f}", flush=True)
     key = {"version": version, "label": args.label, "read_ahead_kb": read_ahead_kb, "memory_mb": args.memory, "disk": args.disk, "set": args.set}
     report(args, key, found)
 
@@ -228,8 +228,8 @@ def report(args, key, found):
     """Adds what was found to the output file, and prints medians: milliseconds of a scan, transactions a second else."""
     path = pathlib.Path(args.output) if args.output else None
     whole = json.loads(path.read_text()) if path and path.exists() else {"kernel": platform.release(), "results": []}
-    for workload, entrant, value in found:
-        this = {**key, "workload": workload, "unit": "ms" if workload in SCANS else "tps", "entrant": entrant}
+    for workload, variant, value in found:
+        this = {**key, "workload": workload, "unit": "ms" if workload in SCANS else "tps", "variant": variant}
         row = next((row for row in whole["results"] if this.items() <= row.items()), None)
         if row is None:
             row = {**this, "values": []}

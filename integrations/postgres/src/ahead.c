@@ -1,7 +1,7 @@
 /*
  * Two stages of look-ahead for scans that descend the index repeatedly.
  *
- * Such a scan restarts for one key value after another, so it has nothing of its own to look ahead in. But code that
+ * Such a scan restarts for one key value after another, so it has no own rows to look ahead in. But code that
  * knows the next values can search the index for them (probe.c). The far stage searches only the upper pages, and
  * prefetches the leaves of far values. The near stage reads the leaves of near values, and prefetches their heap blocks.
  * forebay-lookahead decides how many, from how long reads of heap blocks and of leaves wait; the near stage is the
@@ -19,7 +19,7 @@
 #include "utils/memutils.h"
 
 /* After this many values in a row without a block to prefetch, the near stage stops until the scan waits. */
-#define BARREN_VALUES 256
+#define UNPRODUCTIVE_MAX 256
 
 /* Whether all values will be taken. */
 bool
@@ -97,7 +97,7 @@ has_value(FbAhead *ahead, uint64 number)
 
 /* The scan or the near stage read a leaf; `spent_ns` is less than 0 if the leaf was in shared buffers. */
 static void
-leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
+leaf_returned(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 {
 	if (ahead->leaves == NULL)
 	{
@@ -109,8 +109,8 @@ leaf_came(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 		ahead->leaves = fbl_hints_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size()),
 									   most, ahead->all, FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
-	fbl_hints_came(ahead->leaves, leaf, spent_ns);
-	ahead->leaves_awake = !fbl_hints_asleep(ahead->leaves);
+	fbl_hints_on_read(ahead->leaves, leaf, spent_ns);
+	ahead->leaves_active = !fbl_hints_is_idle(ahead->leaves);
 }
 
 /* Finds the leaf of the next value, reading only upper pages. Returns false if there is no such value now. */
@@ -148,7 +148,7 @@ find_leaf(FbAhead *ahead)
  * that the next value is not delayed where few values have a new leaf.
  */
 static void
-ask_leaves(FbAhead *ahead, uint32 room)
+prefetch_leaves(FbAhead *ahead, uint32 room)
 {
 	Relation	index = (*ahead->scan->scan)->indexRelation;
 	const struct fbl_run *runs;
@@ -158,12 +158,12 @@ ask_leaves(FbAhead *ahead, uint32 room)
 	{
 		BlockNumber leaf = place_of(ahead, ahead->found - 1)->leaf;
 
-		if (leaf != InvalidBlockNumber && !fbl_hints_knows(ahead->leaves, leaf))
-			fbl_hints_foresee(ahead->leaves, leaf, fb_in_buffers(index, leaf));
+		if (leaf != InvalidBlockNumber && !fbl_hints_contains(ahead->leaves, leaf))
+			fbl_hints_predict(ahead->leaves, leaf, fb_in_buffers(index, leaf));
 	}
-	count = fbl_hints_due(ahead->leaves, &runs);
+	count = fbl_hints_take_runs(ahead->leaves, &runs);
 	for (size_t i = 0; i < count; i++)
-		fb_ask(index, runs[i].first, runs[i].blocks);
+		fb_prefetch(index, runs[i].first, runs[i].blocks);
 }
 
 /* Reads the leaf of a value whose leaf was found; returns how many heap blocks the value has there. */
@@ -186,7 +186,7 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
 		ahead->scan->owed += fb_look_end(&look);
-		leaf_came(ahead, place->leaf, spent_ns);
+		leaf_returned(ahead, place->leaf, spent_ns);
 	}
 	MemoryContextSwitchTo(old);
 	return count;
@@ -197,7 +197,7 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
  * sufficient, it still stays near, so that it does not catch up with the far stage and wait for leaves.
  */
 static void
-ask_heap(FbAhead *ahead, uint32 room)
+prefetch_heap(FbAhead *ahead, uint32 room)
 {
 	IndexScanDesc desc = *ahead->scan->scan;
 	Buffer		map = InvalidBuffer;
@@ -218,11 +218,11 @@ ask_heap(FbAhead *ahead, uint32 room)
 		count = look_at_leaf(ahead, ahead->probed, blocks);
 		for (at = 0; at < count && room > 0; at++)
 		{
-			if (blocks[at] != before && fb_scan_foresee(ahead->scan, desc, blocks[at], &map))
+			if (blocks[at] != before && fb_scan_predict(ahead->scan, desc, blocks[at], &map))
 				room--;
 			before = blocks[at];
 		}
-		ahead->barren = room < room_before ? 0 : ahead->barren + 1;
+		ahead->unproductive = room < room_before ? 0 : ahead->unproductive + 1;
 		/* Blocks for which there was no room are tried again later. */
 		if (at < count)
 			break;
@@ -232,29 +232,29 @@ ask_heap(FbAhead *ahead, uint32 room)
 	}
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
-	fb_scan_ask(ahead->scan, desc);
+	fb_scan_prefetch(ahead->scan, desc);
 }
 
 /* Whether the near stage has anything to do. */
 static bool
 heap_waits(FbAhead *ahead)
 {
-	return ahead->scan->awake && ahead->barren < BARREN_VALUES;
+	return ahead->scan->active && ahead->unproductive < UNPRODUCTIVE_MAX;
 }
 
 /* Looks ahead as far as there is room, starting at value `from`, for which the scan has not begun yet. */
 void
 fb_ahead_look(FbAhead *ahead, uint64 from)
 {
-	uint32		room = ahead->leaves_awake ? fbl_hints_room(ahead->leaves) : 0;
+	uint32		room = ahead->leaves_active ? fbl_hints_available(ahead->leaves) : 0;
 
 	ahead->found = Max(ahead->found, from);
 	if (room > 0)
-		ask_leaves(ahead, room);
-	room = heap_waits(ahead) ? fbl_hints_room(ahead->scan->hints) : 0;
+		prefetch_leaves(ahead, room);
+	room = heap_waits(ahead) ? fbl_hints_available(ahead->scan->hints) : 0;
 	ahead->probed = Max(ahead->probed, from);
 	if (room > 0)
-		ask_heap(ahead, room);
+		prefetch_heap(ahead, room);
 	MemoryContextReset(ahead->scratch);
 }
 
@@ -267,9 +267,9 @@ fb_ahead_take(FbAhead *ahead, uint64 number)
 
 /* Whether either stage is active. */
 bool
-fb_ahead_is_awake(FbAhead *ahead)
+fb_ahead_is_active(FbAhead *ahead)
 {
-	return heap_waits(ahead) || ahead->leaves_awake;
+	return heap_waits(ahead) || ahead->leaves_active;
 }
 
 /* Whether the current value of the scan was fully looked ahead for, so that the scan has nothing to add. */
@@ -283,7 +283,7 @@ fb_ahead_leads(FbAhead *ahead)
 bool
 fb_ahead_watches(FbAhead *ahead)
 {
-	return !ahead->leads && (fbl_sampler_begin(&ahead->sampler) || ahead->leaves_awake);
+	return !ahead->leads && (fbl_sampler_begin(&ahead->sampler) || ahead->leaves_active);
 }
 
 /*
@@ -296,16 +296,16 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 	if (reads > 0)
 		fbl_sampler_read(&ahead->sampler, spent_ns);
 	/* The near stage has read this leaf before. */
-	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_awake))
+	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_active))
 		return;
-	leaf_came(ahead, leaf, spent_ns);
-	if (ahead->leaves_awake && fbl_read_waited(spent_ns))
-		fb_ahead_wake(ahead);
+	leaf_returned(ahead, leaf, spent_ns);
+	if (ahead->leaves_active && fbl_read_waited(spent_ns))
+		fb_ahead_activate(ahead);
 }
 
 /* The scan waited: starts look-ahead for its values. */
 void
-fb_ahead_wake(FbAhead *ahead)
+fb_ahead_activate(FbAhead *ahead)
 {
 	if (fb_ahead_prepare(ahead) && ahead->source->wake != NULL)
 		ahead->source->wake(ahead);

@@ -8,7 +8,7 @@
  * Only scans with a single array are supported. The columns before the array's must be fixed by equality, otherwise the
  * array does not determine where the scan goes.
  *
- * Failure: none of its own.
+ * Failure: none.
  */
 #include "forebay.h"
 
@@ -72,7 +72,7 @@ follow(FbAhead *ahead, ScanDirection direction)
 	bool		backward = ScanDirectionIsBackward(direction);
 	uint64		number;
 
-	if (array == NULL || !fb_ahead_is_awake(ahead))
+	if (array == NULL || !fb_ahead_is_active(ahead))
 		return;
 	number = backward ? array->num_elems - 1 - array->cur_elem : array->cur_elem;
 	if (number < ahead->head || backward != elements->backward)

@@ -53,7 +53,7 @@ typedef struct FbBitmap
 
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
-	bool		awake;
+	bool		active;
 	/* Which pages are timed. */
 	struct fbl_sampler sampler;
 	/* Our iterator has reached the end of the bitmap. */
@@ -99,7 +99,7 @@ begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 
 /* Reports what a page cost: `spent` nanoseconds, or less than 0 if it was not read or not timed. */
 static void
-came(FbBitmap *bitmap, BlockNumber block, int64 spent)
+page_returned(FbBitmap *bitmap, BlockNumber block, int64 spent)
 {
 	if (bitmap->hints == NULL)
 	{
@@ -109,8 +109,8 @@ came(FbBitmap *bitmap, BlockNumber block, int64 spent)
 									   bitmap->most, bitmap->whole && !bitmap->query->may_stop,
 									   FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
-	fbl_hints_came(bitmap->hints, block, spent);
-	bitmap->awake = !fbl_hints_asleep(bitmap->hints);
+	fbl_hints_on_read(bitmap->hints, block, spent);
+	bitmap->active = !fbl_hints_is_idle(bitmap->hints);
 }
 
 /* Predicts pages after `block` while the hints have room, and prefetches them. */
@@ -121,7 +121,7 @@ look_ahead(FbBitmap *bitmap, BlockNumber block)
 	Relation	heap = node->ss.ss_currentRelation;
 	/* Later pages are in the bitmap if rows were added after the scan began; the scan skips them. */
 	BlockNumber heap_blocks = ((HeapScanDesc) node->ss.ss_currentScanDesc)->rs_nblocks;
-	uint32		room = fbl_hints_room(bitmap->hints);
+	uint32		room = fbl_hints_available(bitmap->hints);
 	const struct fbl_run *runs;
 	size_t		count;
 
@@ -143,14 +143,14 @@ look_ahead(FbBitmap *bitmap, BlockNumber block)
 			bitmap->at_end = true;
 			break;
 		}
-		if (page->blockno <= block || fbl_hints_knows(bitmap->hints, page->blockno))
+		if (page->blockno <= block || fbl_hints_contains(bitmap->hints, page->blockno))
 			continue;
-		fbl_hints_foresee(bitmap->hints, page->blockno, fb_in_buffers(heap, page->blockno));
+		fbl_hints_predict(bitmap->hints, page->blockno, fb_in_buffers(heap, page->blockno));
 		room--;
 	}
-	count = fbl_hints_due(bitmap->hints, &runs);
+	count = fbl_hints_take_runs(bitmap->hints, &runs);
 	for (size_t i = 0; i < count; i++)
-		fb_ask(heap, runs[i].first, runs[i].blocks);
+		fb_prefetch(heap, runs[i].first, runs[i].blocks);
 }
 
 /* Advances to the bitmap's next page that has rows for the scan; returns false if there is none. */
@@ -163,7 +163,7 @@ next_page(FbBitmap *bitmap)
 	{
 		BlockNumber block = node->tbmres->blockno;
 		int64		reads = pgBufferUsage.shared_blks_read;
-		bool		timed = fbl_sampler_begin(&bitmap->sampler) || bitmap->awake;
+		bool		timed = fbl_sampler_begin(&bitmap->sampler) || bitmap->active;
 		int64		spent = -1;
 		bool		has_rows;
 		instr_time	since;
@@ -188,9 +188,9 @@ next_page(FbBitmap *bitmap)
 			}
 			fbl_sampler_read(&bitmap->sampler, spent);
 		}
-		if (bitmap->awake || spent >= 0)
-			came(bitmap, block, spent);
-		if (bitmap->awake)
+		if (bitmap->active || spent >= 0)
+			page_returned(bitmap, block, spent);
+		if (bitmap->active)
 			look_ahead(bitmap, block);
 		if (has_rows)
 			return true;
@@ -278,7 +278,7 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 
 /* The query's memory is about to be freed: removes its scans, ended or not. */
 void
-fb_bitmaps_gone(FbQuery *query)
+fb_bitmaps_release(FbQuery *query)
 {
 	dlist_iter	each;
 

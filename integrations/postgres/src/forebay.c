@@ -48,15 +48,15 @@ typedef struct Walk
 
 /* The query's memory is about to be freed: removes all that was registered for it. */
 static void
-query_gone(void *arg)
+query_freed(void *arg)
 {
 	FbQuery    *query = arg;
 
-	fb_scans_gone(query);
+	fb_scans_release(query);
 #if PG_VERSION_NUM < 180000
-	fb_bitmaps_gone(query);
+	fb_bitmaps_release(query);
 #endif
-	fb_joins_gone(query);
+	fb_joins_release(query);
 	fb_detach(FB_OF_ESTATE, query->estate);
 	dlist_delete(&query->link);
 }
@@ -74,9 +74,9 @@ query_of(Walk *walk)
 		dlist_init(&query->joins);
 		fb_attach(FB_OF_ESTATE, query->estate, query);
 		dlist_push_head(&fb_queries, &query->link);
-		query->gone.func = query_gone;
-		query->gone.arg = query;
-		MemoryContextRegisterResetCallback(walk->estate->es_query_cxt, &query->gone);
+		query->on_free.func = query_freed;
+		query->on_free.arg = query;
+		MemoryContextRegisterResetCallback(walk->estate->es_query_cxt, &query->on_free);
 		*walk->query = query;
 	}
 	return *walk->query;

@@ -68,7 +68,7 @@ typedef struct FbQuery
 	dlist_head	scans;			/* of FbScan */
 	dlist_head	bitmaps;		/* of FbBitmap */
 	dlist_head	joins;			/* of FbJoin, those whose outer node was replaced */
-	MemoryContextCallback gone;
+	MemoryContextCallback on_free;
 } FbQuery;
 
 /* The rows ahead of an index scan: a cursor that runs ahead of the scan's own. See leaf.c. */
@@ -108,7 +108,7 @@ typedef struct FbScan
 
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
-	bool		awake;
+	bool		active;
 	/* Which rows are timed. */
 	struct fbl_sampler sampler;
 	/* Nothing was read for a while: rows are only counted until the next read. */
@@ -242,7 +242,7 @@ struct FbAhead
 	MemoryContext scratch;
 
 	fbl_hints  *leaves;			/* NULL until the scan waits for a leaf */
-	bool		leaves_awake;
+	bool		leaves_active;
 	/* Which scans are timed as they begin. */
 	struct fbl_sampler sampler;
 
@@ -257,7 +257,7 @@ struct FbAhead
 	uint64		barrier;
 	/* How far the near stage goes, in values; and how many in a row had no block to prefetch. */
 	uint64		reach;
-	int			barren;
+	int			unproductive;
 	/* The scan's current value was fully looked ahead for. */
 	bool		leads;
 };
@@ -265,16 +265,16 @@ struct FbAhead
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scan_fetched(void);
-extern void fb_scans_gone(FbQuery *query);
+extern void fb_scans_release(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
-extern bool fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
-extern void fb_scan_ask(FbScan *scan, IndexScanDesc desc);
+extern bool fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
+extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000
 extern void fb_bitmap_register(FbQuery *query, PlanState *node, bool whole);
-extern void fb_bitmaps_gone(FbQuery *query);
+extern void fb_bitmaps_release(FbQuery *query);
 #endif
 
 /* leaf.c */
@@ -288,8 +288,8 @@ extern void fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, 
 extern bool fb_ahead_prepare(FbAhead *ahead);
 extern bool fb_ahead_takes_all(FbAhead *ahead);
 extern void fb_ahead_restart(FbAhead *ahead);
-extern void fb_ahead_wake(FbAhead *ahead);
-extern bool fb_ahead_is_awake(FbAhead *ahead);
+extern void fb_ahead_activate(FbAhead *ahead);
+extern bool fb_ahead_is_active(FbAhead *ahead);
 extern void fb_ahead_look(FbAhead *ahead, uint64 from);
 extern void fb_ahead_take(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_leads(FbAhead *ahead);
@@ -301,7 +301,7 @@ extern void fb_elements_register(FbScan *scan, ScanKey keys, int key_count);
 
 /* nested_loop.c */
 extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
-extern void fb_joins_gone(FbQuery *query);
+extern void fb_joins_release(FbQuery *query);
 
 /* outer_safe.c */
 extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
@@ -341,7 +341,7 @@ extern void fb_detach(FbKind kind, const void *object);
 
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
-extern void fb_ask(Relation rel, BlockNumber first, BlockNumber blocks);
+extern void fb_prefetch(Relation rel, BlockNumber first, BlockNumber blocks);
 extern int	fb_distance_of(Relation rel);
 extern bool fb_has_block(Relation rel, BlockNumber block, BlockNumber *known);
 
@@ -367,7 +367,7 @@ extern void fb_strategy_init(void);
 /* watch.c */
 extern void fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access,
 					 FbFile *file);
-extern void fb_watches_gone(slist_head *watches);
+extern void fb_watches_release(slist_head *watches);
 
 /* trace.c */
 extern bool fb_trace;

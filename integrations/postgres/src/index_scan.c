@@ -47,7 +47,7 @@ static TupleTableSlot *exec_index_only(PlanState *node);
 
 /* Removes a scan from the registry, both by its keys and by its descriptor. */
 static void
-forget(FbScan *scan)
+unregister(FbScan *scan)
 {
 	last_desc = NULL;
 	if (fetching == scan)
@@ -73,9 +73,9 @@ refuse_state(void)
 		{
 			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
 
-			one->awake = false;
+			one->active = false;
 			if (one->ahead != NULL)
-				one->ahead->leaves_awake = false;
+				one->ahead->leaves_active = false;
 		}
 	}
 	ereport(WARNING,
@@ -112,7 +112,7 @@ is_at_row(IndexScanDesc desc)
 
 /* The registered scan of this descriptor, or NULL. */
 static inline FbScan *
-find(IndexScanDesc desc)
+lookup(IndexScanDesc desc)
 {
 	if (desc != last_desc)
 	{
@@ -126,7 +126,7 @@ find(IndexScanDesc desc)
 static FbScan *
 find_by_keys(IndexScanDesc desc, ScanKey keys)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = lookup(desc);
 
 	if (scan != NULL)
 		return scan;
@@ -166,7 +166,7 @@ fb_scan_fetched(void)
 
 /* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
-came(FbScan *scan)
+row_returned(FbScan *scan)
 {
 	BlockNumber block = scan->block;
 	int64		reads;
@@ -181,7 +181,7 @@ came(FbScan *scan)
 	scan->block = InvalidBlockNumber;
 	if (reads > 0)
 		fbl_sampler_read(&scan->sampler, spent);
-	else if (!scan->awake)
+	else if (!scan->active)
 		return;
 	if (scan->hints == NULL)
 	{
@@ -199,14 +199,14 @@ came(FbScan *scan)
 									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	/* Where the visibility map is sufficient, the heap is not read. */
-	if (scan->index_only && reads == 0 && !fbl_hints_knows(scan->hints, block))
+	if (scan->index_only && reads == 0 && !fbl_hints_contains(scan->hints, block))
 		return;
-	fbl_hints_came(scan->hints, block, spent);
-	scan->awake = !fbl_hints_asleep(scan->hints);
-	if (scan->awake && scan->ahead != NULL && fbl_read_waited(spent))
+	fbl_hints_on_read(scan->hints, block, spent);
+	scan->active = !fbl_hints_is_idle(scan->hints);
+	if (scan->active && scan->ahead != NULL && fbl_read_waited(spent))
 	{
-		scan->ahead->barren = 0;
-		fb_ahead_wake(scan->ahead);
+		scan->ahead->unproductive = 0;
+		fb_ahead_activate(scan->ahead);
 	}
 }
 
@@ -225,34 +225,34 @@ is_all_visible(FbScan *scan, Relation heap, BlockNumber block, Buffer *map)
  * of the visibility map, invalid at first, that the caller releases at the end.
  */
 bool
-fb_scan_foresee(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map)
+fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map)
 {
 	Relation	heap = desc->heapRelation;
 
-	if (fbl_hints_knows(scan->hints, block))
+	if (fbl_hints_contains(scan->hints, block))
 		return false;
 	if (!fb_has_block(heap, block, &scan->heap_blocks) || (scan->index_only && is_all_visible(scan, heap, block, map)))
 		return false;
-	fbl_hints_foresee(scan->hints, block, fb_in_buffers(heap, block));
+	fbl_hints_predict(scan->hints, block, fb_in_buffers(heap, block));
 	return true;
 }
 
 /* Prefetches the predicted blocks that are due. */
 void
-fb_scan_ask(FbScan *scan, IndexScanDesc desc)
+fb_scan_prefetch(FbScan *scan, IndexScanDesc desc)
 {
 	const struct fbl_run *runs;
-	size_t		count = fbl_hints_due(scan->hints, &runs);
+	size_t		count = fbl_hints_take_runs(scan->hints, &runs);
 
 	for (size_t i = 0; i < count; i++)
-		fb_ask(desc->heapRelation, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
+		fb_prefetch(desc->heapRelation, runs[i].first, Min(runs[i].blocks, scan->heap_blocks - runs[i].first));
 }
 
 /* Predicts rows while the hints have room, and prefetches their blocks. */
 static void
 look_ahead(FbScan *scan, IndexScanDesc desc)
 {
-	uint32		room = fbl_hints_room(scan->hints);
+	uint32		room = fbl_hints_available(scan->hints);
 	BlockNumber before = scan->block;
 	Buffer		map = InvalidBuffer;
 
@@ -264,18 +264,18 @@ look_ahead(FbScan *scan, IndexScanDesc desc)
 
 		if (block == InvalidBlockNumber)
 			break;
-		if (block != before && fb_scan_foresee(scan, desc, block, &map))
+		if (block != before && fb_scan_predict(scan, desc, block, &map))
 			room--;
 		before = block;
 	}
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
-	fb_scan_ask(scan, desc);
+	fb_scan_prefetch(scan, desc);
 }
 
 /* Records the scan's position, and resets the cursor if the scan did not get there row by row. */
 static void
-follow(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 	int			step = ScanDirectionIsForward(direction) ? 1 : -1;
@@ -318,7 +318,7 @@ time_node(FbScan *scan, bool timed)
 
 /* Records the scan's position when there is nothing else to do. If it misses a move, the cursor is reset later. */
 static inline void
-stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+note_position(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 
@@ -328,7 +328,7 @@ stay(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 
 /* btgettuple for a scan that may have to descend the index first: its time shows whether the scan waits for leaves. */
 static bool
-get_tuple_anew(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+get_tuple_again(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	int64		reads = pgBufferUsage.shared_blks_read;
 	bool		timed = fb_ahead_watches(scan->ahead);
@@ -392,10 +392,10 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	if (fetching != NULL)
 		fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
-		came(scan);
+		row_returned(scan);
 	hits = pgBufferUsage.shared_blks_hit;
 	found = scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
-		? get_tuple_anew(scan, desc, direction) : btgettuple(desc, direction);
+		? get_tuple_again(scan, desc, direction) : btgettuple(desc, direction);
 	if (scan->owed > 0)
 		fb_look_settle(desc->indexRelation, &scan->owed, pgBufferUsage.shared_blks_hit - hits);
 	if (!found)
@@ -412,13 +412,13 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	/* The scan still pins the block of the previous row: there is no read, and nothing new to predict. */
 	if (block == scan->last && scan->ahead == NULL)
 	{
-		stay(scan, desc, direction);
+		note_position(scan, desc, direction);
 		return true;
 	}
 	scan->block = scan->last = block;
-	if (scan->awake && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
+	if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
-		follow(scan, desc, direction);
+		track_scan(scan, desc, direction);
 		look_ahead(scan, desc);
 	}
 	else
@@ -426,7 +426,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->hits = pgBufferUsage.shared_blks_hit;
 	scan->spent = -1;
-	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->awake;
+	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
 	else if (scan->ahead == NULL && scan->owed == 0 && scan->owed_map == 0 && fbl_sampler_rests(&scan->sampler))
@@ -445,7 +445,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static pg_noinline bool
 get_tuple_elsewhere(IndexScanDesc desc, ScanDirection direction)
 {
-	return find(desc) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
+	return lookup(desc) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
 }
 
 /* Replaces btgettuple. Every instruction before the server's own counts here. */
@@ -474,7 +474,7 @@ rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int orde
 	if (scan != NULL)
 	{
 		if (scan->block != InvalidBlockNumber)
-			came(scan);
+			row_returned(scan);
 		count_rows(scan, desc);
 		scan->rescanned = true;
 		scan->last = InvalidBlockNumber;
@@ -529,12 +529,12 @@ add_counts(FbScan *scan)
 static void
 end_scan(IndexScanDesc desc)
 {
-	FbScan	   *scan = find(desc);
+	FbScan	   *scan = lookup(desc);
 
 	last_desc = NULL;
 	if (scan != NULL)
 	{
-		forget(scan);
+		unregister(scan);
 		/* Its descriptor's address may be reused by another scan before the query's memory is freed. */
 		dlist_delete(&scan->link);
 		count_rows(scan, desc);
@@ -553,13 +553,13 @@ node_returns(PlanState *node, TupleTableSlot *row)
 	if (scan != NULL && scan->node == node)
 	{
 		/* By far the most frequent case when no read waits. */
-		if (!scan->awake && pgBufferUsage.shared_blks_read == scan->reads && scan->owed_map == 0)
+		if (!scan->active && pgBufferUsage.shared_blks_read == scan->reads && scan->owed_map == 0)
 		{
 			fetching = NULL;
 			scan->block = InvalidBlockNumber;
 		}
 		else
-			came(scan);
+			row_returned(scan);
 	}
 	return row;
 }
@@ -674,7 +674,7 @@ fb_scan_of(PlanState *node)
 
 /* The query's memory is about to be freed: removes its scans, ended or not. */
 void
-fb_scans_gone(FbQuery *query)
+fb_scans_release(FbQuery *query)
 {
 	dlist_iter	iter;
 
@@ -683,6 +683,6 @@ fb_scans_gone(FbQuery *query)
 		FbScan	   *scan = dlist_container(FbScan, link, iter.cur);
 
 		add_counts(scan);
-		forget(scan);
+		unregister(scan);
 	}
 }

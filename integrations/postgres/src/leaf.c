@@ -193,7 +193,7 @@ go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond
 		return;
 	/* A damaged link must not cost more than a hint, as the scan may stop before it. */
 	if (beyond != InvalidBlockNumber && fb_has_block(index, beyond, &scan->index_blocks) && !fb_in_buffers(index, beyond))
-		fb_ask(index, beyond, 1);
+		fb_prefetch(index, beyond, 1);
 }
 
 /* Moves the cursor to just after the row that the scan has returned last. */

@@ -202,7 +202,7 @@ next_row(FbJoin *join)
 		if (TupIsNull(slot))
 			return slot;
 		ahead->taken++;
-		if (!fb_ahead_is_awake(ahead))
+		if (!fb_ahead_is_active(ahead))
 		{
 			leave(join);
 			return slot;
@@ -214,14 +214,14 @@ next_row(FbJoin *join)
 	}
 	else
 		ahead->taken++;
-	if (fb_ahead_is_awake(ahead))
+	if (fb_ahead_is_active(ahead))
 		fb_ahead_look(ahead, ahead->head);
 	fb_ahead_take(ahead, ahead->head);
 	join->held = true;
 	return row_at(join, ahead->head++)->slot;
 }
 
-/* Executes an outer node instead of its own function. */
+/* Executes an outer node instead of the server's function. */
 static TupleTableSlot *
 exec_outer(PlanState *node)
 {
@@ -329,7 +329,7 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 
 /* The query's memory is about to be freed: removes its joins. */
 void
-fb_joins_gone(FbQuery *query)
+fb_joins_release(FbQuery *query)
 {
 	dlist_iter	each;
 

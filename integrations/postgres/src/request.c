@@ -35,7 +35,7 @@ fb_in_buffers(Relation rel, BlockNumber block)
 
 /* Prefetches consecutive blocks of the main fork, with one request for each segment. Does not wait for them. */
 void
-fb_ask(Relation rel, BlockNumber first, BlockNumber blocks)
+fb_prefetch(Relation rel, BlockNumber first, BlockNumber blocks)
 {
 #if PG_VERSION_NUM >= 170000
 	smgrprefetch(RelationGetSmgr(rel), MAIN_FORKNUM, first, blocks);

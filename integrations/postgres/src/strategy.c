@@ -109,14 +109,14 @@ struct FbReader
 	MemoryContext context;
 	slist_head	uses;
 	slist_head	watches;
-	MemoryContextCallback gone;
+	MemoryContextCallback on_free;
 };
 
 static ProcessUtility_hook_type next_utility;
 
 /* Sets advice on the open descriptors of a file; closed ones are opened if there are few. */
 static void
-tell(FbFile *file, int advice)
+apply_advice(FbFile *file, int advice)
 {
 	SMgrRelation smgr = FbSmgrOpen(file->key);
 	File		segment;
@@ -179,12 +179,12 @@ advice_of(FbFile *file, Strategy by)
 }
 
 static void
-retell(FbFile *file, Strategy by)
+update_advice(FbFile *file, Strategy by)
 {
 	int			advice = advice_of(file, by);
 
 	if (advice != file->advice)
-		tell(file, advice);
+		apply_advice(file, advice);
 }
 
 /* Removes a file without readers, unless it has a trial and there is room. */
@@ -209,7 +209,7 @@ forget(FbFile *file)
 
 /* Ends a reader: called when its memory context is reset. */
 static void
-reader_gone(void *arg)
+reader_freed(void *arg)
 {
 	FbReader   *reader = arg;
 	slist_iter	each;
@@ -219,10 +219,10 @@ reader_gone(void *arg)
 		Use		   *use = slist_container(Use, link, each.cur);
 
 		use->file->readers[use->access]--;
-		retell(use->file, strategy);
+		update_advice(use->file, strategy);
 		forget(use->file);
 	}
-	fb_watches_gone(&reader->watches);
+	fb_watches_release(&reader->watches);
 }
 
 /* Begins a reader, which lasts until the context is reset. NULL if there is no advice to give and no trace. */
@@ -235,9 +235,9 @@ fb_reader_begin(MemoryContext context)
 		return NULL;
 	reader = MemoryContextAllocZero(context, sizeof(FbReader));
 	reader->context = context;
-	reader->gone.func = reader_gone;
-	reader->gone.arg = reader;
-	MemoryContextRegisterResetCallback(context, &reader->gone);
+	reader->on_free.func = reader_freed;
+	reader->on_free.arg = reader;
+	MemoryContextRegisterResetCallback(context, &reader->on_free);
 	return reader;
 }
 
@@ -281,7 +281,7 @@ read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 	advice = advice_of(file, strategy);
 	/* Set again even if unchanged: descriptors opened since then do not have it. */
 	if (advice != file->advice || advice != POSIX_FADV_NORMAL)
-		tell(file, advice);
+		apply_advice(file, advice);
 	return file;
 }
 
@@ -291,7 +291,7 @@ fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns)
 {
 	fbl_trial_spent(file->trials[access], blocks, spent_ns,
 					access == FB_SEQUENTIAL ? KNOWN_SEQUENTIAL : KNOWN_RANDOM);
-	retell(file, strategy);
+	update_advice(file, strategy);
 }
 
 /* Starts timing a node that reads a relation, if a trial or the trace needs it. */
@@ -458,14 +458,14 @@ is_set(int to, void *extra)
 		return;
 	hash_seq_init(&each, files);
 	while ((file = hash_seq_search(&each)) != NULL)
-		retell(file, to);
+		update_advice(file, to);
 }
 
 void
 fb_strategy_init(void)
 {
 	DefineCustomEnumVariable("forebay.readahead_strategy",
-							 "What the kernel is told about how relations are read.",
+							 "What the kernel is advised of how relations are read.",
 							 "os: nothing. hint: sequential scans and VACUUM are sequential, index and bitmap scans random. "
 							 "max: all is sequential. adaptive: as hint where that was seen to cost less.",
 							 &strategy, STRATEGY_OS, strategy_names, PGC_USERSET, 0, may_be_set, is_set, NULL);

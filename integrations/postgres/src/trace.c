@@ -135,7 +135,7 @@ void
 fb_trace_init(void)
 {
 	DefineCustomBoolVariable("forebay.trace",
-							 "Whether the reads of this session's scans are noted.",
+							 "Whether the reads of this session's scans are recorded.",
 							 "forebay_trace() and forebay_trace_summary show them.",
 							 &fb_trace, false, PGC_USERSET, 0, NULL, is_set, NULL);
 }

@@ -7,7 +7,7 @@
  *
  * A scan's position is taken from the scan descriptors of heap and nbtree, which do not change within a major version.
  *
- * Failure: none of its own. Watches live in the query's memory, and end with the reader that created them.
+ * Failure: none. Watches live in the query's memory, and end with the reader that created them.
  */
 #include "forebay.h"
 
@@ -116,7 +116,7 @@ has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 	}
 }
 
-/* Executes a scan node instead of its own function, which it calls. */
+/* Executes a scan node instead of the server's function, which it calls. */
 static TupleTableSlot *
 exec_watched(PlanState *node)
 {
@@ -172,7 +172,7 @@ fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation r
 
 /* The memory of these watches is about to be freed. */
 void
-fb_watches_gone(slist_head *watches)
+fb_watches_release(slist_head *watches)
 {
 	slist_iter	each;
 

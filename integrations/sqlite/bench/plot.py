@@ -4,7 +4,7 @@
   plot.py results/2026-11-22-vm/sqlite.json docs/sqlite-cold.svg
 
 The results are one object: by name, what `queries.py --json` wrote; those whose names end in -cold are drawn. A bar is the
-median of the rounds, a line through its end the range of them; beside it stands the mean of the rounds' ratios.
+median of the rounds, a line through its end the range of them; next to it stands the mean of the rounds' ratios.
 """
 
 import json

@@ -8,14 +8,14 @@
 random; `j`, whose 40,000 rows lead to rows of `t`; `f`, a tenth of the rows, written in random order; and `v`, the same rows
 in order; `m` and `w` (without rowids), 200,000 rows each in file order; `c`, 40,000 rows that lead to rows of `m`, which lead to
 rows of `t`, to rows of `w`, and by `k` to rows of `t` through its index; `o`, 2,000 rows of 5 to 200 KiB with an index on a
-random column, and `p`, the same written in random order, half deleted and written again. Each entrant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
+random column, and `p`, the same written in random order, half deleted and written again. Each variant is `stock`, or `forebay` with URI arguments; the first one is what the others are compared with.
 
   cold   the file is dropped from the page cache before each run (--drop-caches: all files are, which takes root)
   warm   the file is in the page cache, and SQLite's own cache is empty at first
   own    everything is in SQLite's own cache: the query is run once before it is timed
 
---query mix is a mix of inserts, look-ups, scans, joins, updates and deletes on a database of its own, 100 MB that every run
-writes anew beside the other one, and finds in memory.
+--query mix is a mix of inserts, look-ups, scans, joins, updates and deletes on a separate database, 100 MB that every run
+rewrites next to the other one, and finds in memory.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def arguments():
     parser.add_argument("--query", default="index", help="SQL, mix, or one of " + ", ".join(QUERIES))
     parser.add_argument("--pragma", action="append", default=[], metavar="NAME=VALUE", help="set in each run, before the query")
     parser.add_argument("--json", help="write all figures to this file")
-    parser.add_argument("entrants", nargs="*", default=["stock", "forebay"])
+    parser.add_argument("variants", nargs="*", default=["stock", "forebay"])
     args = parser.parse_args()
     for path in [args.library] + ([] if args.make else [args.database]):
         if not os.path.exists(path):
@@ -193,9 +193,9 @@ def mix(db, chance):
     return total
 
 
-def one_run(library, path, entrant, sql, own, repeat, pragmas):
+def one_run(library, path, variant, sql, own, repeat, pragmas):
     """What the child does: prints seconds, bytes read from the device, the answer, and forebay's counts."""
-    name, _, extra = entrant.partition(":")
+    name, _, extra = variant.partition(":")
     if name == "stock":
         db = sqlite3.connect(path, isolation_level=None)
     else:
@@ -221,8 +221,8 @@ def one_run(library, path, entrant, sql, own, repeat, pragmas):
 
 def main():
     if sys.argv[1:2] == ["--one-run"]:
-        library, path, entrant, sql, own, repeat, *pragmas = sys.argv[2:]
-        one_run(library, path, entrant, sql, own == "own", int(repeat), pragmas)
+        library, path, variant, sql, own, repeat, *pragmas = sys.argv[2:]
+        one_run(library, path, variant, sql, own == "own", int(repeat), pragmas)
         return
     args = arguments()
     sql = QUERIES.get(args.query, args.query)
@@ -232,9 +232,9 @@ def main():
         make_chain(args.database, args.make_chain)
     if args.make_long:
         make_long(args.database)
-    runs = {entrant: [] for entrant in args.entrants}
+    runs = {variant: [] for variant in args.variants}
     for _ in range(args.rounds):
-        for entrant in args.entrants:
+        for variant in args.variants:
             path = args.database
             if sql == "mix":
                 path += ".mix"
@@ -245,19 +245,19 @@ def main():
             else:
                 fill_cache(args.database)
             command = [sys.executable, __file__, "--one-run", os.path.abspath(args.library), path]
-            command += [entrant, sql, args.mode, str(args.repeat), *args.pragma]
+            command += [variant, sql, args.mode, str(args.repeat), *args.pragma]
             out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-            runs[entrant].append(json.loads(out))
+            runs[variant].append(json.loads(out))
     if sql == "mix" and args.rounds:
         os.remove(path)
     answers = {json.dumps(run["answer"]) for all_runs in runs.values() for run in all_runs}
     if not args.rounds:
         return
-    first = runs[args.entrants[0]]
-    for entrant, these in runs.items():
+    first = runs[args.variants[0]]
+    for variant, these in runs.items():
         ratios = [one["seconds"] / two["seconds"] for one, two in zip(first, these)]
         print(
-            f"{entrant:30} median {statistics.median(run['seconds'] for run in these):8.4f} s,"
+            f"{variant:30} median {statistics.median(run['seconds'] for run in these):8.4f} s,"
             f" {statistics.geometric_mean(ratios):6.3f} times as fast"
             f" ({min(ratios):.3f} to {max(ratios):.3f}), read {statistics.median(run['read_mb'] for run in these):.1f} MB"
             f"  {(these[-1]['stats'] or [''])[0]}"

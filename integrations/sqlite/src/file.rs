@@ -18,7 +18,7 @@ use crate::abi::{
 use crate::hint::Descriptor;
 use crate::memory::{Line, NoMemory, boxed};
 use crate::reader::{Reader, Settings};
-use crate::tally::Counts;
+use crate::tree_counts::Counts;
 use crate::vfs::Shim;
 use crate::wal::REGION;
 
@@ -233,7 +233,7 @@ unsafe fn with_reader<T>(
 ///
 /// # Safety
 /// As for `with_reader`.
-unsafe fn tell(file: *mut File, call: impl FnOnce(&mut Reader) -> Result<(), NoMemory>) {
+unsafe fn notify_reader(file: *mut File, call: impl FnOnce(&mut Reader) -> Result<(), NoMemory>) {
     // SAFETY: as above.
     let _ = unsafe { with_reader(file, call) };
 }
@@ -254,7 +254,7 @@ unsafe extern "C" fn read(file: *mut File, into: *mut c_void, size: c_int, offse
         let result = read_real(file, into, size, offset);
         if result == OK && size > 0 {
             let bytes = std::slice::from_raw_parts(into.cast::<u8>(), size as usize);
-            tell(file, |reader| match began.flatten() {
+            notify_reader(file, |reader| match began.flatten() {
                 Some(began) => reader.ended(began, offset, bytes),
                 None => {
                     reader.passed(offset, bytes);
@@ -274,7 +274,7 @@ unsafe extern "C" fn write(
 ) -> c_int {
     // SAFETY: SQLite calls it with an open file.
     unsafe {
-        tell(file, |reader| {
+        notify_reader(file, |reader| {
             reader.written(offset, size as usize);
             Ok(())
         });
@@ -285,7 +285,7 @@ unsafe extern "C" fn write(
 unsafe extern "C" fn truncate(file: *mut File, size: i64) -> c_int {
     // SAFETY: SQLite calls it with an open file.
     unsafe {
-        tell(file, |reader| {
+        notify_reader(file, |reader| {
             reader.forget();
             Ok(())
         });
@@ -307,11 +307,11 @@ unsafe extern "C" fn shm_map(
         match result {
             // A process that may not write the shared memory receives it read-only.
             OK | READONLY if size as usize == REGION && !(*out).is_null() => {
-                tell(file, |reader| reader.wal.mapped(region as usize, *out));
+                notify_reader(file, |reader| reader.wal.mapped(region as usize, *out));
             }
             OK => {}
             // The region is missing or unreliable, and SQLite reads the log itself: nothing reports what has changed.
-            _ => tell(file, |reader| {
+            _ => notify_reader(file, |reader| {
                 reader.forget();
                 Ok(())
             }),
@@ -323,7 +323,7 @@ unsafe extern "C" fn shm_map(
 unsafe extern "C" fn shm_unmap(file: *mut File, delete: c_int) -> c_int {
     // SAFETY: SQLite calls it with an open file.
     unsafe {
-        tell(file, |reader| {
+        notify_reader(file, |reader| {
             reader.wal.unmapped();
             Ok(())
         });
@@ -445,7 +445,7 @@ const fn methods(version: c_int, shares: bool) -> IoMethods {
 pub(crate) unsafe fn plant_waits(file: *mut File) {
     // SAFETY: as above.
     unsafe {
-        tell(file, |reader| {
+        notify_reader(file, |reader| {
             reader.plant(crate::reader::Planted::Waits);
             Ok(())
         });
@@ -489,7 +489,7 @@ mod tests {
         let has_reader =
             |db: &Connection| db.query_row("pragma forebay_stats", [], |_| Ok(())).is_ok();
         let mut rows = 0;
-        for planted in [Planted::PanicBefore, Planted::PanicUntimed, Planted::PanicTimed] {
+        for planted in [Planted::PanicBefore, Planted::PanicWithoutTiming, Planted::PanicTimed] {
             let db = open();
             while has_reader(&db) && rows < 100 {
                 let mut file: *mut File = ptr::null_mut();
@@ -498,7 +498,7 @@ mod tests {
                     let into = (&raw mut file).cast();
                     let operation = ffi::SQLITE_FCNTL_FILE_POINTER;
                     ffi::sqlite3_file_control(db.handle(), c"main".as_ptr(), operation, into);
-                    tell(file, |reader| {
+                    notify_reader(file, |reader| {
                         reader.plant(planted);
                         Ok(())
                     });

@@ -87,7 +87,7 @@ impl Descriptor {
 
     /// Fills `into` from `offset` on, if all of these bytes are in the kernel's memory. `None` if the filesystem cannot
     /// report that (a container's overlay, FUSE, NFS).
-    pub(crate) fn at_hand(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
+    pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
         let (Some(descriptor), size) = (self.borrow(), into.len()) else { return Some(false) };
         let vector = &mut [IoSliceMut::new(into)];
         match rustix::io::preadv2(descriptor, vector, offset, ReadWriteFlags::NOWAIT) {
@@ -177,7 +177,7 @@ mod tests {
         let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
         // SAFETY: that VFS has opened that file, which is closed at the end of the test.
         let found = unsafe { Descriptor::find(file.cast(), vfs.cast(), &name) }.unwrap();
-        assert!(found.at_hand(0, &mut [0; 16]).unwrap_or(true));
+        assert!(found.read_cached(0, &mut [0; 16]).unwrap_or(true));
         // SAFETY: the operation has no argument.
         let closed = unsafe {
             let operation = ffi::SQLITE_FCNTL_NULL_IO;
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(closed, ffi::SQLITE_OK);
         // Other files may now receive its number.
         let others: Vec<_> = (0..64).map(|_| std::fs::File::open(&path).unwrap()).collect();
-        assert!(found.at_hand(0, &mut [0; 16]) == Some(false) && !found.read(0, &mut [0; 16]));
+        assert!(found.read_cached(0, &mut [0; 16]) == Some(false) && !found.read(0, &mut [0; 16]));
         assert!(!found.is_resident(0, 16));
         found.ask(0, 4096);
         drop(others);

@@ -11,10 +11,10 @@
 //! | `file` | a database file that SQLite sees: passes all calls on, reports reads to the reader |
 //! | `table` | `forebay_stats`, as a table |
 //! | `reader` | decides when reads are examined: where they wait |
-//! | `foresight` | what SQLite will read next |
+//! | `predictor` | what SQLite will read next |
 //! | `trees` | the b-trees, as far as their interior pages are known |
 //! | `page` | one page's bytes |
-//! | `tally` | page counts of each b-tree |
+//! | `tree_counts` | page counts of each b-tree |
 //! | `wal` | which pages a write-ahead log holds |
 //! | `memory` | fallible allocation |
 //! | `hint` | the file's descriptor: requests pages from the kernel, or reads pages that it has cached |
@@ -49,13 +49,13 @@
 
 mod abi;
 mod file;
-mod foresight;
 mod hint;
 mod memory;
 mod page;
+mod predictor;
 mod reader;
 mod table;
-mod tally;
+mod tree_counts;
 mod trees;
 mod vfs;
 mod wal;

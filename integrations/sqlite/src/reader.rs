@@ -17,11 +17,11 @@ use std::time::{Duration, Instant};
 
 use forebay_lookahead::{HINTS_MOST, HintCounts, Sampler, read_waited};
 
-use crate::foresight::{Foresight, Scope};
 use crate::hint::Descriptor;
 use crate::memory::{Grow, Line, NoMemory, boxed, filled, text};
 use crate::page::{Geometry, HEADER, Kind};
-use crate::tally::{Counts, Tally};
+use crate::predictor::{Predictor, Scope};
+use crate::tree_counts::{Counts, TreeCounts};
 use crate::trees::{Pages, Trees};
 use crate::wal::WalIndex;
 
@@ -30,7 +30,7 @@ const PAGE_MIN: usize = 512;
 /// Reads timed after one that waited.
 const ALERT_READS: u32 = 16;
 /// Unproductive reads in a row after which the reader becomes idle.
-const CALM_READS: u32 = 256;
+const UNPREDICTED_READS_MAX: u32 = 256;
 /// Interior pages and index leaves read recently: one may lead to more rows than SQLite reads before the reader is
 /// active.
 const RECENT: usize = 8;
@@ -92,11 +92,11 @@ impl Settings {
 
 #[derive(Debug)]
 enum State {
-    Asleep(Sampler),
+    Idle(Sampler),
     /// The number of reads that are still timed.
     Alert(u32),
     /// The number of reads in a row that were neither slow nor usefully predicted.
-    Awake(u32, Box<Foresight>),
+    Active(u32, Box<Predictor>),
     /// The file is not SQLite's, look-ahead is off, or an allocation failed.
     LeftAlone,
 }
@@ -126,8 +126,8 @@ pub(crate) struct Reader {
     #[cfg(test)]
     planted: Planted,
     /// Counts by tree while the reader is idle; and the reads of that time.
-    tally: Tally,
-    asleep: Counts,
+    tree_counts: TreeCounts,
+    idle_counts: Counts,
 }
 
 /// What a test injects into the next reads.
@@ -137,7 +137,7 @@ pub(crate) enum Planted {
     Nothing,
     /// A panic: before a read, after a read that was not timed, after a timed read.
     PanicBefore,
-    PanicUntimed,
+    PanicWithoutTiming,
     PanicTimed,
     /// Each read waits for the disk.
     Waits,
@@ -170,7 +170,7 @@ struct Disk<'a> {
 }
 
 impl Pages for Disk<'_> {
-    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+    fn read_cached(&mut self, page: u32, into: &mut [u8]) -> bool {
         #[cfg(test)]
         if is_planted_miss() {
             return false;
@@ -179,7 +179,7 @@ impl Pages for Disk<'_> {
         if page == 0 {
             return false;
         }
-        if let Some(read) = self.descriptor.at_hand(offset, into) {
+        if let Some(read) = self.descriptor.read_cached(offset, into) {
             return read;
         }
         let may_wait = self.residency_unknown || self.descriptor.is_resident(offset, into.len());
@@ -203,7 +203,7 @@ impl Pages for Disk<'_> {
 }
 
 /// The only clock here: a VFS offers SQLite milliseconds, which are too coarse to time a read.
-#[expect(clippy::disallowed_methods, reason = "nobody above can hand one over")]
+#[expect(clippy::disallowed_methods, reason = "SQLite has no clock to pass")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -230,8 +230,8 @@ impl Reader {
             counts: HintCounts::default(),
             #[cfg(test)]
             planted: Planted::Nothing,
-            tally: Tally::default(),
-            asleep: Counts::default(),
+            tree_counts: TreeCounts::default(),
+            idle_counts: Counts::default(),
         };
         reader.sleep();
         reader
@@ -255,16 +255,16 @@ impl Reader {
 
     /// The counts for each tree, and for the pages whose tree is not known.
     pub(crate) fn by_tree(&mut self) -> Result<Vec<(Option<String>, Counts)>, NoMemory> {
-        let tally = match &mut self.state {
-            State::Awake(_, foresight) => {
-                foresight.settle();
-                &mut foresight.tally
+        let tree_counts = match &mut self.state {
+            State::Active(_, predictor) => {
+                predictor.settle();
+                &mut predictor.tree_counts
             }
-            _ => &mut self.tally,
+            _ => &mut self.tree_counts,
         };
-        tally.unknown().add(std::mem::take(&mut self.asleep));
+        tree_counts.unknown().add(std::mem::take(&mut self.idle_counts));
         let mut trees = Vec::new();
-        for (name, counts) in tally.settled() {
+        for (name, counts) in tree_counts.settled() {
             trees.grow((name.map(text).transpose()?, counts))?;
         }
         Ok(trees)
@@ -276,14 +276,14 @@ impl Reader {
         assert!(self.planted != Planted::PanicBefore, "planted");
         match &mut self.state {
             State::LeftAlone => return None,
-            State::Asleep(sampler) => {
+            State::Idle(sampler) => {
                 let timed = sampler.begin();
                 sampler.read(None);
                 if !timed {
                     return None;
                 }
             }
-            State::Alert(_) | State::Awake(..) => {}
+            State::Alert(_) | State::Active(..) => {}
         }
         Some(now())
     }
@@ -291,12 +291,12 @@ impl Reader {
     /// A read that was not timed has succeeded.
     pub(crate) fn passed(&mut self, offset: i64, bytes: &[u8]) {
         #[cfg(test)]
-        assert!(self.planted != Planted::PanicUntimed, "planted");
-        self.asleep.reads += u64::from(bytes.len() >= PAGE_MIN);
-        self.noted(offset, bytes);
+        assert!(self.planted != Planted::PanicWithoutTiming, "planted");
+        self.idle_counts.reads += u64::from(bytes.len() >= PAGE_MIN);
+        self.track(offset, bytes);
     }
 
-    fn noted(&mut self, offset: i64, bytes: &[u8]) {
+    fn track(&mut self, offset: i64, bytes: &[u8]) {
         if bytes.len() < PAGE_MIN {
             if offset == 24 && bytes.len() == self.stamp.len() {
                 self.stamped(bytes);
@@ -324,7 +324,7 @@ impl Reader {
         let read = began.elapsed();
         #[cfg(test)]
         let read = if self.planted == Planted::Waits { Duration::from_millis(1) } else { read };
-        self.noted(offset, bytes);
+        self.track(offset, bytes);
         let part_of = self.part_of(offset, bytes.len());
         if (bytes.len() >= PAGE_MIN || part_of.is_some())
             && let Some(number) = number_of(offset, part_of.unwrap_or(bytes.len()))
@@ -337,8 +337,8 @@ impl Reader {
     /// The page size, if these bytes are only the start of a page: from SQLite 3.45 on, a read of an overflow page
     /// covers only as much as the value needs.
     fn part_of(&self, offset: i64, size: usize) -> Option<usize> {
-        let State::Awake(_, foresight) = &self.state else { return None };
-        let page_size = foresight.trees.geometry().page_size;
+        let State::Active(_, predictor) = &self.state else { return None };
+        let page_size = predictor.trees.geometry().page_size;
         let is_part = size < page_size as usize && offset > 0 && offset % i64::from(page_size) == 0;
         is_part.then_some(page_size as usize)
     }
@@ -353,28 +353,28 @@ impl Reader {
         #[cfg(test)]
         assert!(self.planted != Planted::PanicTimed, "planted");
         let waited = read_waited(read);
-        if !matches!(self.state, State::Awake(..)) {
-            self.asleep.read(read, false);
+        if !matches!(self.state, State::Active(..)) {
+            self.idle_counts.read(read, false);
         }
         match &mut self.state {
             State::LeftAlone => {}
-            State::Asleep(_) if waited => self.state = State::Alert(ALERT_READS),
-            State::Asleep(sampler) => sampler.read(Some(read)),
+            State::Idle(_) if waited => self.state = State::Alert(ALERT_READS),
+            State::Idle(sampler) => sampler.read(Some(read)),
             State::Alert(_) if waited => self.wake(number, bytes.len())?,
             State::Alert(0) => self.sleep(),
             State::Alert(left) => *left -= 1,
-            State::Awake(calm, foresight) => {
-                let page_size = foresight.trees.geometry().page_size;
+            State::Active(unpredicted_reads, predictor) => {
+                let page_size = predictor.trees.geometry().page_size;
                 if bytes.len() != page_size as usize && !is_part {
                     // A VACUUM may give the file another page size.
-                    self.asleep.read(read, false);
+                    self.idle_counts.read(read, false);
                     self.sleep();
                     return Ok(());
                 }
                 let salts = self.wal.salts();
                 if salts != self.salts {
                     self.salts = salts;
-                    foresight.forget(); // the file now has what the log held
+                    predictor.forget(); // the file now has what the log held
                 }
                 let disk = &mut Disk {
                     descriptor: &self.descriptor,
@@ -383,9 +383,9 @@ impl Reader {
                     residency_unknown: self.residency_unknown,
                     waited: false,
                 };
-                let foreseen = foresight.came(number, bytes, read, disk)?;
-                *calm = if waited || foreseen { 0 } else { *calm + 1 };
-                if *calm > CALM_READS {
+                let predicted = predictor.on_read(number, bytes, read, disk)?;
+                *unpredicted_reads = if waited || predicted { 0 } else { *unpredicted_reads + 1 };
+                if *unpredicted_reads > UNPREDICTED_READS_MAX {
                     self.sleep();
                 }
             }
@@ -395,11 +395,11 @@ impl Reader {
 
     /// SQLite writes a page. The write proceeds regardless of what is kept here.
     pub(crate) fn written(&mut self, offset: i64, size: usize) {
-        if let State::Awake(_, foresight) = &mut self.state
+        if let State::Active(_, predictor) = &mut self.state
             && let Some(page) = (offset as u64).checked_div(size as u64)
             && let Ok(page) = u32::try_from(page + 1)
         {
-            foresight.written(page);
+            predictor.written(page);
         }
     }
 
@@ -412,8 +412,8 @@ impl Reader {
 
     /// The file has changed.
     pub(crate) fn forget(&mut self) {
-        if let State::Awake(_, foresight) = &mut self.state {
-            foresight.forget();
+        if let State::Active(_, predictor) = &mut self.state {
+            predictor.forget();
         }
     }
 
@@ -422,12 +422,12 @@ impl Reader {
         let mut header = [0; HEADER];
         // The page that was just read is in the page cache, if there is one for this file.
         let offset = u64::from(number.saturating_sub(1)) * size as u64;
-        self.residency_unknown = self.descriptor.at_hand(offset, &mut header).is_none()
+        self.residency_unknown = self.descriptor.read_cached(offset, &mut header).is_none()
             && !self.descriptor.is_resident(offset, HEADER);
         let (descriptor, wal) = (&self.descriptor, &self.wal);
         let (page_size, residency_unknown) = (size as u64, self.residency_unknown);
         let mut disk = Disk { descriptor, wal, page_size, residency_unknown, waited: false };
-        if !disk.at_hand(1, &mut header) {
+        if !disk.read_cached(1, &mut header) {
             disk.ask(1, 1); // SQLite read it long ago
             self.sleep();
             return Ok(());
@@ -438,20 +438,20 @@ impl Reader {
         };
         let trees = Trees::new(geometry, self.settings.memory)?;
         let Settings { scope, distance_max, .. } = self.settings;
-        let mut foresight = boxed(Foresight::new(trees, scope, distance_max))?;
+        let mut predictor = boxed(Predictor::new(trees, scope, distance_max))?;
         let mut bytes = filled(0, geometry.page_size as usize)?;
-        foresight.tally = std::mem::take(&mut self.tally);
+        predictor.tree_counts = std::mem::take(&mut self.tree_counts);
         self.wakes += 1;
         self.salts = self.wal.salts();
-        self.state = State::Awake(0, foresight);
-        let State::Awake(_, foresight) = &mut self.state else { return Ok(()) };
+        self.state = State::Active(0, predictor);
+        let State::Active(_, predictor) = &mut self.state else { return Ok(()) };
         disk.page_size = geometry.page_size.into();
         for page in self.recent.into_iter().filter(|page| *page > 0) {
-            crate::trees::available(foresight.trees.load(page, &mut disk))?;
+            crate::trees::available(predictor.trees.load(page, &mut disk))?;
         }
         for leaf in self.recent_leaves.into_iter().rev().filter(|leaf| *leaf > 0) {
-            if disk.at_hand(leaf, &mut bytes) {
-                foresight.read_before(leaf, &bytes, &mut disk)?;
+            if disk.read_cached(leaf, &mut bytes) {
+                predictor.read_before(leaf, &bytes, &mut disk)?;
             }
         }
         Ok(())
@@ -465,14 +465,14 @@ impl Reader {
 
     fn sleep(&mut self) {
         self.counts = self.counts();
-        if let State::Awake(_, foresight) = &mut self.state {
-            foresight.settle();
-            foresight.tally.forget();
-            self.tally = std::mem::take(&mut foresight.tally);
+        if let State::Active(_, predictor) = &mut self.state {
+            predictor.settle();
+            predictor.tree_counts.forget();
+            self.tree_counts = std::mem::take(&mut predictor.tree_counts);
         }
         self.state = match self.settings.scope {
             Scope::Off => State::LeftAlone,
-            Scope::Scan | Scope::Full => State::Asleep(Sampler::default()),
+            Scope::Scan | Scope::Full => State::Idle(Sampler::default()),
         };
     }
 
@@ -481,13 +481,14 @@ impl Reader {
     pub(crate) fn plant(&mut self, planted: Planted) {
         self.planted = planted;
         LOOKS.set((planted == Planted::Waits).then_some(0));
-        let untimed = planted == Planted::PanicUntimed;
-        self.state = if untimed { State::LeftAlone } else { State::Asleep(Sampler::default()) };
+        let without_timing = planted == Planted::PanicWithoutTiming;
+        self.state =
+            if without_timing { State::LeftAlone } else { State::Idle(Sampler::default()) };
     }
 
     fn counts(&self) -> HintCounts {
-        let State::Awake(_, foresight) = &self.state else { return self.counts };
-        self.counts.and(foresight.counts())
+        let State::Active(_, predictor) = &self.state else { return self.counts };
+        self.counts.and(predictor.counts())
     }
 }
 
@@ -521,7 +522,7 @@ mod tests {
                 timed += 1;
                 reader.timed(number, &[13; 4096], FAST, false).unwrap();
             }
-            assert!(matches!(reader.state, State::Asleep(_)), "[RDR-1]");
+            assert!(matches!(reader.state, State::Idle(_)), "[RDR-1]");
         }
         assert!((150..250).contains(&timed), "{timed}");
         // A read that waits now and then does not activate it.
@@ -529,7 +530,7 @@ mod tests {
             reader
                 .timed(number, &[13; 4096], if number % 40 == 0 { SLOW } else { FAST }, false)
                 .unwrap();
-            assert!(!matches!(reader.state, State::Awake(..)));
+            assert!(!matches!(reader.state, State::Active(..)));
         }
     }
 
@@ -538,15 +539,15 @@ mod tests {
         let (mut reader, _file) = reader(&database());
         reader.timed(1, &[13; 4096], SLOW, false).unwrap();
         reader.timed(2, &[13; 4096], SLOW, false).unwrap();
-        let awake = matches!(reader.state, State::Awake(..));
-        if !awake {
+        let active = matches!(reader.state, State::Active(..));
+        if !active {
             return; // the kernel does not report residency on this filesystem
         }
-        for number in 0..CALM_READS + 2 {
-            assert!(reader.begins().is_some(), "awake, each read is timed");
+        for number in 0..UNPREDICTED_READS_MAX + 2 {
+            assert!(reader.begins().is_some(), "active, each read is timed");
             reader.timed(number % 90 + 1, &[13; 4096], FAST, false).unwrap();
         }
-        assert!(matches!(reader.state, State::Asleep(_)));
+        assert!(matches!(reader.state, State::Idle(_)));
         assert!(reader.stats().as_str().starts_with("wakes=1 asked=0"), "{:?}", reader.stats());
     }
 
@@ -556,12 +557,12 @@ mod tests {
         for _ in 0..2 {
             reader.timed(1, &[13; 4096], SLOW, false).unwrap();
         }
-        if !matches!(reader.state, State::Awake(..)) {
+        if !matches!(reader.state, State::Active(..)) {
             return; // the kernel does not report residency on this filesystem
         }
         for (offset, size) in [(5 * 4096, 100), (9 * 4096, 1024), (7 * 4096, 4095)] {
             reader.ended(now(), offset, &[0; 4096][..size]).unwrap();
-            assert!(matches!(reader.state, State::Awake(..)), "{size} bytes at {offset}");
+            assert!(matches!(reader.state, State::Active(..)), "{size} bytes at {offset}");
         }
         reader.ended(now(), 24, &[1; 16]).unwrap();
         let reads: u64 = reader.by_tree().unwrap().iter().map(|(_, counts)| counts.reads).sum();
@@ -569,22 +570,22 @@ mod tests {
         for offset in [1024, 2 * 8192] {
             reader.timed(1, &[13; 4096], SLOW, false).unwrap();
             reader.timed(1, &[13; 4096], SLOW, false).unwrap();
-            assert!(matches!(reader.state, State::Awake(..)));
+            assert!(matches!(reader.state, State::Active(..)));
             reader
                 .ended(now(), offset, &[0; 8192][..if offset == 1024 { 1024 } else { 8192 }])
                 .unwrap();
-            assert!(matches!(reader.state, State::Asleep(_)), "at {offset}");
+            assert!(matches!(reader.state, State::Idle(_)), "at {offset}");
         }
     }
 
     #[test]
-    fn what_is_known_is_forgotten_when_the_log_begins_anew() {
+    fn what_is_known_is_forgotten_when_the_log_restarts() {
         let (mut reader, _file) = reader(&database());
         let set_salt = reader.wal.mapped_for_test();
         let mut interior = [0; 4096];
         (interior[0], interior[11]) = (5, 9); // no cell, and a last child
         let known = |reader: &Reader| match &reader.state {
-            State::Awake(_, foresight) => Some(foresight.trees.bytes()),
+            State::Active(_, predictor) => Some(predictor.trees.bytes()),
             _ => None,
         };
         for number in [2, 3, 4] {
@@ -613,8 +614,8 @@ mod tests {
         for number in [1, 50] {
             reader.timed(number, &[13; 4096], SLOW, false).unwrap();
         }
-        assert!(matches!(reader.state, State::Awake(..)));
-        let says = reader.descriptor.at_hand(0, &mut [0]).is_some();
+        assert!(matches!(reader.state, State::Active(..)));
+        let says = reader.descriptor.read_cached(0, &mut [0]).is_some();
         assert_eq!(reader.residency_unknown, !says, "page 50 was read just now");
         let mut disk = Disk {
             descriptor: &reader.descriptor,
@@ -624,12 +625,12 @@ mod tests {
             waited: false,
         };
         let into = &mut [0; 4096];
-        assert!(disk.at_hand(1, into));
-        assert_eq!(disk.at_hand(50, into), says, "it is not known to be there");
+        assert!(disk.read_cached(1, into));
+        assert_eq!(disk.read_cached(50, into), says, "it is not known to be there");
         disk.residency_unknown = true;
-        assert!(disk.at_hand(50, into));
+        assert!(disk.read_cached(50, into));
         disk.waited = true;
-        assert_eq!((disk.at_hand(50, into), disk.at_hand(1, into)), (says, says));
+        assert_eq!((disk.read_cached(50, into), disk.read_cached(1, into)), (says, says));
     }
 
     #[test]
@@ -638,7 +639,7 @@ mod tests {
         for _ in 0..20 {
             reader.timed(1, &[7; 4096], SLOW, false).unwrap();
         }
-        assert!(!matches!(reader.state, State::Awake(..)) && reader.wakes == 0, "[RDR-2]");
+        assert!(!matches!(reader.state, State::Active(..)) && reader.wakes == 0, "[RDR-2]");
         if matches!(reader.state, State::LeftAlone) {
             assert!(reader.begins().is_none(), "[RDR-2]");
         }

@@ -16,7 +16,7 @@ use std::ptr;
 use crate::abi::{ABORT, Context, Cursor, ERROR, Module, NOMEM, OK, Routines, Table};
 use crate::file::{FCNTL_COUNTS, Report};
 use crate::memory::{Grow, NoMemory, boxed, list};
-use crate::tally::Counts;
+use crate::tree_counts::Counts;
 
 const NAME: &CStr = c"forebay_stats";
 const DECLARATION: &CStr =

@@ -45,7 +45,7 @@ pub(crate) const NO_ROW: i64 = i64::MIN;
 /// The file, as far as it can be read without waiting.
 pub(crate) trait Pages {
     /// Fills `into` with a page (numbered from 1) or its first bytes, if the page is cached.
-    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool;
+    fn read_cached(&mut self, page: u32, into: &mut [u8]) -> bool;
     /// Requests `count` pages from `first` on (numbered from 1).
     fn ask(&mut self, first: u32, count: u32);
     /// Whether a page will not be read from the file because a write-ahead log holds it.
@@ -280,7 +280,7 @@ impl Trees {
     fn interior(&mut self, number: u32, pages: &mut impl Pages) -> Result<&Interior, Lack> {
         if !self.interiors.contains_key(&number) {
             let mut bytes = std::mem::take(&mut self.page);
-            let learnt = if pages.at_hand(number, &mut bytes) {
+            let learnt = if pages.read_cached(number, &mut bytes) {
                 let page = Page::read(&bytes, number, self.geometry).ok_or(Lack::Answer);
                 page.and_then(|page| self.learn(number, &page))
             } else {
@@ -293,14 +293,14 @@ impl Trees {
     }
 
     /// The rows that a leaf leads to, if the leaf is cached.
-    pub(crate) fn rows_at_hand(
+    pub(crate) fn rows_cached(
         &mut self,
         number: u32,
         link: Link,
         into: &mut Vec<i64>,
         pages: &mut impl Pages,
     ) -> Result<(), Lack> {
-        if !pages.at_hand(number, &mut self.page) {
+        if !pages.read_cached(number, &mut self.page) {
             return Err(Lack::Page(number));
         }
         let page = Page::read(&self.page, number, self.geometry).ok_or(Lack::Answer)?;
@@ -315,7 +315,7 @@ impl Trees {
         link: Link,
         pages: &mut impl Pages,
     ) -> Result<Vec<i64>, Lack> {
-        if !pages.at_hand(leaf, &mut self.page) {
+        if !pages.read_cached(leaf, &mut self.page) {
             return Err(Lack::Page(leaf));
         }
         let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
@@ -324,13 +324,13 @@ impl Trees {
 
     /// The overflow pages of a leaf's rows, if the leaf is cached: of the rows with a key, or of all; with the rows'
     /// places.
-    pub(crate) fn overflow_at_hand(
+    pub(crate) fn overflow_cached(
         &mut self,
         leaf: u32,
         key: Option<i64>,
         pages: &mut impl Pages,
     ) -> Result<Vec<(usize, Overflow)>, Lack> {
-        if !pages.at_hand(leaf, &mut self.page) {
+        if !pages.read_cached(leaf, &mut self.page) {
             return Err(Lack::Page(leaf));
         }
         let page = Page::read(&self.page, leaf, self.geometry).ok_or(Lack::Answer)?;
@@ -560,7 +560,7 @@ impl Trees {
         while reading.pages_left > 0
             && let Some(&number) = reading.left.last()
         {
-            if !pages.at_hand(number, &mut bytes) {
+            if !pages.read_cached(number, &mut bytes) {
                 self.asked += 1;
                 pages.ask(number, 1);
                 self.reading = Some(reading);

@@ -76,7 +76,7 @@ fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
         cold(&path);
         assert_eq!(number(&db, sql), expected, "{mode}");
         let asked = asked(&db);
-        println!("{mode}: {asked} pages asked for");
+        println!("{mode}: {asked} pages prefetched");
         for db in [&db, &stock] {
             assert_eq!(text(db, "pragma integrity_check"), "ok");
         }
@@ -102,7 +102,7 @@ fn a_program_that_links_rusqlite_looks_ahead_and_stays_right() {
 /// This SQLite bypasses its cache for overflow pages. It reads those of a value once for each use, and of the last page
 /// only a part.
 #[test]
-fn overflow_pages_are_asked_for_where_sqlite_reads_them_past_its_cache() {
+fn overflow_pages_are_prefetched_where_sqlite_reads_them_past_its_cache() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("data.db");
     ffi_initialize();

@@ -107,6 +107,6 @@ fn scripts_have_the_same_answers_with_and_without_the_vfs() {
     }
     match asked {
         0 => println!("skipped: reads of this disk do not wait"),
-        _ => println!("{asked} pages asked for"),
+        _ => println!("{asked} pages prefetched"),
     }
 }

@@ -39,8 +39,8 @@ fn python_says(test: &str, script: &str) -> Option<String> {
 }
 
 #[test]
-fn each_tree_of_each_database_has_a_row_of_its_own() {
-    let test = "each_tree_of_each_database_has_a_row_of_its_own";
+fn each_tree_of_each_database_has_one_row() {
+    let test = "each_tree_of_each_database_has_one_row";
     let script = "
 db = connect()
 db.execute(f'attach \"file:{path}?vfs=forebay\" as \"other one\"')
@@ -74,7 +74,7 @@ for row in stats(db, 'schema, tree, reads, prefetched, useful, wasted, resident,
         assert!(resident + useful <= reads && waits <= reads, "{says}");
         assert!(wait_ns >= waits * 20_000, "a wait has 20 us at least: {says}");
     }
-    assert!(number(&table, 4) > 3_000, "most of them were asked for: {says}");
+    assert!(number(&table, 4) > 3_000, "most of them were prefetched: {says}");
 }
 
 #[test]
@@ -127,7 +127,7 @@ print('w' in before, names <= {'w', 'rows of it', 'by_k', 'sqlite_schema'} or na
 }
 
 #[test]
-fn pages_in_a_write_ahead_log_are_not_asked_for_in_the_file() {
+fn pages_in_a_write_ahead_log_are_not_prefetched_in_the_file() {
     let test = "pages_in_a_write_ahead_log";
     let script = "
 query = 'select sum(length(b)) from \"rows of it\" where k between 0 and 8000'

@@ -116,7 +116,7 @@ fn a_strided_reader_is_known_at_its_third_miss() {
     }
     let mut reader = Reader::new(BLOCKS, 1000);
     reader.read_all((0..40).map(|step| step * 65));
-    assert_eq!(reader.extra, 0, "65 blocks apart is no sequence");
+    assert_eq!(reader.extra, 0, "65 blocks of distance are no sequence");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn det_4_the_seventeenth_sequence_takes_the_place_of_the_least_recently_used() {
 }
 
 #[test]
-fn a_sequence_that_nobody_continues_is_forgotten() {
+fn a_sequence_that_no_reader_continues_is_forgotten() {
     let mut detector = Detector::default();
     for block in [10, 11, 15] {
         missed(&mut detector, block);
@@ -303,7 +303,7 @@ fn det_3_what_only_looks_like_a_sequence_is_soon_no_longer_believed() {
 }
 
 #[test]
-fn random_reads_ask_for_less_than_one_per_cent_more() {
+fn random_reads_prefetch_less_than_one_per_cent_more() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut reader = Reader::new(BLOCKS, 1 << 17);
@@ -315,7 +315,7 @@ fn random_reads_ask_for_less_than_one_per_cent_more() {
 }
 
 #[test]
-fn random_reads_of_a_half_resident_file_ask_for_less_than_one_per_cent_more() {
+fn random_reads_of_a_half_resident_file_prefetch_less_than_one_per_cent_more() {
     let blocks = 1 << 17;
     let mut random = fastrand::Rng::with_seed(5);
     let mut reader = Reader::new(blocks, blocks as usize / 2);
@@ -328,7 +328,7 @@ fn random_reads_of_a_half_resident_file_ask_for_less_than_one_per_cent_more() {
 }
 
 #[test]
-fn random_reads_in_clusters_ask_for_less_than_one_per_cent_more() {
+fn random_reads_in_clusters_prefetch_less_than_one_per_cent_more() {
     for spread in [64, 1024] {
         let mut random = fastrand::Rng::with_seed(7);
         let mut reader = Reader::new(BLOCKS, 20_000);
@@ -423,7 +423,7 @@ proptest! {
             let asked = std::cell::Cell::new(0);
             let ahead = detector.missed(block, file, most, |other| {
                 asked.set(asked.get() + 1);
-                assert!(other < file, "asked for block {other} of {file}");
+                assert!(other < file, "prefetched block {other} of {file}");
                 resident >> (other % 64) & 1 == 1
             });
             prop_assert!(asked.get() <= 8, "[DET-2]");

@@ -204,7 +204,7 @@ fn old_good_blocks_do_not_excuse_waste_for_ever() {
 }
 
 #[test]
-fn the_bound_holds_at_once_and_raising_it_asks_for_nothing() {
+fn the_bound_holds_at_once_and_raising_it_prefetches_nothing() {
     let mut distance = Distance::new(64, 256);
     distance.set_most(10);
     assert_eq!(distance.blocks(), 10, "[DST-1]");

@@ -264,9 +264,9 @@ impl<'a> Task<'a> {
         let (Some(hints), Way::Ahead(ahead)) = (&mut self.hints, self.way) else {
             return Vec::new();
         };
-        hints.came(self.plan.blocks(step).start, Some(took));
+        hints.on_read(self.plan.blocks(step).start, Some(took));
         self.next = self.next.max(at + 1);
-        let mut room = hints.room();
+        let mut room = hints.available();
         while let Some(step) = self.steps.get(self.next).filter(|_| room > 0) {
             if let Doing::Read { is_known } = step.what {
                 if !is_known && !ahead.knows_all {
@@ -276,15 +276,15 @@ impl<'a> Task<'a> {
                 room = room.saturating_sub(blocks.len() as u32);
                 for (part, block) in blocks.enumerate() {
                     match part {
-                        _ if hints.knows(block) => {}
-                        0 => hints.foresee(block, false),
-                        _ => hints.foresee_part(block),
+                        _ if hints.contains(block) => {}
+                        0 => hints.predict(block, false),
+                        _ => hints.predict_part(block),
                     }
                 }
             }
             self.next += 1;
         }
-        hints.due().iter().map(|&run| self.plan.bytes(run)).collect()
+        hints.take_runs().iter().map(|&run| self.plan.bytes(run)).collect()
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Found {
 pub struct Extension {
     /// The directory of its Makefile.
     pub sources: PathBuf,
-    /// Made where it is missing; the Makefile keeps what is of several servers apart.
+    /// Made where it is missing; the Makefile separates the objects of several servers.
     pub build: PathBuf,
     /// Variables for make, such as `COPT=-O0`.
     pub variables: Vec<String>,
@@ -142,7 +142,7 @@ impl Installation {
         inside(root, &self.programs).join(name)
     }
 
-    /// Builds `extension` for this version, beside its sources, and installs it below `root`.
+    /// Builds `extension` for this version, next to its sources, and installs it below `root`.
     fn make(&self, extension: &Extension, root: &Path) -> Result<()> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _building = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,7 +153,7 @@ impl Installation {
 }
 
 impl Extension {
-    /// `make` for the server of `pg_config`; its targets are to be added.
+    /// `make` for the server of `pg_config`; the caller adds targets.
     pub fn make(&self, pg_config: &Path) -> Command {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.build).arg("-f").arg(self.sources.join("Makefile"));

@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{Error, Result, Server};
 
-/// The prefix of each line, by which it is taken apart: time, process, SQLSTATE.
+/// The prefix of each line, by which it is parsed: time, process, SQLSTATE.
 pub(crate) const PREFIX: &str = "%m [%p] %e ";
 
 /// A place in the log: what is before it is of no concern.
@@ -30,7 +30,7 @@ impl Server {
     }
 
     /// What was logged since `mark` and is a fault of the server or of something loaded into it: crashes, internal
-    /// and system errors, and warnings, which is how leaked pins, references and locks are told.
+    /// and system errors, and warnings, which is how leaked pins, references and locks are reported.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -54,7 +54,7 @@ impl Server {
 const OF_CLIENTS: [&str; 2] = ["25P01", "25001"];
 
 /// Internal errors that PostgreSQL has without us too: a scrollable cursor over LIMIT that is moved back (18.6, seed 2738510188 of the
-/// scripts). That both sides have them is compared with the rest of what a statement comes to.
+/// scripts). That both sides have them is compared with the rest of a statement's outcome.
 const OF_POSTGRES: [&str; 1] = ["LIMIT subplan failed to run backwards"];
 
 fn findings(log: &str) -> Vec<Finding> {

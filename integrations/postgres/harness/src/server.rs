@@ -1,4 +1,4 @@
-//! A cluster of its own: made, started, restarted, stopped, removed.
+//! A private cluster: made, started, restarted, stopped, removed.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
@@ -20,7 +20,7 @@ use crate::{Error, Extension, Installation, Result, Session, log};
 /// Settings by name, as in postgresql.conf; a later one replaces an earlier one.
 pub type Settings<'a> = &'a [(&'a str, &'a str)];
 
-/// The superuser of every server of ours.
+/// The superuser of every server of the tests.
 pub(crate) const SUPERUSER: &str = "postgres";
 
 /// How long a server may take to start or to stop.
@@ -177,7 +177,7 @@ impl Server {
         File::open(&path).map(HintCount).map_err(Error::file(&path))
     }
 
-    /// Starts the server with `settings`, beside its socket and its log, and waits until it takes connections.
+    /// Starts the server with `settings`, next to its socket and its log, and waits until it takes connections.
     ///
     /// # Errors
     /// It ends, or takes no connection; what it said is in the error.
@@ -256,7 +256,7 @@ impl Server {
         self.start(settings)
     }
 
-    /// A new session in `database`, as the superuser, with `settings` of its own from its start.
+    /// A new session in `database`, as the superuser, with its `settings` from its start.
     ///
     /// # Errors
     /// The server refuses it.

@@ -18,7 +18,7 @@ pub struct Session {
     process: u32,
 }
 
-/// What a client sees of one statement; two that are equal cannot be told apart.
+/// What a client sees of one statement; two that are equal cannot be distinguished.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// Each row as text, its columns between bars, `~` for null, in the order of their arrival.
@@ -89,7 +89,7 @@ impl Session {
         let (sender, notices) = channel();
         config.notice_callback(move |notice| {
             let code = notice.code().code();
-            // Nobody listens any more when the session is gone.
+            // No thread listens when the session has ended.
             let _ = sender.send(format!("{} {code}: {}", notice.severity(), notice.message()));
         });
         let mut client = config.connect(NoTls)?;
@@ -107,8 +107,8 @@ impl Session {
                 }
             }
             Err(error) => {
-                outcome.error = Some(told(&error));
-                // An error is told before its transaction is cleaned up; the next statement waits for that.
+                outcome.error = Some(seen(&error));
+                // An error is sent before its transaction is cleaned up; the next statement waits for that.
                 let _ = self.client.simple_query("");
             }
         }
@@ -122,7 +122,7 @@ impl Session {
     pub fn run_in_steps(&mut self, query: &str, step: i32) -> Outcome {
         let mut outcome = Outcome::default();
         if let Err(error) = self.steps(query, step, &mut outcome) {
-            outcome.error = Some(told(&error));
+            outcome.error = Some(seen(&error));
         }
         outcome.notices = self.notices.try_iter().collect();
         outcome
@@ -205,7 +205,7 @@ impl Session {
     /// Bytes of memory that the server's process has for itself, shared buffers left out.
     ///
     /// # Errors
-    /// The process is gone, or another user's.
+    /// The process has ended, or another user's.
     pub fn private_memory(&self) -> Result<u64> {
         let path = PathBuf::from(format!("/proc/{}/status", self.process));
         let status = fs::read_to_string(&path).map_err(Error::file(&path))?;
@@ -235,7 +235,7 @@ impl Outcome {
     }
 }
 
-fn told(error: &postgres::Error) -> (String, String) {
+fn seen(error: &postgres::Error) -> (String, String) {
     match error.as_db_error() {
         Some(db) => (db.code().code().to_owned(), db.message().to_owned()),
         None => ("connection".to_owned(), error.to_string()),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_changed_missing_or_elsewhere_is_told() {
+    fn a_row_changed_missing_or_elsewhere_is_seen() {
         let first = rows(&["1|a", "2|b"]);
         for (other, words) in [
             (rows(&["1|a", "2|c"]), r#"row 1: "2|b" and "2|c""#),

@@ -1,4 +1,4 @@
-//! From the servers of this machine to trials, and how one that cannot run is told.
+//! From the servers of this machine to trials, and how one that cannot run is reported.
 //!
 //! Environment: `FOREBAY_PG_CONFIGS`, paths of pg_config, colon-separated, instead of Debian's;
 //! `FOREBAY_PG_QUERIES`, how many scripts the differential test runs on each version, of which 0 leaves out every
@@ -128,6 +128,6 @@ fn note_skip(suite: &str, name: &str, reason: &str) {
     };
     let line = format!("{suite}: {name}: {}\n", reason.replace('\n', " "));
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
-    noted.expect("FOREBAY_SKIPS should name a file that can be written");
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("FOREBAY_SKIPS should name a file that can be written");
 }

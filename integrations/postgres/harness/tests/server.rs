@@ -16,15 +16,15 @@ const TESTS: &[Test] = &[
     ("it_is_installed_used_and_dropped", it_is_installed_used_and_dropped),
     ("it_is_loaded_in_each_of_three_ways", it_is_loaded_in_each_of_three_ways),
     ("anyone_may_change_its_settings", anyone_may_change_its_settings),
-    ("off_or_without_concurrency_it_asks_for_nothing", off_it_asks_for_nothing),
+    ("off_or_without_concurrency_it_prefetches_nothing", off_it_prefetches_nothing),
     ("an_open_cursor_survives_what_happens_to_its_index", an_open_cursor_survives),
     ("no_pin_and_no_lock_is_kept_between_calls", nothing_is_kept_between_calls),
     ("the_view_counts_scans_of_the_server_or_the_session", the_view_counts_scans),
     ("rows_in_memory_are_counted_one_by_one", rows_in_memory),
     ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
-    ("explain_or_the_log_tells_of_each_scan", explain_or_the_log_tells),
+    ("explain_or_the_log_shows_each_scan", explain_or_the_log_shows),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
-    ("the_cost_of_a_query_is_that_of_its_own_plan", cost_of_a_query),
+    ("the_cost_of_a_query_is_that_of_its_plan", cost_of_a_query),
     ("objects_of_another_server_are_neither_used_nor_installed", objects_of_another_server),
 ];
 
@@ -110,7 +110,7 @@ fn it_is_loaded_in_each_of_three_ways(case: &Case) -> Result<(), String> {
     let mut by_hand = connect(&server, &[])?;
     must(&mut by_hand, "load 'forebay'")?;
     asks(&server, &mut by_hand, "by LOAD")?;
-    // In the middle of a transaction, with a cursor of its own open, from its next query on.
+    // In the middle of a transaction, with an open cursor, from its next query on.
     let mut late = connect(&server, &[])?;
     must(
         &mut late,
@@ -128,7 +128,7 @@ fn it_is_loaded_in_each_of_three_ways(case: &Case) -> Result<(), String> {
         .restart(&[("shared_buffers", "1MB"), ("shared_preload_libraries", "forebay")])
         .map_err(text)?;
     asks(&server, &mut connect(&server, &[])?, "by shared_preload_libraries")?;
-    // Once more is harmless.
+    // Again is harmless.
     asks(&server, &mut connect(&server, PRELOADED)?, "by both")?;
     clean(&server)
 }
@@ -172,7 +172,7 @@ fn expected_unknown(case: &Case) -> Option<&'static str> {
     (case.installation.major >= 15).then_some("42602")
 }
 
-fn off_it_asks_for_nothing(case: &Case) -> Result<(), String> {
+fn off_it_prefetches_nothing(case: &Case) -> Result<(), String> {
     let server = serve(case, &[])?;
     let (expected, _) = scan(&server, &mut connect(&server, &[])?)?;
     let mut session = connect(&server, PRELOADED)?;
@@ -204,19 +204,19 @@ fn an_open_cursor_survives(case: &Case) -> Result<(), String> {
     must(&mut other, "set lock_timeout = '50ms'")?;
     must(&mut session, BY_INDEX)?;
     let open = format!("begin; declare c no scroll cursor for {SCAN}");
-    let beside = [
+    let concurrent = [
         "grant select on rows to public",
         "analyze rows",
         "alter index rows_key set (fillfactor = 90)",
         "alter table rows alter column note set statistics 10",
-        "comment on index rows_key is 'beside'",
+        "comment on index rows_key is 'other'",
         "create statistics rows_both on id, key from rows",
         "drop statistics rows_both",
     ];
     for own in [false, true] {
         must(&mut session, &open)?;
         let mut rows = Vec::new();
-        for sql in beside {
+        for sql in concurrent {
             rows.extend(must(&mut session, "fetch 300 from c")?);
             if own {
                 // Some of them it refuses itself, with its own cursor open.
@@ -236,14 +236,14 @@ fn an_open_cursor_survives(case: &Case) -> Result<(), String> {
     }
     must(&mut session, &open)?;
     let mut rows = must(&mut session, "fetch 1000 from c")?;
-    equal("drop beside an open cursor", other.run("drop index rows_key").code(), Some("55P03"))?;
+    equal("drop with an open cursor", other.run("drop index rows_key").code(), Some("55P03"))?;
     must(&mut session, "savepoint s")?;
     equal("drop below it", session.run("drop index rows_key").code(), Some("55006"))?;
     must(&mut session, "rollback to s")?;
     rows.extend(must(&mut session, "fetch all from c")?);
     equal("the cursor's rows", &rows, &expected)?;
     must(&mut session, "commit")?;
-    // What was noted of an index goes with it, and comes with another.
+    // What was recorded of an index is removed with it, and recorded again with another.
     let mut sorted = expected.clone();
     sorted.sort();
     for sql in [
@@ -333,7 +333,7 @@ fn the_view_counts_scans(case: &Case) -> Result<(), String> {
         must(&mut session, reset)?;
         equal("after a reset", must(&mut session, COUNTED)?, Vec::new())?;
         scan(&server, &mut session)?;
-        equal("anew", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
+        equal("again", must(&mut session, COUNTED)?, vec![format!("1|{rows}|t")])?;
         must(&mut session, "drop index rows_key")?;
         let named = "select count(*) from forebay_stat_indexes() where indexrelid is not null \
                      and not exists (select from pg_class where oid = indexrelid)";
@@ -390,13 +390,13 @@ fn an_index_without_room_is_counted(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn explain_or_the_log_tells(case: &Case) -> Result<(), String> {
+fn explain_or_the_log_shows(case: &Case) -> Result<(), String> {
     let server = serve(case, &[("session_preload_libraries", "forebay")])?;
     let mut session = connect(&server, &[("client_min_messages", "debug1")])?;
     must(&mut session, BY_INDEX)?;
     let notices = session.run(SCAN).notices;
-    let tells = |line: &String| line.contains("forebay: index \"rows_key\": rows=");
-    equal("lines of a scan", notices.iter().filter(|line| tells(line)).count(), 1)?;
+    let shows = |line: &String| line.contains("forebay: index \"rows_key\": rows=");
+    equal("lines of a scan", notices.iter().filter(|line| shows(line)).count(), 1)?;
     let option = session.run(&format!("explain (forebay) {SCAN}"));
     if case.installation.major < 18 {
         return equal("before 18", option.code(), Some("42601"));
@@ -412,7 +412,7 @@ fn explain_or_the_log_tells(case: &Case) -> Result<(), String> {
     if without.contains("Forebay") { Err(without) } else { clean(&server) }
 }
 
-/// A server of next year, as far as its headers tell, does not compile.
+/// A server of next year, according to its headers, does not compile.
 fn an_unknown_version_is_refused(case: &Case) -> Result<(), String> {
     let extension = extension(case)?;
     let scratch = tempfile::tempdir().map_err(text)?;
@@ -522,10 +522,10 @@ fn cost_of_a_query(case: &Case) -> Result<(), String> {
             end loop; end $$"
         );
         session.rows(&open).map_err(text)?;
-        let beside = work(&mut session, query)?;
+        let loaded = work(&mut session, query)?;
         // Less than a step for each. From 18 on, the server looks ahead in bitmap scans.
-        if beside > alone + 500 || (alone == 0 && settings.is_empty()) {
-            return Err(format!("{settings}: {alone} steps alone, {beside} beside 500 cursors"));
+        if loaded > alone + 500 || (alone == 0 && settings.is_empty()) {
+            return Err(format!("{settings}: {alone} steps alone, {loaded} with 500 cursors"));
         }
         must(&mut session, "commit")?;
     }

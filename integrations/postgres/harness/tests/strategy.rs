@@ -1,4 +1,4 @@
-//! What readahead strategies tell the kernel, when they take it back, and what the trace shows.
+//! What readahead strategies advise the kernel, when they take it back, and what the trace shows.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,13 +10,13 @@ use forebay_postgres_harness::suite::{self, Case, Test, equal, must, text};
 use forebay_postgres_harness::{Disk, HintCount, Server, Session};
 
 const TESTS: &[Test] = &[
-    ("each_access_is_told_of_as_the_strategy_says", each_access_is_told_of),
+    ("each_access_is_advised_as_the_strategy_says", each_access_is_advised),
     ("advice_ends_with_the_setting_the_query_or_its_error", advice_ends),
     ("advice_is_what_all_readers_of_a_file_agree_on", readers_agree),
     ("adaptive_tries_the_hint_where_reads_wait", adaptive_tries),
     ("a_subplan_of_each_partition_is_watched_once", a_shared_subplan),
     ("more_files_than_descriptors_are_survived", more_files_than_descriptors),
-    ("the_trace_tells_sequential_reads_from_random_ones", the_trace_tells),
+    ("the_trace_distinguishes_sequential_reads_from_random_ones", the_trace_distinguishes),
     ("the_trace_ends_with_its_setting_its_user_and_discard_all", the_trace_ends),
     ("what_a_user_may_not_select_is_in_no_view_of_theirs", what_a_user_may_not_select),
 ];
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     suite::run("strategy", Path::new(env!("CARGO_TARGET_TMPDIR")), TESTS)
 }
 
-/// A server, a session of it with the extension, and what is told the kernel.
+/// A server, a session of it with the extension, and the advice to the kernel.
 struct Bench {
     server: Server,
     session: Session,
@@ -63,59 +63,59 @@ impl Bench {
         must(&mut self.session, sql)
     }
 
-    /// What `sql` has the kernel told.
-    fn told(&mut self, sql: &str) -> Result<Advice, String> {
+    /// The advice that `sql` gives the kernel.
+    fn advice(&mut self, sql: &str) -> Result<Advice, String> {
         let before = self.count.advice().map_err(text)?;
         self.must(sql)?;
         self.since(before)
     }
 
     fn since(&mut self, before: Advice) -> Result<Advice, String> {
-        // An error is told before the server cleans up after it.
+        // An error is sent before the server cleans up after it.
         self.must("select 1")?;
         let after = self.count.advice().map_err(text)?;
         Ok(std::array::from_fn(|at| after[at] - before[at]))
     }
 }
 
-fn each_access_is_told_of(case: &Case) -> Result<(), String> {
+fn each_access_is_advised(case: &Case) -> Result<(), String> {
     let mut bench = Bench::new(case)?;
     for (strategy, sequential, random) in
         [("os", [0; 3], [0; 3]), ("hint", [1, 0, 1], [2, 2, 0]), ("max", [1, 0, 1], [2, 0, 2])]
     {
         bench.must(&format!("set forebay.readahead_strategy = {strategy}"))?;
-        equal(strategy, bench.told(SEQUENTIAL)?, sequential)?;
+        equal(strategy, bench.advice(SEQUENTIAL)?, sequential)?;
         for plan in [BY_INDEX, BY_BITMAP] {
             bench.must(plan)?;
-            equal(&format!("{strategy}, {plan}"), bench.told(INDEX)?, random)?;
+            equal(&format!("{strategy}, {plan}"), bench.advice(INDEX)?, random)?;
             bench.must("reset enable_seqscan; reset enable_bitmapscan; reset enable_indexscan")?;
         }
-        equal(strategy, bench.told("select count(*) from pg_class")?, [0; 3])?;
-        let [_, random, sequential] = bench.told("vacuum rows")?;
+        equal(strategy, bench.advice("select count(*) from pg_class")?, [0; 3])?;
+        let [_, random, sequential] = bench.advice("vacuum rows")?;
         // The heap, its index, its TOAST table and that one's index.
         equal("vacuum", (random, sequential), (0, if strategy == "os" { 0 } else { 4 }))?;
     }
     bench.must("set forebay.enabled = off")?;
-    equal("off", bench.told(SEQUENTIAL)?, [0; 3])
+    equal("off", bench.advice(SEQUENTIAL)?, [0; 3])
 }
 
 fn advice_ends(case: &Case) -> Result<(), String> {
     let mut bench = Bench::new(case)?;
     bench.must("begin; set local forebay.readahead_strategy = hint")?;
     let cursor = "declare c cursor for select * from rows; fetch 1 from c";
-    equal("a cursor", bench.told(cursor)?, [0, 0, 1])?;
-    equal("its transaction ends", bench.told("commit")?, [1, 0, 0])?;
+    equal("a cursor", bench.advice(cursor)?, [0, 0, 1])?;
+    equal("its transaction ends", bench.advice("commit")?, [1, 0, 0])?;
     bench.must("begin; savepoint a; set local forebay.readahead_strategy = max")?;
     bench.must("savepoint b")?;
     bench.must(cursor)?;
-    equal("the setting is rolled back", bench.told("rollback to a")?, [1, 0, 0])?;
+    equal("the setting is rolled back", bench.advice("rollback to a")?, [1, 0, 0])?;
     bench.must("commit; set forebay.readahead_strategy = hint")?;
 
     bench.must("begin")?;
     bench.must(cursor)?;
-    equal("set to os", bench.told("set forebay.readahead_strategy = os")?, [1, 0, 0])?;
-    equal("set to hint", bench.told("set forebay.readahead_strategy = hint")?, [0, 0, 1])?;
-    equal("closed", bench.told("close c; commit")?, [1, 0, 0])?;
+    equal("set to os", bench.advice("set forebay.readahead_strategy = os")?, [1, 0, 0])?;
+    equal("set to hint", bench.advice("set forebay.readahead_strategy = hint")?, [0, 0, 1])?;
+    equal("closed", bench.advice("close c; commit")?, [1, 0, 0])?;
 
     let before = bench.count.advice().map_err(text)?;
     let failed = bench.session.run("select 1 / (id - 20000) from rows");
@@ -145,13 +145,13 @@ fn advice_ends(case: &Case) -> Result<(), String> {
 fn readers_agree(case: &Case) -> Result<(), String> {
     let mut bench = Bench::new(case)?;
     bench.must("set forebay.readahead_strategy = hint; begin")?;
-    equal("a scan", bench.told("declare a cursor for select * from rows")?, [0, 0, 1])?;
+    equal("a scan", bench.advice("declare a cursor for select * from rows")?, [0, 0, 1])?;
     bench.must(BY_INDEX)?;
     let other = "declare b cursor for select note from rows where key > 2000000000";
-    equal("and an index scan", bench.told(other)?, [1, 1, 0])?;
-    equal("the scan ends", bench.told("close a")?, [0, 1, 0])?;
-    equal("both have ended", bench.told("close b")?, [2, 0, 0])?;
-    // New storage within the transaction, and gone at its end.
+    equal("and an index scan", bench.advice(other)?, [1, 1, 0])?;
+    equal("the scan ends", bench.advice("close a")?, [0, 1, 0])?;
+    equal("both have ended", bench.advice("close b")?, [2, 0, 0])?;
+    // New storage within the transaction, and removed at its end.
     bench.must("truncate rows; insert into rows select g, g, 'y' from generate_series(1, 9) g")?;
     bench.must(SEQUENTIAL)?;
     bench.must("rollback")?;
@@ -159,7 +159,7 @@ fn readers_agree(case: &Case) -> Result<(), String> {
     bench.must("begin; declare a cursor for select * from rows; fetch 1 from a; close a")?;
     bench.must("drop table rows; commit")?;
     bench.must("create temp table own as select g from generate_series(1, 9999) g")?;
-    equal("a temporary table", bench.told("select count(g) from own")?, [1, 0, 1])
+    equal("a temporary table", bench.advice("select count(g) from own")?, [1, 0, 1])
 }
 
 fn adaptive_tries(case: &Case) -> Result<(), String> {
@@ -167,7 +167,7 @@ fn adaptive_tries(case: &Case) -> Result<(), String> {
     bench.must(BY_INDEX)?;
     bench.must("set forebay.readahead_strategy = adaptive; set effective_io_concurrency = 0")?;
     let query = "select count(note) from rows where key > 0";
-    let [normal, random, sequential] = bench.told(query)?;
+    let [normal, random, sequential] = bench.advice(query)?;
     if random == 0 || normal < random || sequential != 0 {
         return Err(format!("random {random}, taken back {normal}, sequential {sequential}"));
     }
@@ -215,7 +215,7 @@ fn more_files_than_descriptors(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
-fn the_trace_tells(case: &Case) -> Result<(), String> {
+fn the_trace_distinguishes(case: &Case) -> Result<(), String> {
     let mut bench = Bench::new(case)?;
     bench.must("set synchronize_seqscans = off; set forebay.trace = on")?;
     bench.must(SEQUENTIAL)?;
@@ -237,7 +237,7 @@ fn the_trace_ends(case: &Case) -> Result<(), String> {
     let mut bench = Bench::new(case)?;
     bench.must("create role ordinary; grant select on rows to ordinary")?;
     // The rows of the trace itself are a read of nothing.
-    let noted = "select count(*) > 0 from forebay_trace('rows')";
+    let is_traced = "select count(*) > 0 from forebay_trace('rows')";
     for (ends, back) in [
         ("set forebay.trace = off", ""),
         ("begin; set local forebay.trace = off; rollback", ""),
@@ -249,19 +249,19 @@ fn the_trace_ends(case: &Case) -> Result<(), String> {
     ] {
         bench.must("set forebay.trace = on")?;
         bench.must(SEQUENTIAL)?;
-        equal("before", bench.must(noted)?, vec!["t".to_owned()])?;
+        equal("before", bench.must(is_traced)?, vec!["t".to_owned()])?;
         bench.must(ends)?;
-        equal(ends, bench.must(noted)?, vec!["f".to_owned()])?;
+        equal(ends, bench.must(is_traced)?, vec!["f".to_owned()])?;
         bench.must(back)?;
-        equal(back, bench.must(noted)?, vec!["f".to_owned()])?;
+        equal(back, bench.must(is_traced)?, vec!["f".to_owned()])?;
     }
     // Where it is on by default, nothing is set by this.
     bench.must("alter role postgres set forebay.trace = on")?;
     bench.session = bench.server.connect("postgres", &[]).map_err(text)?;
     bench.must(SEQUENTIAL)?;
-    equal("by default", bench.must(noted)?, vec!["t".to_owned()])?;
+    equal("by default", bench.must(is_traced)?, vec!["t".to_owned()])?;
     bench.must("discard all")?;
-    equal("discard all", bench.must(noted)?, vec!["f".to_owned()])
+    equal("discard all", bench.must(is_traced)?, vec!["f".to_owned()])
 }
 
 /// Of three tables that a function of their owner reads for a user, one is hers to read, and of one only some rows are.

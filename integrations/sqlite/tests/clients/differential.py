@@ -1,4 +1,4 @@
-# Two databases, one through each VFS, are told the same; what they answer and hold is compared.
+# Two databases, one through each VFS, get the same statements; what they answer and hold is compared.
 #
 # argv[3]: page size; argv[4]: statements for each journal mode and kind of auto-vacuum.
 import ctypes, ctypes.util, hashlib, itertools, random

@@ -21,7 +21,7 @@ fn compare(test: &str, page_size: u32) {
     let script = format!("{OPEN}{}", include_str!("differential.py"));
     let path = directory.path().join("data.db");
     let says = python.python_with(&script, &path, &[&page_size.to_string(), &statements, &seed]);
-    println!("{page_size}: {} pages asked for", says.trim());
+    println!("{page_size}: {} pages prefetched", says.trim());
     assert!(says.trim().parse::<u64>().unwrap() > 0, "nothing was looked ahead of");
 }
 

@@ -1,7 +1,7 @@
 # Four processes write and read one database, two of them through the VFS; one after another is killed in the middle.
 #
 # argv[3]: journal mode; argv[4]: how many are killed. Prints how many of them
-# were in a transaction, and how many pages were asked for by those that ended well.
+# were in a transaction, and how many pages were prefetched by those that ended well.
 import random, signal, subprocess, time
 
 WRITER = '''

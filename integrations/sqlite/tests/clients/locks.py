@@ -17,7 +17,7 @@ except sqlite3.OperationalError as error:
 
 
 def others(statement):
-    'What processes without the VFS and with it are told.'
+    'What processes without the VFS and with it see.'
     says = []
     for uri in f'file:{path}', f'file:{path}?vfs=forebay':
         run = subprocess.run([sys.executable, '-c', OTHER, library, uri, statement], capture_output=True, text=True)
@@ -49,7 +49,7 @@ for mode in 'delete', 'wal':
         second.close()
         assert others('begin immediate') == locked, mode
         db.execute('rollback')
-        # A reader's, which lets nobody write where there is no write-ahead log.
+        # A reader's, which lets no process write where there is no write-ahead log.
         cold(path)
         reading = db.execute(query.replace('count(b)', 'b'))
         reading.fetchone()
@@ -59,7 +59,7 @@ for mode in 'delete', 'wal':
         assert others('insert into t(k) values (-2)') == (locked if mode == 'delete' else let_in), mode
         reading.close()
         assert others('insert into t(k) values (-2)') == let_in
-# A client that has all of it lets nobody read.
+# A client that has all of it lets no process read.
 assert db.execute('pragma journal_mode=delete').fetchone() == ('delete',)
 db.execute('begin exclusive')
 connect().close()

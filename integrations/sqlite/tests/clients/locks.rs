@@ -5,7 +5,7 @@ use crate::client::{OPEN, python};
 /// A process that closes any descriptor of a file loses its POSIX locks on it. So a VFS that opened and closed its own
 /// descriptor would let another process in here.
 #[test]
-fn locks_are_kept_whatever_is_asked_for_and_closed() {
+fn locks_are_kept_whatever_is_locked_and_closed() {
     let test = "locks_are_kept";
     let directory = tempfile::tempdir().unwrap();
     let Some(python) = python(test) else { return };

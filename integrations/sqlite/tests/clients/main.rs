@@ -153,10 +153,10 @@ print(first['wakes'], first['asked'], first['useful'], second['asked'])
 ";
 
 #[test]
-fn cold_rows_of_an_index_are_asked_for_and_warm_ones_are_not() {
+fn cold_rows_of_an_index_are_prefetched_and_warm_ones_are_not() {
     let directory = tempfile::tempdir().unwrap();
-    let test = "cold_rows_of_an_index_are_asked_for";
-    let Some([asked, useful, warm]) = asked_for(test, directory.path()) else { return };
+    let test = "cold_rows_of_an_index_are_prefetched";
+    let Some([asked, useful, warm]) = prefetched(test, directory.path()) else { return };
     assert!((3_000..=5_300).contains(&asked) && useful + 300 >= asked, "{asked}, {useful}");
     // On a busy machine a read of memory may seem to wait, and is followed by a few requests.
     assert!(warm < asked / 2, "{warm} of {asked}");
@@ -180,7 +180,7 @@ fn so_they_are_in_the_overlay_of_a_container() {
         client::skip(test, "no overlay can be mounted");
         return;
     }
-    let outcome = catch_unwind(|| asked_for(test, &merged));
+    let outcome = catch_unwind(|| prefetched(test, &merged));
     assert!(Command::new("umount").arg(&merged).status().unwrap().success());
     let Some([asked, useful, _]) = outcome.unwrap() else { return };
     assert!(asked > 1_000 && useful > asked / 2, "{asked}, {useful}");
@@ -188,7 +188,7 @@ fn so_they_are_in_the_overlay_of_a_container() {
 
 /// Pages requested, useful pages, and pages requested when all is in memory. Returns `None`, and counts a skip, if no
 /// read waits.
-fn asked_for(test: &str, directory: &Path) -> Option<[u32; 3]> {
+fn prefetched(test: &str, directory: &Path) -> Option<[u32; 3]> {
     let python = python(test)?;
     let says = python.python(&format!("{OPEN}{COLD}{BY_INDEX}"), &directory.join("data.db"));
     let counts: Vec<u32> = says.split_whitespace().map(|word| word.parse().unwrap()).collect();

@@ -31,7 +31,7 @@ def fill():
 
 
 def process(arguments, room):
-    'How one ends: answers, or is refused memory by SQLite; and how many pages it asked for.'
+    'How one ends: answers, or is refused memory by SQLite; and how many pages it prefetched.'
     read, write = os.pipe()
     if os.fork() == 0:
         db = sqlite3.connect(f'file:{path}?{arguments}', uri=True, isolation_level=None)

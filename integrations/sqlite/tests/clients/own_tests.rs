@@ -33,7 +33,7 @@ fn pythons_own_tests_pass_with_it_as_the_default() {
     for where_to in ["as they are", "files"] {
         let stock = run(&python, Path::new(""), where_to).unwrap();
         let Some(ours) = run(&python, python.library(), where_to) else {
-            client::skip(test, "this Python has an SQLite of its own");
+            client::skip(test, "this Python has a built-in SQLite");
             return;
         };
         let (ran, files, failed) = &ours;

@@ -51,7 +51,7 @@ fn kill(mode: &str) {
     let says =
         python.python_with(&script, &directory.path().join("data.db"), &[mode, &kills, &seed]);
     let (in_the_middle, asked) = says.trim().split_once(' ').unwrap();
-    println!("{mode}: {kills} killed, {in_the_middle} in a transaction; {asked} pages asked for");
+    println!("{mode}: {kills} killed, {in_the_middle} in a transaction; {asked} pages prefetched");
     assert!(in_the_middle.parse::<u64>().unwrap() * 3 > kills.parse::<u64>().unwrap(), "{says}");
     assert!(asked.parse::<u64>().unwrap() > 0, "nothing was looked ahead of");
 }

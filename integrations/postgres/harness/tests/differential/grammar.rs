@@ -462,7 +462,7 @@ impl Grammar {
                 "select i.id, c.id from (select * from item where a = {a} and called(id) > 0 offset 0) i join child c on c.item = i.id limit {limit}"
             ),
             6 => format!(
-                "select i.id, c.id from item i join child c on c.item = i.id where i.a = {a} and told(i.id) and told(c.id) limit {limit}"
+                "select i.id, c.id from item i join child c on c.item = i.id where i.a = {a} and announce(i.id) and announce(c.id) limit {limit}"
             ),
             7 => format!("select found(id), id from item where a = {a} limit {limit}"),
             8 => format!("select * from walked({a}, {limit})"),

@@ -25,7 +25,7 @@ use forebay_postgres_harness::{Disk, Mark, Server};
 use pair::{Load, Pair, Tally, connect, must};
 use scripts::Scripts;
 
-/// A device, as far as the extension can tell: a read from the page cache takes a few microseconds.
+/// A device, as far as the extension can see: a read from the page cache takes a few microseconds.
 const SLOW: Disk = Disk::Slow(30);
 
 /// Scripts that share databases, and a seed.

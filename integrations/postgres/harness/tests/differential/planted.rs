@@ -20,7 +20,7 @@ const PLANTED: [(&str, &str); 8] = [
         "select boom(110)",
     ),
     ("select nextval('calls')", "select called(1)"),
-    ("set client_min_messages = warning", "select told(3)"),
+    ("set client_min_messages = warning", "select announce(3)"),
     ("set default_transaction_read_only = on", "update tag set a = a"),
 ];
 

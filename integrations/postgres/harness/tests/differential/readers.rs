@@ -68,7 +68,7 @@ fn under_one_snapshot(pair: &mut Pair) -> Result<(), String> {
     must(ours, &format!("set transaction snapshot '{}'", snapshot.join("")))
 }
 
-/// Changes rows, and now and then indexes, until told to stop; says how many statements succeeded.
+/// Changes rows, and now and then indexes, until it is stopped; says how many statements succeeded.
 fn write(server: &Server, seed: u64, stop: &AtomicBool) -> Result<usize, String> {
     let mut session = connect(server, DATABASE, Load::Nothing)?;
     // A definition waits for readers, and everyone behind it would, too.

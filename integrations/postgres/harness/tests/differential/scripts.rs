@@ -345,7 +345,7 @@ impl Scripts {
         let simple = self.chance(50);
         let query = if simple { query } else { self.ordered() };
         // Committed: the next scripts plan with it, in both databases alike.
-        let beside = match self.rng().u8(..8) {
+        let concurrent = match self.rng().u8(..8) {
             0 => "create index if not exists extra_a on item (a, id)",
             1 => "drop index if exists extra_a",
             2 => "create index if not exists extra_k on child (k, item)",
@@ -355,7 +355,7 @@ impl Scripts {
             6 => "vacuum item",
             _ => "analyze",
         };
-        exact(script, beside);
+        exact(script, concurrent);
         self.begin(script);
         exact(script, format!("declare c cursor for {query}"));
         script.query = query;
@@ -431,13 +431,13 @@ impl Scripts {
             let (one, two) = (self.rng().u16(..400), self.rng().u16(..400));
             exact(script, format!("execute q ({one}, {two})"));
             if self.chance(12) {
-                let beside = [
+                let concurrent = [
                     "create index extra_two on item (a, b)",
                     "drop index if exists extra_two",
                     "analyze item",
                 ];
-                let index = self.rng().usize(..beside.len());
-                exact(script, beside[index]);
+                let index = self.rng().usize(..concurrent.len());
+                exact(script, concurrent[index]);
             }
         }
         exact(script, "drop index if exists extra_two");

@@ -68,8 +68,8 @@ begin
 end $$;
 -- What can be counted and heard: called as often as without us, and in the same order.
 create function called(int) returns bigint volatile language sql as 'select nextval(''calls'') + 0 * $1';
-create function told(int) returns bool volatile language plpgsql as $$
-begin raise notice 'told %', $1; return $1 % 3 > 0; end $$;
+create function announce(int) returns bool volatile language plpgsql as $$
+begin raise notice 'announced %', $1; return $1 % 3 > 0; end $$;
 create function found(int) returns bigint stable parallel safe language plpgsql as $$
 declare total bigint := 0; r record;
 begin

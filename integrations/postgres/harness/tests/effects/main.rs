@@ -196,8 +196,8 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
             Ok(outcome.notices.len())
         }
     };
-    let noted = both(&server, &fixed, notices)?;
-    equal("notices", noted, [700, 700])
+    let written = both(&server, &fixed, notices)?;
+    equal("notices", written, [700, 700])
 }
 
 /// Hits and reads of all of a plan, as `explain (analyze, buffers)` shows them.

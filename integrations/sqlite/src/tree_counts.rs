@@ -60,7 +60,7 @@ impl Counts {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct TreeCounts {
     /// Counts of no tree.
     unknown: Counts,
     /// Sorted by name.
@@ -70,7 +70,7 @@ pub(crate) struct Tally {
     owners: Vec<(u32, u32)>,
 }
 
-impl Tally {
+impl TreeCounts {
     /// This page belongs to the tree with this root.
     pub(crate) fn belongs(&mut self, page: u32, root: u32) -> Result<(), NoMemory> {
         if self.owners.is_empty() {
@@ -153,59 +153,59 @@ mod tests {
     const SLOW: Duration = Duration::from_micros(100);
     const FAST: Duration = Duration::from_micros(3);
 
-    fn all(tally: &Tally) -> Vec<(Option<&str>, Counts)> {
-        tally.settled().collect()
+    fn all(tree_counts: &TreeCounts) -> Vec<(Option<&str>, Counts)> {
+        tree_counts.settled().collect()
     }
 
     #[test]
     fn each_read_is_credited_to_its_tree_or_to_none() {
-        let mut tally = Tally::default();
-        tally.belongs(7, 2).unwrap();
-        tally.belongs(8, 3).unwrap();
-        tally.asked(7).unwrap();
-        tally.read(7, FAST, true).unwrap();
-        tally.read(8, SLOW, false).unwrap();
-        tally.read(9, FAST, false).unwrap();
-        tally.read(7 + OWNERS as u32, FAST, false).unwrap(); // the slot that remembers page 7
-        tally.settle(|root| (root == 2).then_some("t"));
+        let mut tree_counts = TreeCounts::default();
+        tree_counts.belongs(7, 2).unwrap();
+        tree_counts.belongs(8, 3).unwrap();
+        tree_counts.asked(7).unwrap();
+        tree_counts.read(7, FAST, true).unwrap();
+        tree_counts.read(8, SLOW, false).unwrap();
+        tree_counts.read(9, FAST, false).unwrap();
+        tree_counts.read(7 + OWNERS as u32, FAST, false).unwrap(); // the slot that remembers page 7
+        tree_counts.settle(|root| (root == 2).then_some("t"));
         let t = Counts { reads: 1, prefetched: 1, useful: 1, ..Counts::default() };
         let none = Counts { reads: 3, resident: 2, waits: 1, wait_ns: 100_000, ..t };
         let none = Counts { prefetched: 0, useful: 0, ..none };
-        assert_eq!(all(&tally), [(None, none), (Some("t"), t)], "[TAL-1]");
+        assert_eq!(all(&tree_counts), [(None, none), (Some("t"), t)], "[TAL-1]");
     }
 
     #[test]
     fn a_name_keeps_its_counts_when_its_root_moves() {
-        let mut tally = Tally::default();
+        let mut tree_counts = TreeCounts::default();
         for root in [2, 9] {
-            tally.belongs(20, root).unwrap();
-            tally.read(20, FAST, false).unwrap();
-            tally.settle(|_| Some("t"));
-            tally.read(20, FAST, false).unwrap(); // a query for the counts changes none of them
-            tally.settle(|_| Some("t"));
-            tally.forget();
-            tally.read(20, FAST, false).unwrap(); // its tree is unknown again
+            tree_counts.belongs(20, root).unwrap();
+            tree_counts.read(20, FAST, false).unwrap();
+            tree_counts.settle(|_| Some("t"));
+            tree_counts.read(20, FAST, false).unwrap(); // a query for the counts changes none of them
+            tree_counts.settle(|_| Some("t"));
+            tree_counts.forget();
+            tree_counts.read(20, FAST, false).unwrap(); // its tree is unknown again
         }
         let reads: Vec<_> =
-            all(&tally).iter().map(|(name, counts)| (*name, counts.reads)).collect();
+            all(&tree_counts).iter().map(|(name, counts)| (*name, counts.reads)).collect();
         assert_eq!(reads, [(None, 2), (Some("t"), 4)]);
     }
 
     #[test]
     fn trees_beyond_the_bound_are_counted_together() {
-        let mut tally = Tally::default();
+        let mut tree_counts = TreeCounts::default();
         let names: Vec<String> = (0..3 * TREES_MAX).map(|root| root.to_string()).collect();
         for root in 0..3 * TREES_MAX as u32 {
-            tally.belongs(5, root).unwrap();
-            tally.read(5, FAST, false).unwrap();
-            assert!(tally.by_root.len() <= TREES_MAX, "[TAL-2]");
+            tree_counts.belongs(5, root).unwrap();
+            tree_counts.read(5, FAST, false).unwrap();
+            assert!(tree_counts.by_root.len() <= TREES_MAX, "[TAL-2]");
             if root % 500 == 0 {
-                tally.settle(|root| Some(&names[root as usize]));
+                tree_counts.settle(|root| Some(&names[root as usize]));
             }
         }
-        tally.settle(|root| Some(&names[root as usize]));
-        assert!(tally.by_name.len() <= TREES_MAX, "[TAL-2]");
-        let reads: u64 = tally.settled().map(|(_, counts)| counts.reads).sum();
+        tree_counts.settle(|root| Some(&names[root as usize]));
+        assert!(tree_counts.by_name.len() <= TREES_MAX, "[TAL-2]");
+        let reads: u64 = tree_counts.settled().map(|(_, counts)| counts.reads).sum();
         assert_eq!(reads, 3 * TREES_MAX as u64, "[TAL-1]");
     }
 }

@@ -25,7 +25,7 @@ use forebay_lookahead::{HintCounts, Hints, Limits, Takes};
 
 use crate::memory::{Grow, NoMemory, boxed, list, refill};
 use crate::page::{Kind, Overflow, Page, Record, Value, link_of};
-use crate::tally::Tally;
+use crate::tree_counts::TreeCounts;
 use crate::trees::{Link, Pages, Path, Tree, Trees, available, overflow_of};
 use cursor::{Cursor, Fit, Stage};
 
@@ -55,9 +55,9 @@ pub(crate) enum Scope {
 }
 
 #[derive(Debug)]
-pub(crate) struct Foresight {
+pub(crate) struct Predictor {
     pub(crate) trees: Trees,
-    pub(crate) tally: Tally,
+    pub(crate) tree_counts: TreeCounts,
     scope: Scope,
     distance_max: u32,
     /// The most recently used one is first.
@@ -81,12 +81,12 @@ struct Outer {
     long_rows: Option<Vec<(usize, Overflow)>>,
 }
 
-impl Foresight {
-    pub(crate) fn new(trees: Trees, scope: Scope, distance_max: u32) -> Foresight {
+impl Predictor {
+    pub(crate) fn new(trees: Trees, scope: Scope, distance_max: u32) -> Predictor {
         let counts = HintCounts::default();
-        Foresight {
+        Predictor {
             trees,
-            tally: Tally::default(),
+            tree_counts: TreeCounts::default(),
             scope,
             distance_max,
             cursors: Vec::new(),
@@ -103,7 +103,7 @@ impl Foresight {
     /// The file has changed.
     pub(crate) fn forget(&mut self) {
         self.settle();
-        self.tally.forget();
+        self.tree_counts.forget();
         self.retire(0);
         self.outer.clear();
         self.trees.forget();
@@ -113,18 +113,18 @@ impl Foresight {
     pub(crate) fn written(&mut self, page: u32) {
         if page == 1 {
             self.settle(); // the schema may change
-            self.tally.forget();
+            self.tree_counts.forget();
         }
         self.trees.forget_page(page);
     }
 
     /// Moves the counts to the trees' names, which stay.
     pub(crate) fn settle(&mut self) {
-        self.tally.settle(|root| self.trees.name(root));
+        self.tree_counts.settle(|root| self.trees.name(root));
     }
 
     /// SQLite has read a page, in the time `read`. Returns whether the page was predicted and look-ahead is useful.
-    pub(crate) fn came(
+    pub(crate) fn on_read(
         &mut self,
         number: u32,
         bytes: &[u8],
@@ -132,12 +132,12 @@ impl Foresight {
         pages: &mut impl Pages,
     ) -> Result<bool, NoMemory> {
         let useful = self.counts().useful;
-        let asked = self.foresee(number, bytes, read, pages)?;
+        let asked = self.predict(number, bytes, read, pages)?;
         // SQLite already has these pages, or will never read them.
         let besides = self.trees.take_asked();
         self.counts.asked += besides;
-        self.tally.unknown().prefetched += besides;
-        self.tally.read(number, read, self.counts().useful > useful)?;
+        self.tree_counts.unknown().prefetched += besides;
+        self.tree_counts.read(number, read, self.counts().useful > useful)?;
         Ok(asked)
     }
 
@@ -148,10 +148,10 @@ impl Foresight {
         bytes: &[u8],
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
-        self.foresee(number, bytes, Duration::ZERO, pages).map(|_| ())
+        self.predict(number, bytes, Duration::ZERO, pages).map(|_| ())
     }
 
-    fn foresee(
+    fn predict(
         &mut self,
         number: u32,
         bytes: &[u8],
@@ -163,11 +163,11 @@ impl Foresight {
         // SQLite may read only a part of an overflow page.
         let whole = bytes.len() == geometry.page_size as usize;
         let kind = bytes.first().filter(|_| whole).and_then(|first| Kind::of(*first));
-        let overflow = self.overflow_came(number, bytes, kind, pages)?;
+        let overflow = self.on_overflow(number, bytes, kind, pages)?;
         let known = self
             .cursors
             .iter()
-            .position(|cursor| cursor.hints.as_ref().is_some_and(|hints| hints.knows(number)));
+            .position(|cursor| cursor.hints.as_ref().is_some_and(|hints| hints.contains(number)));
         if let Some(at) = known {
             match kind.filter(|_| overflow.is_none()) {
                 Some(Kind::TableInterior | Kind::IndexInterior) => {
@@ -178,22 +178,22 @@ impl Foresight {
                 Some(Kind::TableLeaf | Kind::IndexLeaf) => {
                     if let Some(page) = page() {
                         let cursor = &self.cursors[at];
-                        let root = self.tally.root_of(number).unwrap_or(cursor.tree.root);
+                        let root = self.tree_counts.root_of(number).unwrap_or(cursor.tree.root);
                         let looked_up = Some(root).filter(|root| *root != cursor.tree.root);
                         self.outer_leaf(number, &page, bytes, looked_up, pages)?;
                     }
                 }
                 None => {}
             }
-            self.cursors[at].astray = 0;
+            self.cursors[at].mispredicted = 0;
             return self.take(at, number, read, pages);
         }
         if let Some(at) = overflow {
             let cursor = &mut self.cursors[at];
-            let awake = cursor.hints.as_mut().filter(|hints| !hints.asleep());
-            let Some(hints) = awake else { return self.take(at, number, read, pages) };
-            hints.came_besides(read);
-            cursor.look_ahead(&mut self.trees, &mut self.tally, pages)?;
+            let active = cursor.hints.as_mut().filter(|hints| !hints.is_idle());
+            let Some(hints) = active else { return self.take(at, number, read, pages) };
+            hints.on_other_read(read);
+            cursor.look_ahead(&mut self.trees, &mut self.tree_counts, pages)?;
             return Ok(false);
         }
         let Some(page) = page() else { return Ok(false) };
@@ -217,7 +217,7 @@ impl Foresight {
     ) -> Result<bool, NoMemory> {
         self.cursors[..=at].rotate_right(1);
         let cursor = &mut self.cursors[0];
-        cursor.page_came(page);
+        cursor.on_page(page);
         let hints = match &mut cursor.hints {
             Some(hints) => hints,
             none => {
@@ -225,12 +225,12 @@ impl Foresight {
                 none.insert(boxed(hints)?)
             }
         };
-        hints.came(page, Some(read));
+        hints.on_read(page, Some(read));
         // An idle cursor is still tracked, so that its position is right when it becomes active.
-        if hints.asleep() {
+        if hints.is_idle() {
             return Ok(false);
         }
-        cursor.look_ahead(&mut self.trees, &mut self.tally, pages)?;
+        cursor.look_ahead(&mut self.trees, &mut self.tree_counts, pages)?;
         Ok(true)
     }
 
@@ -258,20 +258,20 @@ impl Foresight {
     ) -> Result<bool, NoMemory> {
         let keys = keys_of(page);
         if let Some(keys) = &keys
-            && let Some(fits) = self.row_came(number, keys, read, pages)?
+            && let Some(fits) = self.on_row(number, keys, read, pages)?
         {
             return Ok(fits);
         }
         if let Some(at) = self.follow(number, |cursor| cursor.link == Link::Index, pages)? {
             let cursor = &mut self.cursors[at];
-            self.tally.belongs(number, cursor.tree.root)?;
+            self.tree_counts.belongs(number, cursor.tree.root)?;
             cursor.enter(page)?;
             // A cursor that looks up rows counts those.
             return if cursor.looks_up { Ok(true) } else { self.take(at, number, read, pages) };
         }
         self.outer_leaf(number, page, bytes, None, pages)?;
         if let Some((path, tree)) = self.trees.index_path(number, pages)? {
-            self.tally.belongs(number, tree.root)?;
+            self.tree_counts.belongs(number, tree.root)?;
             if let Some(keys) = keys.filter(|_| self.scope == Scope::Full)
                 && let Some(at) = self.find_link(tree.root, number, keys, pages)?
             {
@@ -294,19 +294,19 @@ impl Foresight {
         pages: &mut impl Pages,
     ) -> Result<bool, NoMemory> {
         let Some(keys) = keys_of(page) else { return Ok(false) };
-        if let Some(fits) = self.row_came(number, &keys, read, pages)? {
-            if let Some(root) = self.tally.root_of(number) {
+        if let Some(fits) = self.on_row(number, &keys, read, pages)? {
+            if let Some(root) = self.tree_counts.root_of(number) {
                 self.outer_leaf(number, page, bytes, Some(root), pages)?;
             }
             return Ok(fits);
         }
         self.outer_leaf(number, page, bytes, None, pages)?;
         if let Some(at) = self.follow(number, Cursor::is_scan, pages)? {
-            self.tally.belongs(number, self.cursors[at].tree.root)?;
+            self.tree_counts.belongs(number, self.cursors[at].tree.root)?;
             return self.take(at, number, read, pages);
         }
         if let Some((tree, path)) = self.locate(*keys.start(), number, pages)? {
-            self.tally.belongs(number, tree.root)?;
+            self.tree_counts.belongs(number, tree.root)?;
             if self.scope == Scope::Full
                 && let Some(at) = self.find_link(tree.root, number, keys, pages)?
             {
@@ -321,7 +321,7 @@ impl Foresight {
 
     /// Compares the rows that cursors lead to with a leaf of these keys. If one matches, returns whether look-ahead
     /// went on.
-    fn row_came(
+    fn on_row(
         &mut self,
         number: u32,
         keys: &RangeInclusive<i64>,
@@ -333,9 +333,9 @@ impl Foresight {
         }
         for at in 0..self.cursors.len() {
             let cursor = &mut self.cursors[at];
-            let fit = cursor.row_came(number, keys, &mut self.trees, pages)?;
+            let fit = cursor.on_row(number, keys, &mut self.trees, pages)?;
             if let (Fit::First | Fit::Again, Some(table)) = (&fit, cursor.tree.table) {
-                self.tally.belongs(number, table)?;
+                self.tree_counts.belongs(number, table)?;
             }
             match fit {
                 Fit::Not => {}
@@ -391,7 +391,7 @@ impl Foresight {
 
     /// Compares a page with the rows that continue in overflow pages. If it is one of these, returns the cursor that
     /// reads them.
-    fn overflow_came(
+    fn on_overflow(
         &mut self,
         number: u32,
         bytes: &[u8],
@@ -400,9 +400,9 @@ impl Foresight {
     ) -> Result<Option<usize>, NoMemory> {
         let Some(link) = link_of(bytes) else { return Ok(None) };
         let mut cursors = self.cursors.iter_mut().enumerate();
-        let of_known = cursors.find_map(|(at, it)| Some((at, it.overflow_came(number, link)?)));
+        let of_known = cursors.find_map(|(at, it)| Some((at, it.on_overflow(number, link)?)));
         if let Some((at, root)) = of_known {
-            self.tally.belongs(number, root)?;
+            self.tree_counts.belongs(number, root)?;
             return Ok(Some(at));
         }
         if kind.is_some() || number == 1 {
@@ -410,15 +410,15 @@ impl Foresight {
         }
         let Some((leaf, place, row)) = self.long_row(number)? else { return Ok(None) };
         let leaf = &self.outer[leaf];
-        let root = self.tally.root_of(leaf.number);
+        let root = self.tree_counts.root_of(leaf.number);
         let Some(root) = root else { return Ok(None) };
         let at = self.cursors.iter().position(|cursor| cursor.reads_rows_of(root));
         let Some(at) = at else { return Ok(None) };
-        self.tally.belongs(number, root)?;
+        self.tree_counts.belongs(number, root)?;
         let cursor = &mut self.cursors[at];
         let page = Page::read(&leaf.bytes, leaf.number, self.trees.geometry());
         let Some(page) = page else { return Ok(None) };
-        if cursor.long_row_came(root, page.key(place), row, link)? {
+        if cursor.on_long_row(root, page.key(place), row, link)? {
             let path = match page.rowid(0) {
                 Some(rowid) => self.trees.path_to(root, rowid, leaf.number, pages)?,
                 None => self.trees.index_path(leaf.number, pages)?.map(|(path, _)| path),

@@ -16,7 +16,7 @@ const FUZZ_SEED: &str = "FOREBAY_SQLITE_SEED";
 /// Cache lookups and requests that one page read may cause.
 const CALLS_MAX: u32 = 100_000;
 /// Processor time that one page read may take in an unoptimised build.
-const CAME_MOST: Duration = Duration::from_millis(700);
+const READ_TIME_MAX: Duration = Duration::from_millis(700);
 
 /// A file that counts the calls to it.
 struct Counted {
@@ -37,19 +37,19 @@ impl Counted {
     }
 
     /// Reports a page read, and checks its bounds.
-    fn came(&mut self, foresight: &mut Foresight, number: u32, seed: u64) {
+    fn on_read(&mut self, predictor: &mut Predictor, number: u32, seed: u64) {
         let Some(bytes) = self.page(number).map(<[u8]>::to_vec) else { return };
         self.calls = 0;
         let began = processor_time();
-        foresight.came(number, &bytes, SLOW, self).unwrap();
+        predictor.on_read(number, &bytes, SLOW, self).unwrap();
         let took = processor_time() - began;
-        assert!(took < CAME_MOST, "page {number} took {took:?} [PAG-1] [FOR-2], seed {seed}");
-        assert!(foresight.trees.bytes() <= 1 << 20, "[TRE-1], seed {seed}");
+        assert!(took < READ_TIME_MAX, "page {number} took {took:?} [PAG-1] [FOR-2], seed {seed}");
+        assert!(predictor.trees.bytes() <= 1 << 20, "[TRE-1], seed {seed}");
     }
 }
 
 impl Pages for Counted {
-    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+    fn read_cached(&mut self, page: u32, into: &mut [u8]) -> bool {
         self.called();
         let Some(bytes) = self.page(page) else { return false };
         into.copy_from_slice(&bytes[..into.len()]);
@@ -70,10 +70,10 @@ fn processor_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }
 
-fn foresight(file: &Counted) -> Foresight {
+fn predictor(file: &Counted) -> Predictor {
     let usable = file.page_size as u32 - u32::from(file.bytes[20]);
     let geometry = Geometry { page_size: file.page_size as u32, usable };
-    Foresight::new(Trees::new(geometry, 1 << 20).unwrap(), Scope::Full, 64)
+    Predictor::new(Trees::new(geometry, 1 << 20).unwrap(), Scope::Full, 64)
 }
 
 /// A file with all kinds of pages, and orders in which SQLite would read it.
@@ -99,7 +99,7 @@ fn made(page_size: u32, vacuum: &str) -> Option<(File, Vec<Vec<u32>>)> {
         ),
     )?;
     let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
-    let trees = file.foresight().trees.schema(&mut everything).unwrap().unwrap().to_vec();
+    let trees = file.predictor().trees.schema(&mut everything).unwrap().unwrap().to_vec();
     let pages = |tree: &Tree| {
         let mut leaves = Vec::new();
         walk(&file, tree.root, &mut leaves);
@@ -207,7 +207,7 @@ fn files_damaged_anywhere_are_looked_ahead_of_within_bounds() {
         let mut chance = Chance(seed);
         let (file, orders) = &files[chance.below(files.len())];
         let mut file = Counted { bytes: file.bytes.clone(), page_size: file.page_size, calls: 0 };
-        let mut foresight = foresight(&file);
+        let mut predictor = predictor(&file);
         let pages = file.bytes.len() / file.page_size;
         if chance.below(8) == 0 {
             file.bytes.truncate(file.page_size * (1 + chance.below(pages)));
@@ -224,7 +224,7 @@ fn files_damaged_anywhere_are_looked_ahead_of_within_bounds() {
             for &page in order[from..].iter().take(300) {
                 let page =
                     if chance.below(40) == 0 { chance.below(pages) as u32 + 1 } else { page };
-                file.came(&mut foresight, page, seed);
+                file.on_read(&mut predictor, page, seed);
                 pages_read += 1;
                 // The page may change while it is read.
                 if chance.below(30) == 0 {
@@ -267,10 +267,10 @@ fn an_index_leaf_of_rows_with_endless_columns_is_read_in_bounds() {
     let cell = [&three(columns + 3)[..], &three(columns + 3), &vec![9; columns as usize]].concat();
     let leaf = repeated(10, &cell);
     let file = hostile(&[vec![0; 65_536], leaf.clone()]);
-    let page = Page::read(&leaf, 2, foresight(&file).trees.geometry()).unwrap();
+    let page = Page::read(&leaf, 2, predictor(&file).trees.geometry()).unwrap();
     let (began, mut rows) = (processor_time(), Vec::new());
     assert!(rows_of(&page, Link::Index, &mut rows).unwrap());
-    assert!(processor_time() - began < CAME_MOST, "{:?} [PAG-1]", processor_time() - began);
+    assert!(processor_time() - began < READ_TIME_MAX, "{:?} [PAG-1]", processor_time() - began);
 }
 
 #[test]
@@ -282,11 +282,11 @@ fn a_schema_of_tables_with_endless_names_is_read_in_bounds() {
         let record = [&[types.len() as u8 + 1], &types[..], b"table", &names, &[2]].concat();
         let cell = [&three(record.len() as u32)[..], &[1], &record].concat();
         let mut file = hostile(&[schema_root(), repeated(13, &cell)]);
-        let mut foresight = foresight(&file);
+        let mut predictor = predictor(&file);
         let (began, before) = (processor_time(), memory_most());
-        let trees = foresight.trees.schema(&mut file).unwrap().map(<[Tree]>::len);
+        let trees = predictor.trees.schema(&mut file).unwrap().map(<[Tree]>::len);
         let (took, more) = (processor_time() - began, memory_most() - before);
-        assert!(took < 4 * CAME_MOST && more < 512 << 20, "{took:?}, {more} bytes [TRE-1]");
+        assert!(took < 4 * READ_TIME_MAX && more < 512 << 20, "{took:?}, {more} bytes [TRE-1]");
         assert_eq!(trees, Some(1), "the schema's own");
     }
 }
@@ -296,10 +296,10 @@ fn what_is_no_schema_is_looked_into_once() {
     // Leaves of an index, and bytes that are no page.
     for kind in [10, 77] {
         let mut file = hostile(&[schema_root(), repeated(kind, &[3, 2, 1, 1])]);
-        let mut foresight = foresight(&file);
-        assert_eq!(foresight.trees.schema(&mut file).unwrap().map(<[Tree]>::len), Some(1));
+        let mut predictor = predictor(&file);
+        assert_eq!(predictor.trees.schema(&mut file).unwrap().map(<[Tree]>::len), Some(1));
         let calls = file.calls;
-        assert!(foresight.trees.schema(&mut file).unwrap().is_some());
+        assert!(predictor.trees.schema(&mut file).unwrap().is_some());
         assert_eq!(file.calls, calls);
     }
 }
@@ -326,19 +326,19 @@ fn memory_most() -> usize {
 }
 
 #[test]
-fn many_rows_in_one_leaf_are_told_apart_in_bounds() {
+fn many_rows_in_one_leaf_are_distinguished_in_bounds() {
     // An index leaf whose entries are all of row 1.
     let leaf = repeated(10, &[3, 2, 1, 1]);
     let mut file = hostile(&[vec![0; 65_536], leaf.clone()]);
-    let mut trees = foresight(&file).trees;
+    let mut trees = predictor(&file).trees;
     let page = Page::read(&leaf, 2, trees.geometry()).unwrap();
     let mut cursor = Cursor::new(Tree { root: 9, table: Some(2) }, Link::Index, Path::new());
     cursor.enter(&page).unwrap();
     let began = processor_time();
     for _ in 0..2 {
-        cursor.row_came(2, &(1..=1), &mut trees, &mut file).unwrap();
+        cursor.on_row(2, &(1..=1), &mut trees, &mut file).unwrap();
     }
-    assert!(processor_time() - began < CAME_MOST, "{:?}", processor_time() - began);
+    assert!(processor_time() - began < READ_TIME_MAX, "{:?}", processor_time() - began);
 }
 
 #[test]
@@ -374,12 +374,12 @@ fn a_leaf_that_claims_all_rowids_is_looked_for_in_others_in_bounds() {
     };
     let root = interior(3, 50, 9);
     let mut file = hostile(&[page_1, root, interior(4, 40, 9), leaf, outer]);
-    let mut foresight = foresight(&file);
-    assert!(foresight.trees.schema(&mut file).unwrap().unwrap().iter().any(|tree| tree.root == 2));
+    let mut predictor = predictor(&file);
+    assert!(predictor.trees.schema(&mut file).unwrap().unwrap().iter().any(|tree| tree.root == 2));
     for number in [5, 4] {
-        file.came(&mut foresight, number, 0);
+        file.on_read(&mut predictor, number, 0);
     }
-    assert!(foresight.trees.path_to(2, 1, 4, &mut file).unwrap().is_some(), "the leaf is found");
+    assert!(predictor.trees.path_to(2, 1, 4, &mut file).unwrap().is_some(), "the leaf is found");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //! too, and in such files guesses are right for 800 pages in a row as well.
 //!
 //! Invariants:  [OVF-1] rows are examined while fewer than the given number of their pages are still to be read by
-//!              SQLite [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] if more than one page in `CAME_FOR_EACH` was
+//!              SQLite [OVF-2] at most `ROWS_MAX` rows are known  [OVF-3] if more than one page in `READ_FOR_EACH` was
 //!              unneeded, the first few excepted, no page is requested
 //! Concurrency: one owner.
 //! Failure:     an invalid link ends its row.
@@ -27,12 +27,12 @@ use crate::trees::Pages;
 
 const ROWS_MAX: usize = 256;
 /// Consecutive rows that determine how far SQLite reads.
-const ROWS_TELL: u32 = 2;
+const ROWS_DECIDE: u32 = 2;
 const NO_ROWS: (u32, u32) = (0, u32::MAX);
 /// Consecutive links to the adjacent page that are required for each guessed page. A wrong guess then costs at most one
 /// page in 50, as on average the run ends halfway through a row.
 const LINKS_FOR_EACH: u32 = 25;
-const CAME_FOR_EACH: u64 = 50;
+const READ_FOR_EACH: u64 = 50;
 /// This many unneeded pages are always allowed. Once there were any, the limit of pages ahead is this multiple of those
 /// still allowed.
 const UNWANTED_FIRST: u64 = 1;
@@ -58,7 +58,7 @@ pub(super) struct Chains {
     longer: (u32, u32),
     /// Consecutive rows that were read less far than `reach`, and how far the last of them was read.
     shorter: (u32, u32),
-    came: u64,
+    pages_read: u64,
     unwanted: u64,
     /// Consecutive links to the adjacent page.
     straight: u32,
@@ -85,7 +85,7 @@ struct Chain {
     pages: u32,
     first: u32,
     /// Pages counted from the first one: read by SQLite, its current position, requested, known.
-    came: u32,
+    pages_read: u32,
     at: u32,
     asked: u32,
     known: u32,
@@ -100,9 +100,9 @@ struct Chain {
 impl Chain {
     fn new(turn: u32, overflow: Overflow, in_order: bool) -> Chain {
         let Overflow { first, pages } = overflow;
-        let (came, at, asked, known) = (0, 0, 0, 1);
+        let (pages_read, at, asked, known) = (0, 0, 0, 1);
         let (last_known, next) = (first, first);
-        Chain { turn, pages, first, came, at, asked, known, last_known, next, in_order }
+        Chain { turn, pages, first, pages_read, at, asked, known, last_known, next, in_order }
     }
 
     /// The last known page names this one. Returns how many pages were guessed wrongly.
@@ -125,7 +125,7 @@ impl Chains {
             reach: 0,
             longer: NO_ROWS,
             shorter: NO_ROWS,
-            came: 0,
+            pages_read: 0,
             unwanted: 0,
             straight: 0,
             end: 0,
@@ -146,7 +146,7 @@ impl Chains {
 
     /// The number of further pages that may turn out to be unneeded.
     fn may_be_unwanted(&self) -> Option<u64> {
-        (self.came / CAME_FOR_EACH + UNWANTED_FIRST).checked_sub(self.unwanted) // [OVF-3]
+        (self.pages_read / READ_FOR_EACH + UNWANTED_FIRST).checked_sub(self.unwanted) // [OVF-3]
     }
 
     /// The maximum number of pages ahead, at most the cursor's maximum.
@@ -156,7 +156,7 @@ impl Chains {
     }
 
     /// SQLite has read a page, which names `link` as the next. Returns whether the page belongs to a known row.
-    pub(super) fn page_came(&mut self, page: u32, link: u32) -> bool {
+    pub(super) fn on_page(&mut self, page: u32, link: u32) -> bool {
         if let Some(chain) = self.current.as_mut().filter(|chain| chain.first == page) {
             (chain.at, chain.next) = (0, page); // the row is read again
         }
@@ -190,13 +190,13 @@ impl Chains {
         let Some(chain) = &mut self.current else { return };
         chain.at += 1;
         chain.next = if chain.at < chain.pages { link } else { 0 };
-        if chain.at <= chain.came {
+        if chain.at <= chain.pages_read {
             return;
         }
-        self.came += 1;
-        chain.came += 1;
-        chain.asked = chain.asked.max(chain.came);
-        if chain.next > 0 && chain.known == chain.came {
+        self.pages_read += 1;
+        chain.pages_read += 1;
+        chain.asked = chain.asked.max(chain.pages_read);
+        if chain.next > 0 && chain.known == chain.pages_read {
             self.straight = straight(self.straight, chain.last_known, link);
             self.unwanted += u64::from(chain.is_next(link));
         }
@@ -204,7 +204,7 @@ impl Chains {
 
     /// SQLite has reached a leaf, so the rows of the leaves before it are complete. One leaf may be looked up for
     /// several rows; so if no overflow page is read either, it takes two leaves to decide.
-    pub(super) fn leaf_came(&mut self, leaf: u32) {
+    pub(super) fn on_leaf(&mut self, leaf: u32) {
         let before = if let Some(&(_, turn)) = self.steps.iter().find(|(it, _)| *it == leaf) {
             let Some(before) = self.turn.replace(turn).filter(|before| *before < turn) else {
                 return;
@@ -240,27 +240,27 @@ impl Chains {
 
     /// A row is complete: the next rows may be read as far as it was.
     fn learn(&mut self, chain: &Chain) {
-        let Chain { came, pages, asked, .. } = *chain;
-        self.unwanted += u64::from(asked - came);
-        if came < self.reach.min(pages) {
+        let Chain { pages_read, pages, asked, .. } = *chain;
+        self.unwanted += u64::from(asked - pages_read);
+        if pages_read < self.reach.min(pages) {
             self.longer = NO_ROWS;
-            self.shorter = (self.shorter.0 + 1, came);
-        } else if came > self.reach {
-            let reach = if came == pages { u32::MAX } else { came };
+            self.shorter = (self.shorter.0 + 1, pages_read);
+        } else if pages_read > self.reach {
+            let reach = if pages_read == pages { u32::MAX } else { pages_read };
             self.longer = (self.longer.0 + 1, self.longer.1.min(reach));
             self.shorter = NO_ROWS;
-        } else if came > self.shorter.1 {
+        } else if pages_read > self.shorter.1 {
             self.shorter = NO_ROWS; // a shorter row gives no information
         }
-        let told = [self.longer, self.shorter].into_iter().find(|rows| rows.0 == ROWS_TELL);
-        if let Some((_, reach)) = told {
+        let decided = [self.longer, self.shorter].into_iter().find(|rows| rows.0 == ROWS_DECIDE);
+        if let Some((_, reach)) = decided {
             (self.reach, self.longer, self.shorter) = (reach, NO_ROWS, NO_ROWS);
         }
     }
 
     /// The examined rows are not the next ones.
     pub(super) fn clear(&mut self) {
-        let asked = self.ahead.iter().map(|chain| u64::from(chain.asked - chain.came));
+        let asked = self.ahead.iter().map(|chain| u64::from(chain.asked - chain.pages_read));
         self.unwanted += asked.sum::<u64>();
         self.look_again();
     }
@@ -309,11 +309,10 @@ impl Chains {
 
     /// The number of pages of the known rows, up to `most`, that SQLite has not read yet.
     fn before_it(&self, most: u32) -> u32 {
-        let pages = self
-            .current
-            .iter()
-            .chain(&self.ahead)
-            .map(|chain| u64::from(chain.pages.min(self.reach).saturating_sub(chain.came)));
+        let pages =
+            self.current.iter().chain(&self.ahead).map(|chain| {
+                u64::from(chain.pages.min(self.reach).saturating_sub(chain.pages_read))
+            });
         pages.sum::<u64>().min(most.into()) as u32
     }
 
@@ -344,14 +343,15 @@ impl Chains {
         }
         let (mut left, mut missing) = (self.most(most), 0);
         for chain in self.current.iter_mut().chain(&mut self.ahead) {
-            let end = chain.pages.min(self.reach).min(chain.came.saturating_add(left));
+            let end = chain.pages.min(self.reach).min(chain.pages_read.saturating_add(left));
             while chain.asked < end && asker.look() {
                 // A residency check costs one call for each page, so it is skipped where all pages of a row may be
                 // guessed.
                 let guess = self.straight / LINKS_FOR_EACH;
                 if chain.asked >= chain.known && guess < chain.pages.min(self.reach) - chain.known {
                     let mut link = [0; 4];
-                    let known = pages.at_hand(chain.last_known, &mut link).then(|| link_of(&link));
+                    let known =
+                        pages.read_cached(chain.last_known, &mut link).then(|| link_of(&link));
                     match known.flatten() {
                         Some(0) => {
                             chain.pages = chain.known;
@@ -376,10 +376,10 @@ impl Chains {
                     chain.pages = chain.asked; // the log has the rest
                     break;
                 }
-                asker.foresee_part(page, self.root, chain.asked > 0, chain.in_order)?;
+                asker.predict_part(page, self.root, chain.asked > 0, chain.in_order)?;
                 chain.asked += 1;
             }
-            left -= end.saturating_sub(chain.came).min(left);
+            left -= end.saturating_sub(chain.pages_read).min(left);
             if left == 0 || missing == MISSING_MAX {
                 break;
             }

@@ -51,9 +51,9 @@ impl File {
         Some(File { bytes, page_size, ..File::default() })
     }
 
-    fn foresight(&self) -> Foresight {
+    fn predictor(&self) -> Predictor {
         let geometry = Geometry::read(&self.bytes).unwrap();
-        Foresight::new(Trees::new(geometry, 1 << 20).unwrap(), Scope::Full, DISTANCE as u32)
+        Predictor::new(Trees::new(geometry, 1 << 20).unwrap(), Scope::Full, DISTANCE as u32)
     }
 
     fn page(&self, number: u32) -> &[u8] {
@@ -63,7 +63,7 @@ impl File {
 
     /// Simulates a consumer with its own cache that reads pages in this order. Returns the number of reads that waited,
     /// and of all reads.
-    fn read(&mut self, foresight: &mut Foresight, order: &[u32]) -> (usize, usize) {
+    fn read(&mut self, predictor: &mut Predictor, order: &[u32]) -> (usize, usize) {
         let mut own = VecDeque::new();
         let (mut waits, mut reads) = (0, 0);
         for &number in order {
@@ -78,14 +78,14 @@ impl File {
             let read = if self.there.insert(number) { SLOW } else { FAST };
             waits += usize::from(read == SLOW);
             let bytes = self.page(number).to_vec();
-            foresight.came(number, &bytes, read, self).unwrap();
+            predictor.on_read(number, &bytes, read, self).unwrap();
         }
         (waits, reads)
     }
 }
 
 impl Pages for File {
-    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+    fn read_cached(&mut self, page: u32, into: &mut [u8]) -> bool {
         if self.there.contains(&page) {
             into.copy_from_slice(&self.page(page)[..into.len()]);
         }
@@ -177,19 +177,19 @@ fn schemas_whose_text_is_utf_16_are_understood() {
             ),
         );
         let Some(mut file) = made else { return };
-        let mut foresight = file.foresight();
+        let mut predictor = file.predictor();
         file.there.insert(1);
-        let trees = foresight.trees.schema(&mut file).unwrap().unwrap().to_vec();
-        let names: Vec<_> = trees.iter().map(|tree| foresight.trees.name(tree.root)).collect();
+        let trees = predictor.trees.schema(&mut file).unwrap().unwrap().to_vec();
+        let names: Vec<_> = trees.iter().map(|tree| predictor.trees.name(tree.root)).collect();
         assert_eq!(names, [Some("straße"), Some("bei_𝄞"), Some("sqlite_schema")], "{encoding}");
         assert_eq!(trees[1].table, Some(trees[0].root), "{encoding}");
     }
 }
 
 /// The pages that a range query through the index reads.
-fn range(file: &File, foresight: &mut Foresight, forward: bool, rows: usize) -> Vec<u32> {
+fn range(file: &File, predictor: &mut Predictor, forward: bool, rows: usize) -> Vec<u32> {
     let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
-    let schema = foresight.trees.schema(&mut everything).unwrap().unwrap().to_vec();
+    let schema = predictor.trees.schema(&mut everything).unwrap().unwrap().to_vec();
     let index = schema.iter().find(|tree| tree.table.is_some()).unwrap();
     let mut leaves = Vec::new();
     walk(file, index.root, &mut leaves);
@@ -222,16 +222,16 @@ impl File {
 }
 
 #[test]
-fn the_rows_that_an_index_leads_to_are_foreseen_in_both_directions() {
+fn the_rows_that_an_index_leads_to_are_predicted_in_both_directions() {
     for page_size in [512, 4096, 65_536] {
         for forward in [true, false] {
             let Some(mut file) = indexed("the_rows_that_an_index_leads_to", page_size) else {
                 return;
             };
-            let mut foresight = file.foresight();
-            let order = range(&file, &mut foresight, forward, 5_000);
-            let mut foresight = file.foresight();
-            let (waits, reads) = file.read(&mut foresight, &order);
+            let mut predictor = file.predictor();
+            let order = range(&file, &mut predictor, forward, 5_000);
+            let mut predictor = file.predictor();
+            let (waits, reads) = file.read(&mut predictor, &order);
             let wanted: HashSet<u32> = order.iter().copied().collect();
             let unwanted = file.asked.difference(&wanted).count();
             assert!(
@@ -248,34 +248,34 @@ fn the_rows_that_an_index_leads_to_are_foreseen_in_both_directions() {
 }
 
 #[test]
-fn pages_that_a_log_holds_are_not_asked_for() {
+fn pages_that_a_log_holds_are_not_prefetched() {
     let Some(mut file) = indexed("pages_that_a_log_holds", 4096) else { return };
-    let mut foresight = file.foresight();
-    let order = range(&file, &mut foresight, true, 5_000);
+    let mut predictor = file.predictor();
+    let order = range(&file, &mut predictor, true, 5_000);
     let logged = |page: &u32| {
         page.is_multiple_of(3) && Kind::of(file.page(*page)[0]) == Some(Kind::TableLeaf)
     };
     let (logged, order): (Vec<u32>, Vec<u32>) = order.into_iter().partition(logged);
     file.in_log = logged.into_iter().collect();
-    let mut foresight = file.foresight();
-    let (waits, _) = file.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    let (waits, _) = file.read(&mut predictor, &order);
     let wanted: HashSet<u32> = order.iter().copied().collect();
     assert!(waits * 6 < wanted.len(), "{waits} of {} waited", wanted.len());
     assert_eq!(file.asked.intersection(&file.in_log).count(), 0);
 }
 
 #[test]
-fn a_consumer_that_stops_after_ten_rows_has_at_most_ten_pages_asked_for() {
+fn a_consumer_that_stops_after_ten_rows_has_at_most_ten_pages_prefetched() {
     let Some(mut file) = indexed("a_consumer_that_stops_after_ten_rows", 4096) else { return };
-    let mut foresight = file.foresight();
-    let order = range(&file, &mut foresight, true, 10);
-    let mut foresight = file.foresight();
-    file.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    let order = range(&file, &mut predictor, true, 10);
+    let mut predictor = file.predictor();
+    file.read(&mut predictor, &order);
     assert!(file.asked.len() <= 10, "{:?}", file.asked);
 }
 
 #[test]
-fn the_leaves_of_a_fragmented_table_are_foreseen() {
+fn the_leaves_of_a_fragmented_table_are_predicted() {
     let made = File::new(
         "the_leaves_of_a_fragmented_table",
         "create table t(a integer primary key, b);
@@ -286,42 +286,42 @@ fn the_leaves_of_a_fragmented_table_are_foreseen() {
     let mut leaves = Vec::new();
     walk(&file, 2, &mut leaves);
     let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     file.there.insert(1);
-    let (waits, reads) = file.read(&mut foresight, &order);
+    let (waits, reads) = file.read(&mut predictor, &order);
     assert!(waits * 8 < reads, "{waits} of {reads} waited");
     let mut backward = file.copy();
     backward.there.insert(1);
     let order: Vec<u32> = order.into_iter().rev().filter(|page| *page != 2).collect();
-    let mut foresight = file.foresight();
-    backward.read(&mut foresight, &[2]);
-    let (waits, reads) = backward.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    backward.read(&mut predictor, &[2]);
+    let (waits, reads) = backward.read(&mut predictor, &order);
     assert!(waits * 4 < reads, "{waits} of {reads} waited");
 }
 
 #[test]
 fn what_is_read_at_random_is_left_alone() {
     let Some(mut file) = indexed("what_is_read_at_random", 4096) else { return };
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     let root = {
         let mut everything = File { there: (1..).take(100_000).collect(), ..file.copy() };
-        let schema = foresight.trees.schema(&mut everything).unwrap().unwrap();
+        let schema = predictor.trees.schema(&mut everything).unwrap().unwrap();
         schema.iter().find_map(|tree| tree.table).unwrap()
     };
     let rows = (0..2_000).map(|at| at * 7919 % 20_000 + 1);
     let order: Vec<u32> = rows.flat_map(|row| down(&file, root, row)).collect();
-    let mut foresight = file.foresight();
-    let (_, reads) = file.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    let (_, reads) = file.read(&mut predictor, &order);
     assert!(file.asked.len() * 50 < reads, "{} asked of {reads}", file.asked.len());
-    assert!(foresight.cursors.len() <= CURSORS_MAX, "[FOR-1]");
+    assert!(predictor.cursors.len() <= CURSORS_MAX, "[FOR-1]");
 }
 
 /// Every page is damaged somewhere: each prediction ends, and soon.
 #[test]
 fn damaged_files_are_looked_ahead_of_without_harm() {
     let Some(file) = indexed("damaged_files", 512) else { return };
-    let mut foresight = file.foresight();
-    let order = range(&file, &mut foresight, true, 300);
+    let mut predictor = file.predictor();
+    let order = range(&file, &mut predictor, true, 300);
     let mut state = 1_u64;
     for round in 0..40 {
         let mut damaged = file.copy();
@@ -336,8 +336,8 @@ fn damaged_files_are_looked_ahead_of_without_harm() {
                 damaged.bytes[at] = (state >> 24) as u8 % if round % 3 == 0 { 14 } else { 255 };
             }
         }
-        let mut foresight = damaged.foresight();
-        damaged.read(&mut foresight, &order); // [FOR-2] [TRE-2]
+        let mut predictor = damaged.predictor();
+        damaged.read(&mut predictor, &order); // [FOR-2] [TRE-2]
         assert!(damaged.asked.len() < 3_000, "{}", damaged.asked.len());
     }
 }
@@ -345,14 +345,14 @@ fn damaged_files_are_looked_ahead_of_without_harm() {
 #[test]
 fn knowledge_stays_within_its_bound() {
     let Some(mut file) = indexed("knowledge_stays_within_its_bound", 512) else { return };
-    let mut foresight = file.foresight();
-    let order = range(&file, &mut foresight, true, 2_000);
+    let mut predictor = file.predictor();
+    let order = range(&file, &mut predictor, true, 2_000);
     for bound in [2_000, 20_000] {
         let geometry = Geometry::read(&file.bytes).unwrap();
-        let mut foresight = Foresight::new(Trees::new(geometry, bound).unwrap(), Scope::Full, 64);
+        let mut predictor = Predictor::new(Trees::new(geometry, bound).unwrap(), Scope::Full, 64);
         for chunk in order.chunks(50) {
-            file.read(&mut foresight, chunk);
-            assert!(foresight.trees.bytes() <= bound, "[TRE-1]");
+            file.read(&mut predictor, chunk);
+            assert!(predictor.trees.bytes() <= bound, "[TRE-1]");
         }
     }
 }
@@ -385,7 +385,7 @@ fn pages_that_are_written_give_back_what_they_took_of_the_bound() {
 }
 
 #[test]
-fn the_rows_of_a_table_that_is_joined_by_rowid_are_foreseen() {
+fn the_rows_of_a_table_that_is_joined_by_rowid_are_predicted() {
     let made = File::new(
         "the_rows_of_a_table_that_is_joined",
         "create table j(a integer primary key, n, t_a);
@@ -404,9 +404,9 @@ fn the_rows_of_a_table_that_is_joined_by_rowid_are_foreseen() {
             order.extend(down(&file, 3, row * 7919 % 20_000 + 1));
         }
     }
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     file.there.insert(1);
-    let (waits, reads) = file.read(&mut foresight, &order);
+    let (waits, reads) = file.read(&mut predictor, &order);
     assert!(waits * 8 < reads, "{waits} of {reads} waited");
 }
 
@@ -424,13 +424,13 @@ fn a_table_in_file_order_is_left_to_the_kernels_readahead() {
     let order: Vec<u32> = leaves.iter().map(|(page, _)| *page).collect();
     // With the kernel's readahead, one read in 64 waits.
     file.there = order.iter().copied().filter(|page| page % 64 > 0).chain([1]).collect();
-    let mut foresight = file.foresight();
-    file.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    file.read(&mut predictor, &order);
     assert!(file.asked.len() * 20 < order.len(), "{} of {}", file.asked.len(), order.len());
 }
 
 #[test]
-fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
+fn rows_that_share_leaves_are_predicted_leaf_by_leaf() {
     for forward in [true, false] {
         let made = File::new(
             "rows_that_share_leaves",
@@ -440,10 +440,10 @@ fn rows_that_share_leaves_are_foreseen_leaf_by_leaf() {
              create index by_k on t(k);",
         );
         let Some(mut file) = made else { return };
-        let mut foresight = file.foresight();
-        let order = range(&file, &mut foresight, forward, 60_000);
-        let mut foresight = file.foresight();
-        let (waits, _) = file.read(&mut foresight, &order);
+        let mut predictor = file.predictor();
+        let order = range(&file, &mut predictor, forward, 60_000);
+        let mut predictor = file.predictor();
+        let (waits, _) = file.read(&mut predictor, &order);
         let wanted = order.iter().collect::<HashSet<_>>().len();
         assert!(waits * 4 < wanted, "{forward}: {waits} of {wanted} waited");
     }
@@ -480,16 +480,16 @@ fn joined(file: &mut File, outer: u32, led_to: impl Fn(&File, i64) -> Vec<u32>) 
         order.extend(rows.into_iter().flat_map(|row| led_to(file, row)));
     }
     let wanted: HashSet<u32> = order.iter().copied().collect();
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     file.there.insert(1);
-    let (waits, _) = file.read(&mut foresight, &order);
+    let (waits, _) = file.read(&mut predictor, &order);
     assert!(waits * 12 < wanted.len(), "{waits} of {} waited", wanted.len());
     let unwanted = file.asked.difference(&wanted).count();
     assert!(unwanted * 50 <= wanted.len() + 64, "{unwanted} of {} unwanted", wanted.len());
 }
 
 #[test]
-fn a_join_through_another_tables_index_is_foreseen_to_its_rows() {
+fn a_join_through_another_tables_index_is_predicted_to_its_rows() {
     let made = File::new(
         "a_join_through_another_tables_index",
         "create table j(a integer primary key, n, t_k);
@@ -509,7 +509,7 @@ fn a_join_through_another_tables_index_is_foreseen_to_its_rows() {
 }
 
 #[test]
-fn a_join_of_three_tables_is_foreseen_to_the_last() {
+fn a_join_of_three_tables_is_predicted_to_the_last() {
     let made = File::new(
         "a_join_of_three_tables",
         "create table j(a integer primary key, n, m_a);
@@ -530,7 +530,7 @@ fn a_join_of_three_tables_is_foreseen_to_the_last() {
 }
 
 #[test]
-fn a_join_with_a_table_without_rowids_is_foreseen() {
+fn a_join_with_a_table_without_rowids_is_predicted() {
     let made = File::new(
         "a_join_with_a_table_without_rowids",
         "create table j(a integer primary key, n, w_k);
@@ -547,9 +547,9 @@ fn a_join_with_a_table_without_rowids_is_foreseen() {
 struct Counting(File, u32);
 
 impl Pages for Counting {
-    fn at_hand(&mut self, page: u32, into: &mut [u8]) -> bool {
+    fn read_cached(&mut self, page: u32, into: &mut [u8]) -> bool {
         self.1 += 1;
-        self.0.at_hand(page, into)
+        self.0.read_cached(page, into)
     }
 
     fn elsewhere(&self, page: u32) -> bool {
@@ -577,26 +577,26 @@ fn a_join_in_which_each_row_leads_to_many_known_ones_is_looked_at_in_parts() {
     );
     let Some(mut file) = made else { return };
     file.there = (1..100).collect();
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     let mut first_path = Path::new();
     // For each tree, the leaf with the smallest key.
     for root in [6, 5, 4, 3, 2] {
         let mut pages = Vec::new();
         walk(&file, root, &mut pages);
         let leaf = pages.iter().find(|(_, rows)| rows.len() > 1).unwrap().0;
-        first_path = foresight.trees.path_to(root, 0, leaf, &mut file).unwrap().unwrap();
+        first_path = predictor.trees.path_to(root, 0, leaf, &mut file).unwrap().unwrap();
     }
     let mut cursor = Cursor::new(Tree { root: 2, table: Some(5) }, Link::Column(1), first_path);
     cursor.looks_up = true;
     for (from, root, link) in [(5, 3, Link::Index), (3, 6, Link::Column(2)), (6, 4, Link::Index)] {
         assert!((0..3).any(|_| cursor.leads_on(from, Stage { root, link }).unwrap()), "known now");
     }
-    foresight.begin(cursor).unwrap();
+    predictor.begin(cursor).unwrap();
     let mut file = Counting(file, 0);
     let mut most = 0;
     for number in 1_000..1_100 {
         file.1 = 0;
-        foresight.take(0, number, SLOW, &mut file).unwrap();
+        predictor.take(0, number, SLOW, &mut file).unwrap();
         most = most.max(file.1);
     }
     assert!((100..5_000).contains(&most), "{most} [FOR-2]");
@@ -609,48 +609,48 @@ fn a_schema_and_small_tables_are_looked_into_once_page_by_page() {
     let made = File::new("a_schema_and_small_tables_are_looked_into_once", &tables);
     let Some(mut file) = made else { return };
     file.there = HashSet::new();
-    let mut foresight = file.foresight();
+    let mut predictor = file.predictor();
     let mut file = Counting(file, 0);
     let mut calls = 0;
-    while foresight.trees.schema(&mut file).unwrap().is_none() {
+    while predictor.trees.schema(&mut file).unwrap().is_none() {
         calls += 1;
     }
     assert!(calls > 5 && file.1 == 2 * calls, "{} pages looked into, {calls} times", file.1);
     file.0.there = (1..100).collect();
     for expected in [60, 0] {
         file.1 = 0;
-        assert!(foresight.locate(1, 99, &mut file).unwrap().is_none());
+        assert!(predictor.locate(1, 99, &mut file).unwrap().is_none());
         assert!(file.1.abs_diff(expected) < 10, "{} of {expected}", file.1);
     }
 }
 
 #[test]
-fn a_leaf_is_looked_for_and_pages_are_asked_for_in_trees_unknown_within_bounds() {
+fn a_leaf_is_looked_for_and_pages_are_prefetched_in_trees_unknown_within_bounds() {
     let tables: String = (0..50)
         .map(|at| format!("create table t{at}(a); create index i{at} on t{at}(a);"))
         .collect();
     let sql = format!("pragma page_size=65536; {tables}");
     let Some(mut file) = File::new("a_leaf_is_looked_for_in_bounds", &sql) else { return };
     file.there = (1..200).collect();
-    let mut foresight = file.foresight();
-    assert!(foresight.trees.schema(&mut file).unwrap().is_some_and(|trees| trees.len() == 101));
+    let mut predictor = file.predictor();
+    assert!(predictor.trees.schema(&mut file).unwrap().is_some_and(|trees| trees.len() == 101));
     let mut file = Counting(file, 0);
-    assert!(foresight.trees.index_path(999, &mut file).unwrap().is_none());
+    assert!(predictor.trees.index_path(999, &mut file).unwrap().is_none());
     assert_eq!(file.1, 16, "1 MiB");
     let mut asked = 0;
     for _ in 0..40 {
         file.0.there.clear();
-        assert!(foresight.locate(1, 999, &mut file).unwrap().is_none());
-        assert!(foresight.trees.index_path(999, &mut file).unwrap().is_none());
+        assert!(predictor.locate(1, 999, &mut file).unwrap().is_none());
+        assert!(predictor.trees.index_path(999, &mut file).unwrap().is_none());
         asked += std::mem::take(&mut file.0.asked).len();
     }
     assert!((50..=256).contains(&asked), "{asked}");
     let page = file.0.page(2).to_vec();
     for _ in 0..2 {
-        foresight.came(2, &page, FAST, &mut file).unwrap(); // this call counts them, once
+        predictor.on_read(2, &page, FAST, &mut file).unwrap(); // this call counts them, once
     }
-    foresight.settle();
-    let counted: u64 = foresight.tally.settled().map(|(_, counts)| counts.prefetched).sum();
+    predictor.settle();
+    let counted: u64 = predictor.tree_counts.settled().map(|(_, counts)| counts.prefetched).sum();
     assert!(counted >= asked as u64 && counted <= asked as u64 + 4, "{counted} of {asked}");
-    assert_eq!(foresight.counts().asked, counted);
+    assert_eq!(predictor.counts().asked, counted);
 }

@@ -18,7 +18,7 @@ use forebay_lookahead::{HINTS_MOST, Hints};
 use super::overflow::Chains;
 use crate::memory::{Grow, NoMemory, list};
 use crate::page::{Overflow, Page};
-use crate::tally::Tally;
+use crate::tree_counts::TreeCounts;
 use crate::trees::{Link, NO_ROW, Pages, Path, Tree, Trees, rows_of};
 
 const STEPS_MAX: u32 = 1024;
@@ -32,7 +32,7 @@ const MISSING_MAX: usize = 4;
 /// The maximum distance between rows whose leaves are read consecutively; SQLite already has the leaves in between.
 const NEAR: usize = 16;
 /// Reads in a row that match none of the next rows before the cursor's assumed position is dropped.
-const ASTRAY_MAX: u32 = 8;
+const MISPREDICTED_MAX: u32 = 8;
 /// After so many leaves in a row that are adjacent in the file, the kernel's own readahead takes over: requesting the
 /// same pages costs a third of a scan.
 const IN_ORDER: u32 = 4;
@@ -61,7 +61,7 @@ pub(super) struct Cursor {
     /// Before the direction is known: the rows that may have been read last.
     pub(super) seen: Vec<usize>,
     /// Reads in a row that match none of the next rows.
-    pub(super) astray: u32,
+    pub(super) mispredicted: u32,
     pub(super) forward: Option<bool>,
     next_leaf_asked: bool,
     /// The trees that the looked-up rows lead on to, as in joins of several tables; and candidates for the stage after
@@ -98,24 +98,24 @@ struct Deferred {
 /// Receives the predicted pages.
 pub(super) struct Asker<'a> {
     hints: &'a mut Hints,
-    tally: &'a mut Tally,
+    tree_counts: &'a mut TreeCounts,
     room: u32,
     looks: u32,
 }
 
 impl Asker<'_> {
     /// Adds a predicted page of the tree with this root, unless it is known already.
-    fn foresee(&mut self, page: u32, root: u32, resident: bool) -> Result<(), NoMemory> {
-        if self.room > 0 && !self.hints.knows(page) {
-            self.tally.belongs(page, root)?;
-            self.hints.foresee(page, resident);
+    fn predict(&mut self, page: u32, root: u32, resident: bool) -> Result<(), NoMemory> {
+        if self.room > 0 && !self.hints.contains(page) {
+            self.tree_counts.belongs(page, root)?;
+            self.hints.predict(page, resident);
             self.room -= 1;
         }
         Ok(())
     }
 
     /// Adds a predicted overflow page. `goes_on` says that the row has an overflow page before it.
-    pub(super) fn foresee_part(
+    pub(super) fn predict_part(
         &mut self,
         page: u32,
         root: u32,
@@ -123,11 +123,11 @@ impl Asker<'_> {
         in_order: bool,
     ) -> Result<(), NoMemory> {
         if !goes_on || in_order {
-            return self.foresee(page, root, in_order);
+            return self.predict(page, root, in_order);
         }
-        if self.room > 0 && !self.hints.knows(page) {
-            self.tally.belongs(page, root)?;
-            self.hints.foresee_part(page);
+        if self.room > 0 && !self.hints.contains(page) {
+            self.tree_counts.belongs(page, root)?;
+            self.hints.predict_part(page);
             self.room -= 1;
         }
         Ok(())
@@ -178,7 +178,7 @@ impl Cursor {
             next: 0,
             looks_up: false,
             seen: Vec::new(),
-            astray: 0,
+            mispredicted: 0,
             forward: None,
             next_leaf_asked: false,
             stages: Vec::new(),
@@ -210,7 +210,7 @@ impl Cursor {
     }
 
     /// SQLite has reached a leaf that holds these keys.
-    pub(super) fn row_came(
+    pub(super) fn on_row(
         &mut self,
         leaf: u32,
         keys: &RangeInclusive<i64>,
@@ -233,13 +233,13 @@ impl Cursor {
             let next = self.next..self.next + NEAR;
             match places.iter().find(|at| next.contains(at)) {
                 Some(at) => {
-                    self.astray = 0;
+                    self.mispredicted = 0;
                     self.pass(*at, keys);
                     self.chains.iter_mut().for_each(Chains::overtaken);
                 }
-                None => self.astray += 1,
+                None => self.mispredicted += 1,
             }
-            if self.astray <= ASTRAY_MAX {
+            if self.mispredicted <= MISPREDICTED_MAX {
                 return Ok(Fit::Again);
             }
             self.forget_direction();
@@ -280,7 +280,7 @@ impl Cursor {
         if self.forward == Some(false) {
             self.rows.reverse();
         }
-        (self.forward, self.next, self.astray) = (None, 0, 0);
+        (self.forward, self.next, self.mispredicted) = (None, 0, 0);
         self.seen.clear();
         self.deferred.clear();
         self.past.clear();
@@ -295,11 +295,11 @@ impl Cursor {
     pub(super) fn look_ahead(
         &mut self,
         trees: &mut Trees,
-        tally: &mut Tally,
+        tree_counts: &mut TreeCounts,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
         let Some(mut hints) = self.hints.take() else { return Ok(()) };
-        let done = self.look_ahead_by(&mut hints, trees, tally, pages);
+        let done = self.look_ahead_by(&mut hints, trees, tree_counts, pages);
         self.hints = Some(hints);
         done
     }
@@ -308,18 +308,18 @@ impl Cursor {
         &mut self,
         hints: &mut Hints,
         trees: &mut Trees,
-        tally: &mut Tally,
+        tree_counts: &mut TreeCounts,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
-        let room = hints.room();
+        let room = hints.available();
         if room == 0 {
             return Ok(());
         }
         let through = self.tree.root;
         let most = hints.most();
-        let mut asker = Asker { hints, tally, room, looks: LOOKS_MAX };
+        let mut asker = Asker { hints, tree_counts, room, looks: LOOKS_MAX };
         self.try_deferred(trees, &mut asker, pages)?;
-        self.ask_for_chains(most, &mut asker, pages)?;
+        self.prefetch_chains(most, &mut asker, pages)?;
         let mut steps = 0;
         while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
             steps += 1; // [FOR-2]
@@ -329,9 +329,9 @@ impl Cursor {
             match self.advance(most, trees, pages)? {
                 // A page that must be examined is requested even if a log holds a newer version of it.
                 Next::Page(page) => {
-                    asker.foresee(page, through, !self.looks_up && pages.elsewhere(page))?;
+                    asker.predict(page, through, !self.looks_up && pages.elsewhere(page))?;
                 }
-                Next::Follows(page) => asker.foresee(page, through, true)?,
+                Next::Follows(page) => asker.predict(page, through, true)?,
                 Next::Row(key) => {
                     if self.past.len() >= PAST_MAX {
                         self.past.pop_front();
@@ -340,22 +340,22 @@ impl Cursor {
                     self.turns = self.turns.wrapping_add(1);
                     self.pursue(0, key, self.turns, trees, &mut asker, pages)?;
                 }
-                Next::LongRows => self.ask_for_chains(most, &mut asker, pages)?,
+                Next::LongRows => self.prefetch_chains(most, &mut asker, pages)?,
                 Next::Needs(page) => {
-                    asker.foresee(page, through, false)?;
+                    asker.predict(page, through, false)?;
                     break;
                 }
                 Next::End => break,
             }
         }
         if self.looks_up {
-            self.ask_for_chains(most, &mut asker, pages)?;
+            self.prefetch_chains(most, &mut asker, pages)?;
         }
-        for run in hints.due() {
+        for run in hints.take_runs() {
             pages.ask(run.first, run.blocks);
             // Each requested page was predicted, as gaps are not read through.
             let mut asked = run.first..run.first.saturating_add(run.blocks);
-            asked.try_for_each(|page| tally.asked(page))?;
+            asked.try_for_each(|page| tree_counts.asked(page))?;
         }
         Ok(())
     }
@@ -405,7 +405,7 @@ impl Cursor {
             Ok(leaf) => leaf,
             Err(lack) => {
                 if let Some(interior) = lack.page()? {
-                    asker.foresee(interior, root, false)?;
+                    asker.predict(interior, root, false)?;
                     self.deferred.grow(Deferred { stage, key, turn, page: Some(interior) })?;
                 }
                 return Ok(());
@@ -413,9 +413,9 @@ impl Cursor {
         };
         let Some(&Stage { link, .. }) = self.stages.get(stage) else {
             let long = self.chains.iter_mut().find(|it| it.root == root && it.are_read());
-            asker.foresee(leaf, root, long.is_none() && pages.elsewhere(leaf))?;
+            asker.predict(leaf, root, long.is_none() && pages.elsewhere(leaf))?;
             let Some(chains) = long else { return Ok(()) };
-            return match trees.overflow_at_hand(leaf, Some(key), pages) {
+            return match trees.overflow_cached(leaf, Some(key), pages) {
                 Ok(rows) => chains.looked_into(leaf, turn, rows.into_iter().map(|(_, row)| row)),
                 Err(lack) => match lack.page()? {
                     Some(_) => self.deferred.grow(Deferred { stage, key, turn, page: Some(leaf) }),
@@ -425,14 +425,14 @@ impl Cursor {
         };
         match trees.led_to(leaf, key, link, pages) {
             Ok(keys) => {
-                asker.foresee(leaf, root, true)?;
+                asker.predict(leaf, root, true)?;
                 for key in keys {
                     self.pursue(stage + 1, key, turn, trees, asker, pages)?;
                 }
             }
             Err(lack) => {
                 if lack.page()?.is_some() {
-                    asker.foresee(leaf, root, false)?;
+                    asker.predict(leaf, root, false)?;
                     self.deferred.grow(Deferred { stage, key, turn, page: Some(leaf) })?;
                 }
             }
@@ -440,7 +440,7 @@ impl Cursor {
         Ok(())
     }
 
-    fn ask_for_chains(
+    fn prefetch_chains(
         &mut self,
         most: u32,
         asker: &mut Asker<'_>,
@@ -459,14 +459,14 @@ impl Cursor {
     }
 
     /// SQLite has reached a page, which may be a leaf.
-    pub(super) fn page_came(&mut self, page: u32) {
-        self.chains.iter_mut().for_each(|chains| chains.leaf_came(page));
+    pub(super) fn on_page(&mut self, page: u32) {
+        self.chains.iter_mut().for_each(|chains| chains.on_leaf(page));
     }
 
     /// SQLite has read a page, which may be an overflow page that names `link` as the next. Returns the root of its
     /// tree, if it belongs to a known row.
-    pub(super) fn overflow_came(&mut self, page: u32, link: u32) -> Option<u32> {
-        self.chains.iter_mut().find_map(|it| it.page_came(page, link).then_some(it.root))
+    pub(super) fn on_overflow(&mut self, page: u32, link: u32) -> Option<u32> {
+        self.chains.iter_mut().find_map(|it| it.on_page(page, link).then_some(it.root))
     }
 
     /// Whether it reads rows of this tree.
@@ -480,7 +480,7 @@ impl Cursor {
 
     /// SQLite has read the first overflow page of an unknown row with this key, in a tree whose rows this cursor reads.
     /// Returns whether the caller must pass the path to the row's leaf to `go_on_from`.
-    pub(super) fn long_row_came(
+    pub(super) fn on_long_row(
         &mut self,
         root: u32,
         key: Option<i64>,
@@ -549,7 +549,7 @@ impl Cursor {
         (self.path, self.leaf, self.forward) = (path, leaf, Some(forward));
         for chains in &mut self.chains {
             if !self.looks_up {
-                chains.leaf_came(leaf);
+                chains.on_leaf(leaf);
                 chains.clear();
                 chains.leaves.grow(leaf)?;
             }
@@ -583,7 +583,7 @@ impl Cursor {
         let Some(&leaf) = chains.leaves.front().filter(|_| chains.have_room(most)) else {
             return Ok(needs.map_or(Next::End, Next::Needs));
         };
-        match trees.overflow_at_hand(leaf, None, pages) {
+        match trees.overflow_cached(leaf, None, pages) {
             Ok(mut rows) => {
                 if !forward {
                     rows.reverse();
@@ -668,7 +668,7 @@ impl Cursor {
         }
         let mut rows = std::mem::take(&mut self.rows);
         let entered = trees.step(&mut path, forward, pages).and_then(|(leaf, between)| {
-            trees.rows_at_hand(leaf, self.link, &mut rows, pages)?;
+            trees.rows_cached(leaf, self.link, &mut rows, pages)?;
             Ok(between)
         });
         match entered {

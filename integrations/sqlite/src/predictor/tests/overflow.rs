@@ -101,35 +101,35 @@ fn look_ups(file: &File, which: impl Fn(i64) -> usize) -> Vec<u32> {
 }
 
 /// The number of pages that are read, of those that waited, and of requested pages that are not read.
-struct Came {
+struct Reading {
     wanted: usize,
     waits: usize,
     asked: usize,
     unwanted: usize,
 }
 
-fn read(file: &File, order: &[u32]) -> Came {
+fn read(file: &File, order: &[u32]) -> Reading {
     let mut file = file.copy();
     file.there.insert(1);
-    let mut foresight = file.foresight();
-    let (waits, _) = file.read(&mut foresight, order);
+    let mut predictor = file.predictor();
+    let (waits, _) = file.read(&mut predictor, order);
     let wanted: HashSet<u32> = order.iter().copied().collect();
     let unwanted = file.asked.difference(&wanted).count();
-    Came { wanted: wanted.len(), waits, asked: file.asked.len(), unwanted }
+    Reading { wanted: wanted.len(), waits, asked: file.asked.len(), unwanted }
 }
 
 const ALL: fn(i64) -> usize = |_| usize::MAX;
 const PAGE_SIZES: [u32; 8] = [512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536];
 
 #[test]
-fn long_rows_all_over_the_file_are_foreseen_to_their_ends() {
+fn long_rows_all_over_the_file_are_predicted_to_their_ends() {
     for page_size in PAGE_SIZES {
         let Some(file) = long_rows("long_rows_all_over_the_file", page_size, 250, true) else {
             return;
         };
         let orders = [scan(&file, true, ALL), scan(&file, false, ALL), look_ups(&file, ALL)];
         for (at, order) in orders.iter().enumerate() {
-            let Came { wanted, waits, unwanted, .. } = read(&file, order);
+            let Reading { wanted, waits, unwanted, .. } = read(&file, order);
             assert!(waits * 10 < wanted, "{page_size}, {at}: {waits} of {wanted} waited");
             assert!(unwanted * 50 <= wanted, "{page_size}, {at}: {unwanted} of {wanted} unwanted");
         }
@@ -140,7 +140,7 @@ fn long_rows_all_over_the_file_are_foreseen_to_their_ends() {
 fn long_rows_in_one_piece_are_looked_up_by_guesses() {
     for page_size in PAGE_SIZES {
         let Some(file) = long_rows("long_rows_in_one_piece", page_size, 250, false) else { return };
-        let Came { wanted, waits, unwanted, .. } = read(&file, &look_ups(&file, ALL));
+        let Reading { wanted, waits, unwanted, .. } = read(&file, &look_ups(&file, ALL));
         assert!(waits * 5 < wanted, "{page_size}: {waits} of {wanted} waited");
         assert_eq!(unwanted, 0, "{page_size}");
     }
@@ -154,14 +154,14 @@ fn long_rows_in_the_order_of_the_file_are_left_to_the_kernels_readahead() {
             return;
         };
         let order = scan(&file, true, ALL);
-        let Came { wanted, asked, .. } = read(&file, &order);
-        assert!(asked * 12 < wanted, "{page_size}: {asked} of {wanted} asked for");
+        let Reading { wanted, asked, .. } = read(&file, &order);
+        assert!(asked * 12 < wanted, "{page_size}: {asked} of {wanted} prefetched");
         assert!(wanted > 5_000, "{wanted}");
     }
 }
 
 #[test]
-fn of_long_rows_no_more_is_asked_for_than_is_read() {
+fn of_long_rows_no_more_is_prefetched_than_is_read() {
     for page_size in [512, 4096, 65_536] {
         for mixed in [false, true] {
             let Some(file) = long_rows("of_long_rows_no_more", page_size, 250, mixed) else {
@@ -179,7 +179,7 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
             ];
             for (name, which) in cases {
                 for order in [scan(&file, true, which), look_ups(&file, which)] {
-                    let Came { wanted, waits, unwanted, .. } = read(&file, &order);
+                    let Reading { wanted, waits, unwanted, .. } = read(&file, &order);
                     let said =
                         format!("{page_size} {mixed} {name}: {unwanted} of {wanted} unwanted");
                     // When the query stops reading these pages, those ahead are requested already.
@@ -200,7 +200,7 @@ fn of_long_rows_no_more_is_asked_for_than_is_read() {
 #[test]
 fn a_long_row_that_is_read_twice_is_looked_into_once() {
     let Some(file) = long_rows("a_long_row_that_is_read_twice", 32_768, 250, true) else { return };
-    let (mut foresight, mut file) = (file.foresight(), Counting(file.copy(), 0));
+    let (mut predictor, mut file) = (file.predictor(), Counting(file.copy(), 0));
     file.0.there.insert(1);
     let mut pages_of = std::collections::HashMap::new();
     let mut leaves = Vec::new();
@@ -222,7 +222,7 @@ fn a_long_row_that_is_read_twice_is_looked_into_once() {
             reads += 1;
             let read = if file.0.there.insert(number) { SLOW } else { FAST };
             let bytes = file.0.page(number).to_vec();
-            foresight.came(number, &bytes, read, &mut file).unwrap();
+            predictor.on_read(number, &bytes, read, &mut file).unwrap();
         }
     }
     assert!(file.1 < reads, "{} pages looked into for {reads} reads", file.1);
@@ -242,8 +242,8 @@ fn a_long_row_whose_next_page_a_log_holds_is_not_followed_in_the_file() {
     let order: Vec<u32> = order.into_iter().filter(|page| !in_log.contains(page)).collect();
     let mut file = file.copy();
     (file.in_log, file.there) = (in_log, [1].into());
-    let mut foresight = file.foresight();
-    let (waits, reads) = file.read(&mut foresight, &order);
+    let mut predictor = file.predictor();
+    let (waits, reads) = file.read(&mut predictor, &order);
     assert_eq!(file.asked.intersection(&file.in_log).count(), 0);
     assert!(waits * 4 < reads, "{waits} of {reads} waited");
 }
