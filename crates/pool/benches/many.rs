@@ -11,7 +11,7 @@
 //! once, on small data and without fio.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
-#![expect(unsafe_code, reason = "the mapping that the pool stands beside")]
+#![expect(unsafe_code, reason = "the mapping that the pool is compared with")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -24,7 +24,7 @@
 //! Failure:     a command's changes are durable once it succeeds. A crash or a failed write may leave a part of them; a
 //!              store that must survive that keeps a log (`Wal`).
 
-#![allow(clippy::print_stderr, reason = "a program tells its user what went wrong")]
+#![allow(clippy::print_stderr, reason = "a program reports what went wrong")]
 
 use std::error::Error;
 use std::ffi::OsString;

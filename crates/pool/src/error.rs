@@ -36,7 +36,7 @@ pub enum Error {
     #[error(
         "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned or busy with \
          I/O, and none of them came free within {waited:?}; let go of pages, drop idle read streams and try again, \
-         ask for less of it, or look at who pins them in `BufferPool::view`"
+         request less of it, or look at who pins them in `BufferPool::view`"
     )]
     MemoryInUse {
         /// Pages that are pinned, or busy with I/O.
@@ -100,7 +100,7 @@ pub enum Error {
     },
     /// The page was dropped or truncated, or its file was closed.
     #[error(
-        "{} was {how}, and with it the page or file asked for; {}",
+        "{} was {how}, and with it the requested page or file; {}",
         file.display(),
         how.advice()
     )]
@@ -166,7 +166,7 @@ pub enum Error {
     /// Too many writes in place have failed, so there is no room for more copies. The pages stay dirty.
     #[error(
         "the double-write file of tablespace `{tablespace}` is held by {pages} pages whose writes \
-         have failed; mend what those failures told of and flush again, or close the pool and recover"
+         have failed; remove the cause of those failures and flush again, or close the pool and recover"
     )]
     Unprotected {
         /// The tablespace.
@@ -440,7 +440,7 @@ impl Fate {
             Fate::Dropped => "it cannot be had back",
             Fate::Truncated => "what was beyond its new end cannot be had back",
             Fate::Closed => "open it again",
-            Fate::Refreshed => "let go of it and ask for the page again",
+            Fate::Refreshed => "release it and request the page again",
         }
     }
 }

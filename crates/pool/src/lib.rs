@@ -169,7 +169,7 @@
 //!
 //! let guard = index.optimistic(0)?; // the same by steps, for a way through several pages
 //! assert_eq!(guard.inspect(|page| child(page, 20)), Some(Some(2)));
-//! index.write(0)?[2] = 9; // somebody changes the page
+//! index.write(0)?[2] = 9; // another thread changes the page
 //! assert_eq!(guard.inspect(|page| child(page, 20)), None); // begin again with a new guard
 //! # pool.close()?;
 //! # Ok(())
@@ -204,7 +204,7 @@
 //!         page[100] = 1;
 //!         page.mark_dirty(Lsn::NONE);
 //!     }
-//!     let page = page.downgrade(); // exclusive to shared: nobody comes between
+//!     let page = page.downgrade(); // exclusive to shared: no other writer comes between
 //!     assert_eq!(page[100], 1);
 //! }
 //! assert!(pin.try_latch_exclusive()?.is_some()); // never waits
@@ -469,8 +469,8 @@
 //! # table.append()?[100] = 1;
 //! # table.flush_file()?;
 //! let main = Tablespace::new("main", directory.path()).read_only(true);
-//! let beside = builder().tablespace(main).build()?; // while `pool` writes there
-//! let copy = beside.open_file("table", &FileOptions::new())?;
+//! let other = builder().tablespace(main).build()?; // while `pool` writes there
+//! let copy = other.open_file("table", &FileOptions::new())?;
 //! assert_eq!(copy.read(0)?[100], 1);
 //! assert!(matches!(copy.write(0), Err(Error::ReadOnly { .. })));
 //!
@@ -480,7 +480,7 @@
 //! assert_eq!((copy.read(0)?[100], copy.blocks()), (1, 1)); // as it was read
 //! assert_eq!(copy.refresh()?, 2); // blocks
 //! assert_eq!(copy.read(0)?[100], 2);
-//! # beside.close()?;
+//! # other.close()?;
 //! # pool.close()?;
 //! # Ok(())
 //! # }
@@ -614,7 +614,7 @@
 //!   [`BufferPool::close`] or [`BufferPool::flush_and_sync`] during which no thread changes anything.
 //! - It undoes nothing. A thread that panics while it changes a page leaves the page in its current state, dirty, for
 //!   others to read and to write. An engine that cannot tolerate that aborts on panic.
-//! - It keeps no other process out of a file, apart from the lock on the directory, which other pools respect.
+//! - It keeps no other process out of a file, except for the lock on the directory, which other pools respect.
 //!
 //! # Threads and deadlocks
 //!

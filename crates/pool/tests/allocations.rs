@@ -155,7 +155,7 @@ fn statistics_take_as_much_memory_however_many_frames_there_are() {
 }
 
 #[test]
-fn a_future_of_a_page_in_memory_is_ready_at_the_first_poll_without_memory_of_its_own() {
+fn a_future_of_a_page_in_memory_is_ready_at_the_first_poll_without_an_allocation() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
     let pool = unprotected().frames(64).cleaner(false).directory(directory.path());

@@ -103,8 +103,8 @@ fn data_larger_than_the_pool_is_all_there() {
     before.iter().for_each(|(key, value)| drop(good(dir, &["set", key, value])));
     // Twice: the second time each key has an old value to replace.
     for _ in 0..2 {
-        let told = good(dir, &["bench", &KEYS.to_string()]);
-        assert!(told.contains(&format!("got {KEYS} keys")), "{told}");
+        let printed = good(dir, &["bench", &KEYS.to_string()]);
+        assert!(printed.contains(&format!("got {KEYS} keys")), "{printed}");
     }
     let file_bytes = std::fs::metadata(dir.join("kv")).unwrap().len();
     assert!(file_bytes > 2 * (256 << 10), "the file fits the pool: {file_bytes} bytes");

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use cargo_metadata::{Message, TargetKind};
 
 use super::run::Run;
@@ -83,13 +83,16 @@ impl Binaries {
     /// The test binary of `target` in the package whose directory has that name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is none, or there are several: the unit tests of a program have its name.
     pub(super) fn test(&self, directory: &str, target: &str) -> Result<Test<'_>> {
         let is = |program: &&Program| {
             program.tests && program.target == target && program.directory.ends_with(directory)
         };
-        let Program { directory, path, .. } =
-            self.0.iter().find(is).with_context(|| format!("no test `{target}` in {directory}"))?;
+        let mut found = self.0.iter().filter(is);
+        let Some(Program { directory, path, .. }) = found.next() else {
+            bail!("no test `{target}` in {directory}");
+        };
+        ensure!(found.next().is_none(), "several tests `{target}` in {}", directory.display());
         Ok(self.started(path, directory))
     }
 

@@ -28,7 +28,7 @@ const WITH_FEATURES: &[again::Part] = &[
     ("compare", "forebay-compare", ""),
     ("compare", "smoke", ""),
     ("session", "forebay_session", ""),
-    ("cli", "forebay", "object::"),
+    ("cli", "command", "object::"),
     ("cli", "advise", "tls"),
     ("object", "forebay_object", "address"),
     ("object", "server", ""),
@@ -112,7 +112,7 @@ pub(super) fn timing(run: &mut Run) -> Result<()> {
         "a_volumes_credits",
         "os_against_itself_and_adaptive",
     ];
-    servers(run, &[("cli", "forebay")], &judged, (name, value))?;
+    servers(run, &[("cli", "command")], &judged, (name, value))?;
     servers(run, &[ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
 }
 

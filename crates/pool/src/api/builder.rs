@@ -297,7 +297,7 @@ impl PoolBuilder {
         if self.huge_pages.unwrap_or(true)
             && let Err(error) = memory.mapping().use_huge_pages()
         {
-            notes.push(format!("huge pages were asked for and refused ({error})"));
+            notes.push(format!("huge pages were requested and refused ({error})"));
         }
         let buffers = (WRITE_BUFFER_BYTES / page_bytes).min(frames_most / 2).max(2);
         let buffers = WriteBuffers::new(buffers, page_bytes)?;
@@ -472,7 +472,7 @@ impl PoolBuilder {
             return Err(Error::Setting {
                 setting: "the name of a tablespace",
                 value: format!("`{}` twice", space.name),
-                expected: "each needs a name of its own".to_owned(),
+                expected: "each needs a separate name".to_owned(),
             });
         }
         if all.is_empty() {

@@ -287,9 +287,9 @@ mod tests {
         for strategy in ReadaheadStrategy::ALL {
             assert_eq!(strategy.to_string().parse::<ReadaheadStrategy>().unwrap(), strategy);
         }
-        let told = "fast".parse::<ReadaheadStrategy>().unwrap_err().to_string();
+        let message = "fast".parse::<ReadaheadStrategy>().unwrap_err().to_string();
         assert_eq!(
-            told,
+            message,
             format!("the readahead strategy is \"fast\": it should be {READAHEAD_NAMES}")
         );
     }

@@ -107,7 +107,7 @@ impl PoolBuilder {
     /// huge_pages = true
     /// combine_limit = "128 KiB"
     /// readahead = "adaptive"      # or os, hint, max, prefetch, async
-    /// checkpoint_seconds = 300    # with a log: once a first one has been asked for
+    /// checkpoint_seconds = 300    # with a log: once a first one has been requested
     /// checkpoint_log = "1 GiB"
     /// checkpoint_target = 0.9
     /// torn_pages = "double-write" # or images, atomic, unprotected
@@ -479,18 +479,19 @@ mod tests {
     }
 
     #[test]
-    fn pro_2_an_unknown_key_is_told_with_its_line_and_all_the_known_ones() {
-        let told = why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
+    fn pro_2_an_unknown_key_is_reported_with_its_line_and_all_the_known_ones() {
+        let error_text =
+            why_not("# mine\nqueue_depth = 1\nmemry = \"2GiB\" # much\nhuge_pages = true");
         let expected = "line 3, `memry = \"2GiB\" # much`: unknown field `memry`, expected one of \
                         `memory`, `memory_max`, `page_size`, `backend`, `queue_depth`, \
                         `frame_wait_ms`, `huge_pages`, `combine_limit`, `checkpoint_seconds`, \
                         `checkpoint_log`, `checkpoint_target`, `readahead`, `torn_pages`, `tablespace`; \
                         correct or remove it";
-        assert_eq!(told, expected, "[PRO-2]");
-        let told = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
+        assert_eq!(error_text, expected, "[PRO-2]");
+        let error_text = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
         let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \
                         `directory`, `cache`, `queue_depth`, `segment_size`, `costs`; correct or remove it";
-        assert_eq!(told, expected, "[PRO-2]");
+        assert_eq!(error_text, expected, "[PRO-2]");
         assert!(why_not("\n[tablespaces.a]").starts_with("line 2, `[tablespaces.a]`: unknown"));
         assert!(
             why_not("tablespace.a = {\n cach = 1}").starts_with("line 2, `cach = 1}`: unknown")
@@ -534,15 +535,15 @@ mod tests {
             ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
             ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),
         ] {
-            let told = why_not(&format!("# first\n\n{line}\n# last\n"));
-            assert!(told.starts_with(&format!("line 3, `{line}`: ")), "[PRO-2] {told}");
-            assert!(told.contains(complaint), "{line}: {told}");
-            assert!(told.ends_with("; correct or remove it"), "{told}");
+            let error_text = why_not(&format!("# first\n\n{line}\n# last\n"));
+            assert!(error_text.starts_with(&format!("line 3, `{line}`: ")), "[PRO-2] {error_text}");
+            assert!(error_text.contains(complaint), "{line}: {error_text}");
+            assert!(error_text.ends_with("; correct or remove it"), "{error_text}");
         }
     }
 
     #[test]
-    fn pro_2_what_is_no_toml_is_told_with_its_line() {
+    fn pro_2_what_is_no_toml_is_reported_with_its_line() {
         for (text, line) in [
             ("\nmemory 5\n", "line 2, `memory 5`: "),
             ("\n\nmemory =", "line 3, `memory =`: "),
@@ -553,17 +554,17 @@ mod tests {
             ("a = [1,\n2,\n", "line 2, `2,`: "),
             ("\nmemory = \"\"\"\n2GiB\n", "line 3, `2GiB`: "),
         ] {
-            let told = why_not(text);
-            assert!(told.starts_with(line), "[PRO-2] {text:?}: {told}");
+            let error_text = why_not(text);
+            assert!(error_text.starts_with(line), "[PRO-2] {text:?}: {error_text}");
         }
     }
 
     #[test]
     fn of_a_long_line_the_beginning_is_quoted() {
-        let told = why_not(&format!("x = \"{}\"", "\u{e9}".repeat(1000)));
+        let error_text = why_not(&format!("x = \"{}\"", "\u{e9}".repeat(1000)));
         let quoted = format!("`x = \"{}...`", "\u{e9}".repeat(QUOTED_CHARS_MAX - 5));
-        assert!(told.contains(&quoted), "{told}");
-        assert!(told.len() < 500, "{told}");
+        assert!(error_text.contains(&quoted), "{error_text}");
+        assert!(error_text.len() < 500, "{error_text}");
     }
 
     #[test]
@@ -590,19 +591,19 @@ mod tests {
     #[test]
     fn it_deserializes_from_an_integer_or_a_string_and_from_nothing_else() {
         let from_text = |text: &str| Size::deserialize(text.into_deserializer());
-        let told: Result<Size, PlainError> = from_text("64k");
-        assert_eq!(told.unwrap().bytes("memory").unwrap(), 64 << 10);
-        let told = from_text("2 gigs").unwrap_err().to_string();
-        assert!(told.contains("\"2 gigs\" is no size: write a size such as"), "{told}");
+        let error_text: Result<Size, PlainError> = from_text("64k");
+        assert_eq!(error_text.unwrap().bytes("memory").unwrap(), 64 << 10);
+        let error_text = from_text("2 gigs").unwrap_err().to_string();
+        assert!(error_text.contains("\"2 gigs\" is no size: write a size such as"), "{error_text}");
 
         let from_number = |number: i64| Size::deserialize(number.into_deserializer());
-        let told: Result<Size, PlainError> = from_number(8192);
-        assert_eq!(told.unwrap().bytes("memory").unwrap(), 8192);
-        let told = from_number(-1).unwrap_err().to_string();
-        assert!(told.contains("`-1`, expected a size such as"), "{told}");
+        let error_text: Result<Size, PlainError> = from_number(8192);
+        assert_eq!(error_text.unwrap().bytes("memory").unwrap(), 8192);
+        let error_text = from_number(-1).unwrap_err().to_string();
+        assert!(error_text.contains("`-1`, expected a size such as"), "{error_text}");
 
         let fraction: F64Deserializer<PlainError> = 1.5.into_deserializer();
-        let told = Size::deserialize(fraction).unwrap_err().to_string();
-        assert!(told.contains("`1.5`, expected a size such as"), "{told}");
+        let error_text = Size::deserialize(fraction).unwrap_err().to_string();
+        assert!(error_text.contains("`1.5`, expected a size such as"), "{error_text}");
     }
 }

@@ -205,8 +205,8 @@ mod tests {
             assert_eq!(value, format!("{text:?}"));
             assert!(expected.contains("8KiB"), "{expected}");
         }
-        let told = bytes(-5).unwrap_err().to_string();
-        assert!(told.starts_with("memory is \"-5\": write a size such as"), "{told}");
+        let message = bytes(-5).unwrap_err().to_string();
+        assert!(message.starts_with("memory is \"-5\": write a size such as"), "{message}");
     }
 
     #[test]

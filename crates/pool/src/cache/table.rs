@@ -423,7 +423,7 @@ impl PageTable {
     }
 
     /// Every mapped block of the chunks that have unsaved pages, with its frame, in order.
-    pub(crate) fn mapped_beside_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
+    pub(crate) fn mapped_and_unsaved(&self) -> impl Iterator<Item = (Block, FrameIndex)> + '_ {
         self.mapped_in(0, |chunk| chunk.unsaved.load(Ordering::Acquire) > 0)
     }
 

@@ -353,7 +353,7 @@ impl Cache {
 /// Makes the page table no longer point to `frame` for `tag`. `unused`: the page was read ahead, and never requested.
 fn unmap<D: Disk>(disk: &D, tag: PageTag, frame: FrameIndex, unused: bool) {
     // A thread that closes a file waits until its page table is empty.
-    let file = disk.file(tag.file).expect("[TAB-4] a page of a file that nobody knows");
+    let file = disk.file(tag.file).expect("[TAB-4] a page of an unknown file");
     if unused {
         file.counts.wasted();
     }

@@ -49,19 +49,19 @@ pub(crate) struct PendingRead {
     pub(super) submitted_at: Duration,
     pub(super) watch: Option<Arc<Watch>>,
     /// Who receives the errors of its pages.
-    pub(super) told: Told,
+    pub(super) notify: Notify,
     /// Its pages count as prefetched until they are resident.
     pub(super) prefetched: bool,
 }
 
 /// Who receives the error of a page that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// No one: a thread that needs the page reads it on its own, and receives the error then.
-    Nobody,
+pub(crate) enum Notify {
+    /// No waiter: a thread that needs the page reads it on its own, and receives the error then.
+    None,
     /// Every waiter: the page is the only one of its read, and one of them requested it.
-    Everyone,
-    /// As `Everyone`, except for a damaged page, which must be read again.
+    All,
+    /// As `All`, except for a damaged page, which must be read again.
     UnlessDamaged,
 }
 
@@ -167,7 +167,7 @@ impl PendingRead {
             tracing::debug!(%error, "a read ahead failed; its pages are read one by one");
         }
         let whole = (bytes / page_bytes) as usize;
-        let mut one = (self.told != Told::Nobody).then_some(done.result);
+        let mut one = (self.notify != Notify::None).then_some(done.result);
         let pieces = std::mem::take(&mut self.pieces).into_iter();
         let mut pages = 0;
         for (place, (piece, lease)) in pieces.zip(done.leases).enumerate() {
@@ -186,7 +186,7 @@ impl PendingRead {
                     catch_unwind(decode).unwrap_or_else(|_| Err(self.file.codec_panicked(block)))
                 });
                 let damaged = read.as_ref().is_err_and(Error::is_damage);
-                if damaged && self.told == Told::UnlessDamaged {
+                if damaged && self.notify == Notify::UnlessDamaged {
                     continue; // Dropped, as below.
                 }
                 if damaged {

@@ -17,6 +17,6 @@ pub(crate) mod stream;
 mod submit;
 
 pub(crate) use budget::{Budget, Share};
-pub(crate) use complete::{Told, Watch};
+pub(crate) use complete::{Notify, Watch};
 pub(crate) use private::Private;
 pub(crate) use submit::{Ahead, Submitted, requests};

@@ -53,7 +53,7 @@ impl Private {
             opened => opened,
         };
         opened.unwrap_or_else(|error| {
-            tracing::warn!(%error, "no descriptor for a stream of its own; it shares the file's");
+            tracing::warn!(%error, "no private descriptor for a stream; it shares the file's");
             shared.clone()
         })
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
 use forebay_lookahead::{Limits, Run, coalesce};
 
-use super::complete::{PendingRead, Piece, Told, Watch};
+use super::complete::{Notify, PendingRead, Piece, Watch};
 use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
@@ -166,7 +166,7 @@ impl Ahead<'_> {
         block: Block,
         frame: (Owned<'_>, Option<RingSlot>),
         place: Booked<'_>,
-        told: Told,
+        notify: Notify,
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
@@ -185,13 +185,13 @@ impl Ahead<'_> {
         core.cache.frames.pin_again(frame);
         file.counts.count(&core.counters, kind, Event::Miss);
         file.counts.count(&core.counters, kind, Event::Reads);
-        let pending = self.pending(vec![Piece::Page(block, mapped.detach())], now, told);
+        let pending = self.pending(vec![Piece::Page(block, mapped.detach())], now, notify);
         let request = Request::read(&segment, offset, vec![lease]);
         self.submit_prepared(vec![(request, pending)], Some(place));
         Ok(Some(frame))
     }
 
-    fn pending(&self, pieces: Vec<Piece>, submitted_at: Duration, told: Told) -> PendingRead {
+    fn pending(&self, pieces: Vec<Piece>, submitted_at: Duration, notify: Notify) -> PendingRead {
         PendingRead {
             core: Arc::clone(self.core),
             file: Arc::clone(self.file),
@@ -199,7 +199,7 @@ impl Ahead<'_> {
             kind: self.strategy.kind(),
             submitted_at,
             watch: self.watch.cloned(),
-            told,
+            notify,
             prefetched: self.prefetched,
         }
     }
@@ -381,7 +381,7 @@ impl Making<'_> {
         submitted.requests += 1;
         ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
         ahead.record(self.now, draft.first, draft.used as u32, gaps);
-        let pending = ahead.pending(draft.pieces, self.now, Told::Nobody);
+        let pending = ahead.pending(draft.pieces, self.now, Notify::None);
         self.prepared.push((Request::read(&file, offset, draft.leases), pending));
     }
 }

@@ -218,9 +218,9 @@ mod tests {
         }
         Checksum::Off.check_setting(0).unwrap();
         for offset in [4093, 4096, usize::MAX] {
-            let told = Checksum::Crc32c { offset }.check_setting(4096);
-            assert!(matches!(&told, Err(Error::Setting { .. })), "[CHK-1] {told:?}");
-            assert!(told.unwrap_err().to_string().ends_with("at most 4092"), "[CHK-1]");
+            let result = Checksum::Crc32c { offset }.check_setting(4096);
+            assert!(matches!(&result, Err(Error::Setting { .. })), "[CHK-1] {result:?}");
+            assert!(result.unwrap_err().to_string().ends_with("at most 4092"), "[CHK-1]");
         }
         assert!(AT_START.check_setting(3).unwrap_err().to_string().contains("no room"), "[CHK-1]");
     }
@@ -241,8 +241,8 @@ mod tests {
             for one in [0, 3, len / 2, len - 1] {
                 let mut page = page.clone();
                 page[one] = 1;
-                let told = AT_START.verify(&page, 7, ZeroPages::Accept);
-                assert!(!told.unwrap_err().all_zeroes, "byte {one} of {len} is not zero");
+                let result = AT_START.verify(&page, 7, ZeroPages::Accept);
+                assert!(!result.unwrap_err().all_zeroes, "byte {one} of {len} is not zero");
             }
         }
     }
@@ -297,8 +297,8 @@ mod tests {
             let sum = field(&page, checksum);
             let bit = place.index(page.len() * 8);
             page[bit / 8] ^= 1 << (bit % 8);
-            let told = checksum.verify(&page, block, ZeroPages::Refuse);
-            let Err(mismatch) = told else {
+            let result = checksum.verify(&page, block, ZeroPages::Refuse);
+            let Err(mismatch) = result else {
                 return Err(TestCaseError::fail("[CHK-3] a flipped bit passed"));
             };
             prop_assert_eq!(mismatch.found, field(&page, checksum));
@@ -328,8 +328,8 @@ mod tests {
         ) {
             prop_assume!(block != other);
             checksum.stamp(&mut page, block);
-            let told = checksum.verify(&page, other, ZeroPages::Refuse);
-            prop_assert!(told.is_err(), "written to {block}, read from {other}");
+            let result = checksum.verify(&page, other, ZeroPages::Refuse);
+            prop_assert!(result.is_err(), "written to {block}, read from {other}");
         }
     }
 }

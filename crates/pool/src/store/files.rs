@@ -388,7 +388,7 @@ fn check_options(options: &FileOptions) -> Result<(), Error> {
     if options.read_only && (options.create || options.create_new) {
         return Err(Error::Setting {
             setting: "read-only",
-            value: "asked for together with making the file".to_owned(),
+            value: "chosen when the file is created".to_owned(),
             expected: "open for reading what exists, or make it for writing".to_owned(),
         });
     }

@@ -217,7 +217,7 @@ impl Space {
                                 first.name,
                                 asked.name
                             ),
-                            expected: "each needs a directory of its own".to_owned(),
+                            expected: "each needs a separate directory".to_owned(),
                         },
                     });
                 }
@@ -275,7 +275,7 @@ impl Space {
         }
         if asked.io.is_some() && defaults.register.is_some() {
             notes.push(
-                "the write buffers are not registered: the tablespace was given a queue of its own"
+                "the write buffers are not registered: the tablespace was given a private queue"
                     .to_owned(),
             );
         }

@@ -25,7 +25,7 @@ use crate::cache::{Came, Disk as _, Held, touch};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
-use crate::readahead::{Ahead, Private, Told};
+use crate::readahead::{Ahead, Notify, Private};
 use crate::store::disk::TORN_PAUSES;
 use crate::store::file::FileCore;
 use crate::store::tablespace::QUEUE_OWN;
@@ -280,8 +280,8 @@ impl<'f> Acquire<'f> {
         };
         // While another pool writes the file, the page may be read half written; threads handle that the same way.
         let again = file.space.read_only && self.loads < TORN_PAUSES;
-        let told = if again { Told::UnlessDamaged } else { Told::Everyone };
-        Ok(Poll::Ready(ahead.fetch(block, frame, place, told)?))
+        let notify = if again { Notify::UnlessDamaged } else { Notify::All };
+        Ok(Poll::Ready(ahead.fetch(block, frame, place, notify)?))
     }
 
     fn wait_for_room(&mut self, io: &Io, waker: &Waker) -> Result<Poll<Option<FrameIndex>>, Error> {

@@ -121,7 +121,7 @@ mod tests {
 
     /// Another thread wakes it while one is being started, and relies on that.
     #[test]
-    fn who_wakes_it_while_no_thread_can_be_started_is_served_or_told() {
+    fn who_wakes_it_while_no_thread_can_be_started_is_served_or_refused() {
         let helper = Arc::new(Helper::default());
         let (send, done) = mpsc::channel();
         let work = move || move |_: &Helper| assert!(send.send(()).is_ok());
@@ -135,7 +135,7 @@ mod tests {
         });
         assert!(matches!(first, Err(Error::Setting { .. })), "{first:?}");
         second.unwrap().join().unwrap().unwrap();
-        done.recv_timeout(Duration::from_secs(30)).expect("told that it is served, and is not");
+        done.recv_timeout(Duration::from_secs(30)).expect("reported as served, and is not");
         helper.stop();
     }
 }

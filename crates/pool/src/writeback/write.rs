@@ -171,7 +171,7 @@ impl Core {
                 first_error.get_or_insert(error);
             }
         };
-        for (block, frame) in file.table.mapped_beside_unsaved() {
+        for (block, frame) in file.table.mapped_and_unsaved() {
             let tag = PageTag { file: file.id, block };
             let word = self.cache.frames.get(frame).word();
             if !word.has(DIRTY | WRITING) || !self.cache.frames.pin(frame, tag, Touch::Not) {

@@ -113,7 +113,7 @@ fn work(engine: &Engine, number: u8, heard: &Heard, done: &AtomicBool) -> Result
 }
 
 #[test]
-fn a_backup_beside_writers_with_its_log_is_what_was_promised_at_its_end() {
+fn a_backup_with_concurrent_writers_with_its_log_is_what_was_promised_at_its_end() {
     let mut all = Recovered::default();
     let cipher: Arc<dyn PageCodec> = Arc::new(Cipher(7));
     for codec in [None, Some(&cipher)] {

@@ -151,8 +151,8 @@ impl Record {
             Record::Image { page, bytes } => {
                 out.push(IMAGE);
                 out.push(u8::from(page.file.is_some()));
-                let nobody = FileName { slot: 0, space: 0, serial: 0 };
-                put_file(&mut out, page.file.unwrap_or(nobody));
+                let none = FileName { slot: 0, space: 0, serial: 0 };
+                put_file(&mut out, page.file.unwrap_or(none));
                 out.extend(page.block.to_le_bytes());
                 out.extend((bytes.len() as u32).to_le_bytes());
                 out.extend(bytes);

@@ -59,8 +59,8 @@ pub(crate) fn lsn(page: &[u8]) -> Lsn {
 fn name_bytes(name: PageName) -> [u8; NAME_BYTES] {
     let mut bytes = [0; NAME_BYTES];
     // No slot has this number: it distinguishes the meta file's pages from those of slot 0.
-    let nobody = FileName { slot: u8::MAX, space: 0, serial: 0 };
-    let file = name.file.unwrap_or(nobody);
+    let none = FileName { slot: u8::MAX, space: 0, serial: 0 };
+    let file = name.file.unwrap_or(none);
     (bytes[0], bytes[1]) = (file.slot, file.space);
     put(&mut bytes, 4, &file.serial.to_le_bytes());
     put(&mut bytes, 8, &name.block.to_le_bytes());

@@ -55,7 +55,7 @@ pub(crate) fn run_if_child() -> Option<ExitCode> {
     Some(match write(variant, Path::new(&root), seed) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("kill: the writer fails by itself: {error}");
+            eprintln!("kill: the writer fails: {error}");
             ExitCode::FAILURE
         }
     })
@@ -69,7 +69,7 @@ fn write(variant: Variant, root: &Path, seed: u64) -> Result<(), Error> {
         for number in 0..WORKERS {
             scope.spawn(move || or_die(work(engine, number, seed, teller)));
         }
-        if !variant.by_itself {
+        if !variant.automatic {
             scope.spawn(move || or_die(checkpoints(engine, seed)));
         }
     });
@@ -108,7 +108,7 @@ fn options(random: &mut fastrand::Rng) -> CheckpointOptions {
 /// Aborts, because the other threads would run forever.
 fn or_die(result: Result<(), Error>) {
     if let Err(error) = result {
-        eprintln!("kill: the writer fails by itself: {error}");
+        eprintln!("kill: the writer fails: {error}");
         std::process::exit(1);
     }
 }

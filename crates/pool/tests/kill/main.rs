@@ -38,7 +38,7 @@ pub(crate) struct Variant {
     segment_pages: Option<u64>,
     pub(crate) torn: TornPages,
     /// No checkpoints are requested: they start automatically.
-    pub(crate) by_itself: bool,
+    pub(crate) automatic: bool,
 }
 
 const PLAIN: Variant = Variant {
@@ -46,14 +46,14 @@ const PLAIN: Variant = Variant {
     cache: CacheMode::Buffered,
     segment_pages: None,
     torn: TornPages::Unprotected,
-    by_itself: false,
+    automatic: false,
 };
 
 const VARIANTS: [Variant; 7] = [
     PLAIN,
     Variant { name: "direct", cache: CacheMode::Direct, ..PLAIN },
     Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
-    Variant { name: "by_itself", by_itself: true, ..PLAIN },
+    Variant { name: "automatic", automatic: true, ..PLAIN },
     Variant { name: "images", torn: TornPages::Images, ..PLAIN },
     Variant { name: "double_write", torn: TornPages::DoubleWrite, ..PLAIN },
     Variant { name: "atomic", cache: CacheMode::Direct, torn: TornPages::Atomic, ..PLAIN },
@@ -65,10 +65,10 @@ impl Variant {
             cache: self.cache,
             segment_pages: self.segment_pages,
             torn: self.torn,
-            checkpoint_every: self.by_itself.then_some(Duration::from_millis(15)),
-            checkpoint_log: self.by_itself.then_some(16 << 10),
+            checkpoint_every: self.automatic.then_some(Duration::from_millis(15)),
+            checkpoint_log: self.automatic.then_some(16 << 10),
             // Automatic checkpoints start at opening: not before recovery is over.
-            checkpoint_at_open: self.by_itself,
+            checkpoint_at_open: self.automatic,
             frames: 40,
             dawdle: Duration::from_millis(3),
             ..Settings::new(root)
@@ -120,6 +120,6 @@ fn note_skip(name: &str, reason: &str) {
     };
     let line = format!("kill: {name}: {}\n", reason.replace('\n', " "));
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
-    noted.expect("FOREBAY_SKIPS should name a file that can be written");
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("FOREBAY_SKIPS should name a file that can be written");
 }

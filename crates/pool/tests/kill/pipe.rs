@@ -34,11 +34,11 @@ impl Teller {
         Ok(Teller(Mutex::new(File::from(io::stdout().as_fd().try_clone_to_owned()?))))
     }
 
-    fn tell(&self, message: &[u8]) {
+    fn send(&self, message: &[u8]) {
         let mut bytes = (message.len() as u16).to_le_bytes().to_vec();
         bytes.extend(message);
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes);
-        told.expect("the process that started this one listens until it is dead");
+        let sent = self.0.lock().unwrap_or_else(PoisonError::into_inner).write_all(&bytes);
+        sent.expect("the process that started this one listens until it is dead");
     }
 }
 
@@ -46,14 +46,14 @@ impl Witness for Teller {
     fn intended(&self, entry: &Entry) {
         let mut message = vec![INTENDED];
         message.extend(Record::Entry(entry.clone()).encode());
-        self.tell(&message);
+        self.send(&message);
     }
 
     fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn) {
         let mut message = vec![ACKNOWLEDGED, worker];
         message.extend(serial.to_le_bytes());
         message.extend(lsn.0.to_le_bytes());
-        self.tell(&message);
+        self.send(&message);
     }
 }
 

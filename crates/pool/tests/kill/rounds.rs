@@ -72,7 +72,7 @@ impl Moment {
         let start = Instant::now();
         while acknowledged.load(Ordering::SeqCst) < count {
             if let Some(status) = child.try_wait()? {
-                return Err(format!("the writer ended by itself: {status}").into());
+                return Err(format!("the writer ended early: {status}").into());
             }
             if start.elapsed() > PATIENCE {
                 return Err("the writer does not get on with its work".into());
@@ -149,10 +149,10 @@ fn kill_once(
     let moment = Moment::choose(random);
     let mut command = child::command(variant, root, random.u64(..))?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-    let mut told = BufReader::new(child.stdout.take().ok_or("a pipe to the writer")?);
+    let mut output = BufReader::new(child.stdout.take().ok_or("a pipe to the writer")?);
     let acknowledged = AtomicU64::new(0);
     let (history, killed) = thread::scope(|scope| {
-        let listening = scope.spawn(|| listen(&mut told, before, &acknowledged));
+        let listening = scope.spawn(|| listen(&mut output, before, &acknowledged));
         let killed = moment.wait(&mut child, &acknowledged);
         let killed = killed.and(child.kill().map_err(Failure::from));
         let killed = child.wait().map_err(Failure::from).and(killed);
@@ -179,9 +179,9 @@ fn kill_once(
     Ok(found.model)
 }
 
-fn listen(told: &mut impl std::io::Read, before: Model, acknowledged: &AtomicU64) -> History {
+fn listen(output: &mut impl std::io::Read, before: Model, acknowledged: &AtomicU64) -> History {
     let mut history = History::after(before);
-    while let Some(message) = pipe::hear(told) {
+    while let Some(message) = pipe::hear(output) {
         match message {
             Message::Intended(entry) => history.intended(0, entry),
             Message::Acknowledged { worker, serial, lsn } => {

@@ -65,7 +65,7 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
         assert_eq!(read(&file, 2), 52);
         assert!(matches!(file.read(3), Err(Error::Corrupt { block: 3, .. })));
         let pin = file.pin(1).unwrap();
-        let told = [
+        let refusals = [
             file.write(0).map(drop),
             file.try_write(0).map(drop),
             file.init(0).map(drop),
@@ -76,13 +76,13 @@ fn a_reader_takes_no_lock_and_changes_nothing_and_says_so() {
             pin.latch_exclusive().map(drop),
             pool.checkpoint(CheckpointOptions::now()).map(drop),
         ];
-        for error in told.map(Result::unwrap_err) {
+        for error in refusals.map(Result::unwrap_err) {
             assert!(matches!(error, Error::ReadOnly { .. }), "{error}");
         }
-        let told = pool.open_file("new", &create()).unwrap_err();
-        assert!(matches!(told, Error::Setting { .. }), "{told}");
-        let told = pool.open_file("new", &FileOptions::new()).unwrap_err();
-        assert!(matches!(told, Error::Io(forebay_io::Error::Open { .. })), "{told}");
+        let refused = pool.open_file("new", &create()).unwrap_err();
+        assert!(matches!(refused, Error::Setting { .. }), "{refused}");
+        let refused = pool.open_file("new", &FileOptions::new()).unwrap_err();
+        assert!(matches!(refused, Error::Io(forebay_io::Error::Open { .. })), "{refused}");
         drop(pin);
         // With separate descriptors.
         let of_kernel = file.with_readahead(ReadaheadStrategy::Os);
@@ -121,11 +121,11 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     let main = || Tablespace::new("main", site.path("main")).segment_size(4 * PAGE);
     let pool = Site::bare(64).tablespace(main()).build().unwrap();
     let written = numbered(&pool, "table", 10, 50);
-    let told = written.refresh().unwrap_err();
-    assert!(matches!(told, Error::Setting { .. }), "{told}");
+    let refused = written.refresh().unwrap_err();
+    assert!(matches!(refused, Error::Setting { .. }), "{refused}");
 
-    let beside = Site::bare(64).tablespace(main().read_only(true)).build().unwrap();
-    let file = open(&beside, "table");
+    let other = Site::bare(64).tablespace(main().read_only(true)).build().unwrap();
+    let file = open(&other, "table");
     assert_eq!((0..10).map(|block| read(&file, block)).sum::<u64>(), (50..60).sum());
     (0..10).for_each(|block| write(&written, block, 90 + u64::from(block)));
     written.extend(7).unwrap();
@@ -145,10 +145,10 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     assert_eq!((0..10).map(|block| read(&file, block)).sum::<u64>(), (90..100).sum());
     assert_eq!((read(&file, 16), number_in(&guard)), (200, 51));
     assert!(!look.still_valid());
-    let told = pin.latch_shared().unwrap_err();
+    let refused = pin.latch_shared().unwrap_err();
     assert!(
-        matches!(told, Error::Gone { how: Fate::Refreshed, .. }) && !told.is_retryable(),
-        "{told}"
+        matches!(refused, Error::Gone { how: Fate::Refreshed, .. }) && !refused.is_retryable(),
+        "{refused}"
     );
     drop((guard, pin));
 
@@ -162,9 +162,9 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     assert_eq!((file.blocks(), read(&file, 2)), (3, 92), "as it was");
     drop(numbered(&pool, "table", 5, 700));
     assert_eq!((file.refresh().unwrap(), read(&file, 4)), (5, 704));
-    assert_eq!(beside.stats().total().corrupt_pages, 0);
+    assert_eq!(other.stats().total().corrupt_pages, 0);
     file.close().unwrap();
-    assert_eq!(beside.stats().frames_free, 64);
+    assert_eq!(other.stats().frames_free, 64);
 }
 
 #[test]
@@ -190,15 +190,18 @@ fn a_page_that_is_torn_for_a_moment_is_read_again_and_one_that_stays_torn_is_tol
         let main = Tablespace::new("main", site.path("main")).read_only(true).io(io);
         let pool = Site::bare(16).tablespace(main).build().unwrap();
         let file = open(&pool, "table");
-        let told = thread::scope(|scope| {
+        let answers = thread::scope(|scope| {
             let both = [0; 2].map(|_| scope.spawn(|| file.read(1).map(|page| number_in(&page))));
             both.map(|reader| reader.join().unwrap())
         });
         if ends_well {
-            assert!(told.iter().all(|it| matches!(it, Ok(51))), "{torn}: {told:?}");
+            assert!(answers.iter().all(|it| matches!(it, Ok(51))), "{torn}: {answers:?}");
             assert_eq!(disk.count(Op::Read), torn as usize + 1);
         } else {
-            assert!(told.iter().any(|it| matches!(it, Err(Error::Corrupt { .. }))), "{told:?}");
+            assert!(
+                answers.iter().any(|it| matches!(it, Err(Error::Corrupt { .. }))),
+                "{answers:?}"
+            );
             assert!(disk.count(Op::Read) <= 18, "{} reads", disk.count(Op::Read));
         }
         let stats = pool.stats().total();
@@ -235,7 +238,7 @@ fn write_if_child() {
 }
 
 #[test]
-fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_on() {
+fn with_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_on() {
     let site = Site::new();
     fs::create_dir(site.path("main")).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -262,7 +265,7 @@ fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_o
         || torn >= seen / 10
     {
         let blocks = file.refresh().unwrap();
-        let mut told = |block: u32, page: Result<u64, Error>| match page {
+        let mut check = |block: u32, page: Result<u64, Error>| match page {
             Ok(number) => {
                 // Each block's numbers must be read in the order in which the writer wrote them.
                 assert!(number >= newest[block as usize], "block {block} went back");
@@ -273,17 +276,17 @@ fn beside_a_writer_in_another_process_no_torn_page_is_seen_and_the_writer_goes_o
             Err(error) => panic!("{error}"),
         };
         for block in 0..blocks {
-            told(block, file.read(block).map(|page| number_in(&page)));
+            check(block, file.read(block).map(|page| number_in(&page)));
         }
         file.refresh().unwrap();
         for (block, page) in (0..).zip(file.scan(0..blocks)) {
             let page = page.map(|page| number_in(&page));
-            told(block, page.map_err(|error| error.error));
+            check(block, page.map_err(|error| error.error));
         }
     }
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success(), "the writer fails");
-    println!("{seen} pages seen, {torn} told as torn");
+    println!("{seen} pages seen, {torn} reported as torn");
     // The file it has left is consistent, and a new writer can open the directory.
     file.refresh().unwrap();
     (0..BLOCKS).for_each(|block| assert!(read(&file, block) >= newest[block as usize]));

@@ -116,11 +116,11 @@ fn an_image_is_as_on_disk_and_its_taker_may_end_it_or_change_the_file() {
     });
     done.unwrap();
     assert!(seen.starts_with(&[0, 1, 2, 3, 4, 5]) && seen.len() <= 7, "{seen:?}");
-    let told = file.backup(1..5, |block, _| match block {
+    let ended = file.backup(1..5, |block, _| match block {
         3 => Err(Box::<dyn StdError>::from("enough")),
         _ => Ok(()),
     });
-    assert_eq!(told.unwrap_err().to_string(), "enough");
+    assert_eq!(ended.unwrap_err().to_string(), "enough");
     assert!(pool.view().iter().all(|frame| frame.pins == 0));
 }
 
@@ -135,8 +135,8 @@ fn a_block_that_was_never_written_is_an_image_of_zeroes_with_a_codec_too() {
         file.extend(3).unwrap();
         drop(file.init(0).unwrap());
         write(&file, 0, 40);
-        let told = file.read(1).unwrap_err();
-        assert!(matches!(told, Error::Corrupt { block: 1, all_zeroes: true, .. }), "{told}");
+        let refused = file.read(1).unwrap_err();
+        assert!(matches!(refused, Error::Corrupt { block: 1, all_zeroes: true, .. }), "{refused}");
         let (found, _) = images(&file).unwrap();
         let zeroes = found.iter().map(|(_, image)| image.iter().all(|byte| *byte == 0));
         assert_eq!(zeroes.collect::<Vec<_>>(), [false, true, true], "{name}");

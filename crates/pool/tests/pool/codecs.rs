@@ -152,8 +152,8 @@ fn cod_2_a_page_of_another_place_or_key_is_refused_by_every_way_in() {
         assert_refused(&pool, &file, to as Block);
         assert_eq!(file.salvage(to as Block).unwrap().0, bytes, "as it is on disk");
         assert_eq!(read(&file, 6), SECRET + 6);
-        let told = pool.open_file("one", &FileOptions::new().codec(cipher(7))).unwrap_err();
-        assert!(matches!(told, Error::OpenOtherwise { what: "codec", .. }), "{told}");
+        let refused = pool.open_file("one", &FileOptions::new().codec(cipher(7))).unwrap_err();
+        assert!(matches!(refused, Error::OpenOtherwise { what: "codec", .. }), "{refused}");
         file.close().unwrap();
         let file = pool.open_file("one", &FileOptions::new().codec(cipher(8))).unwrap();
         (0..20).for_each(|block| assert_refused(&pool, &file, block));
@@ -213,7 +213,7 @@ impl PageCodec for Fragile {
 }
 
 #[test]
-fn cod_2_a_panic_while_a_page_is_decoded_keeps_nobody_from_it() {
+fn cod_2_a_panic_while_a_page_is_decoded_keeps_no_thread_from_it() {
     let (site, codec) = (Site::new(), Fragile::new());
     let pool = site.builder(64).cleaner(false).build().unwrap();
     let options = FileOptions::new().codec(Arc::clone(&codec) as Arc<dyn PageCodec>);

@@ -63,7 +63,7 @@ impl Wal for HoldsFirst {
 /// Calls `meanwhile` with a file of 20 blocks while an append waits for a frame, which it may or may not get in the
 /// end; `meanwhile` lets the append continue by the first function it receives, and the second returns whether it has
 /// ended. Returns the file and the block that was appended.
-fn append_beside(
+fn append_concurrently(
     site: &Site,
     fails: bool,
     meanwhile: impl FnOnce(&PagedFile, &dyn Fn(), &dyn Fn() -> bool),
@@ -93,7 +93,7 @@ fn append_beside(
 fn rsz_3_an_append_that_waits_makes_no_page_of_another_thread_and_waits_for_none() {
     let site = Site::new();
     let mut ended = false;
-    let (file, appended) = append_beside(&site, false, |file, go_on, has_ended| {
+    let (file, appended) = append_concurrently(&site, false, |file, go_on, has_ended| {
         file.truncate(20).unwrap();
         let mut page = file.append().unwrap();
         assert_eq!(page.block(), 20);
@@ -115,7 +115,7 @@ fn rsz_3_an_append_that_waits_makes_no_page_of_another_thread_and_waits_for_none
 #[test]
 fn rsz_3_an_append_in_vain_takes_back_no_block_of_another_thread() {
     let site = Site::new();
-    let (file, appended) = append_beside(&site, true, |file, go_on, _| {
+    let (file, appended) = append_concurrently(&site, true, |file, go_on, _| {
         let block = if file.blocks() > 20 { 20 } else { file.extend(1).unwrap().start };
         write(file, block, 7);
         go_on();

@@ -27,15 +27,15 @@ fn corrupt(file: &PagedFile, block: u32) -> (u32, u32, bool) {
         file.write(block).unwrap_err(),
         file.copy(block, 0, &mut [0]).unwrap_err(),
     ];
-    let told = errors.map(|error| match error {
+    let mismatches = errors.map(|error| match error {
         Error::Corrupt { file: path, block: at, expected, found, all_zeroes } => {
             assert_eq!((&*path, at), (file.path(), block));
             (expected, found, all_zeroes)
         }
         other => panic!("{other}"),
     });
-    assert!(told.iter().all(|one| *one == told[0]) && !file.is_resident(block));
-    told[0]
+    assert!(mismatches.iter().all(|one| *one == mismatches[0]) && !file.is_resident(block));
+    mismatches[0]
 }
 
 /// The checksum in a page, and the one it should have at `block`.
@@ -62,9 +62,9 @@ fn a_flipped_bit_is_told_with_both_sums_and_the_page_can_be_salvaged() {
 
     let (saved, damage) = file.salvage(2).unwrap();
     assert_eq!(saved, bytes);
-    let told = damage.unwrap();
-    let is_that = matches!(told, Error::Corrupt { block: 2, expected: e, found: f, .. } if (e, f) == (expected, found));
-    assert!(is_that, "{told}");
+    let damage = damage.unwrap();
+    let is_that = matches!(damage, Error::Corrupt { block: 2, expected: e, found: f, .. } if (e, f) == (expected, found));
+    assert!(is_that, "{damage}");
     // The neighbours are valid, and the page itself is valid again after it has been written.
     assert_eq!((read(&file, 1), read(&file, 3)), (31, 33));
     drop(file.init(2).unwrap());
@@ -82,8 +82,8 @@ fn a_page_of_zeroes_passes_or_not_as_the_file_says() {
     file.extend(2).unwrap();
     let (expected, _) = sums(&[0; PAGE], 1);
     assert_eq!(corrupt(&file, 1), (expected, 0, true));
-    let told = file.salvage(1).unwrap().1.unwrap();
-    assert!(matches!(told, Error::Corrupt { all_zeroes: true, .. }), "{told}");
+    let damage = file.salvage(1).unwrap().1.unwrap();
+    assert!(matches!(damage, Error::Corrupt { all_zeroes: true, .. }), "{damage}");
     // A page of zeroes that was written has a checksum.
     drop(file.init(1).unwrap());
     file.close().unwrap();

@@ -149,7 +149,7 @@ impl Gate {
         let (_open, waited) =
             self.opened.wait_timeout_while(open, PATIENCE, |open| !*open).unwrap();
         // The test that should have opened it has failed, and waits for this thread.
-        assert!(!waited.timed_out(), "nobody opened the gate");
+        assert!(!waited.timed_out(), "no thread opened the gate");
     }
 
     pub(crate) fn open(&self) {

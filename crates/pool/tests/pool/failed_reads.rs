@@ -13,7 +13,7 @@ use crate::disk::Fault;
 use crate::site::{PAGE, Site, is_io, numbered, read, reopened, wait_until};
 
 #[test]
-fn a_failed_read_leaves_nothing_behind_and_the_next_one_tries_anew() {
+fn a_failed_read_leaves_nothing_behind_and_the_next_one_tries_again() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);
     let file = numbered(&pool, "table", 4, 50);
@@ -142,21 +142,21 @@ fn panic_at_each_look(
 }
 
 #[test]
-fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_nobody_from_the_page() {
+fn lod_2_a_panic_in_the_middle_of_a_miss_keeps_no_thread_from_the_page() {
     // Look-ahead begins in the middle of the miss as well.
     let miss = |file: &PagedFile| assert_eq!(read(file, 11), 61);
     panic_at_each_look("[LOD-2]", miss, |file| read(file, 11), 61);
 }
 
 #[test]
-fn sub_2_a_panic_while_a_stream_looks_ahead_keeps_nobody_from_its_pages() {
+fn sub_2_a_panic_while_a_stream_looks_ahead_keeps_no_thread_from_its_pages() {
     let all = |file: &PagedFile| (0..40).map(|block| read(file, block)).sum::<u64>();
     let stream = |file: &PagedFile| assert_eq!(file.stream(0..40).count(), 40);
     panic_at_each_look("[SUB-2]", stream, all, (50..90).sum());
 }
 
 #[test]
-fn who_makes_a_page_anew_does_not_mind_that_somebody_elses_read_of_it_fails() {
+fn who_recreates_a_page_does_not_mind_that_another_read_of_it_fails() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);
     let file = reopened(&pool, numbered(&pool, "table", 4, 50));

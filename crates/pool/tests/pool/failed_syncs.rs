@@ -106,7 +106,7 @@ fn reading_goes_on_in_a_failed_tablespace() {
 }
 
 #[test]
-fn a_failed_tablespace_lets_its_pool_be_closed_and_opened_anew() {
+fn a_failed_tablespace_lets_its_pool_be_closed_and_reopened() {
     let site = Site::new();
     let two = two_tablespaces(&site);
     write(&two.good, 0, 5);

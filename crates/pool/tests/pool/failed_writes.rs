@@ -117,7 +117,7 @@ fn a_file_that_cannot_be_written_stays_open() {
 }
 
 #[test]
-fn a_pool_that_could_not_be_closed_tries_once_more_when_it_goes() {
+fn a_pool_that_could_not_be_closed_tries_again_when_it_is_dropped() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);
     let file = numbered(&pool, "table", 4, 0);

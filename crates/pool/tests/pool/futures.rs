@@ -459,7 +459,7 @@ fn lod_2_a_read_that_fails_is_told_to_every_task_and_thread_that_waits() {
 
 /// The first task waits for a read of a stream; the thread that completes that read wakes it.
 #[test]
-fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_asked_for() {
+fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_requested() {
     let site = Site::new();
     for kind in Kind::ALL {
         let cache = if kind == Kind::Aio { CacheMode::Direct } else { CacheMode::Buffered };
@@ -517,7 +517,7 @@ fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
 
 /// Without the pool's own threads, nothing makes progress unless the polling loop drives the queue.
 #[test]
-fn a_loop_may_drive_by_itself() {
+fn a_loop_may_drive_alone() {
     let site = Site::new();
     let drive = |pool: &BufferPool| pool.drive();
     let pool = site.builder(8).backend(Prefer::Only(Kind::Sync)).task_threads(false);
@@ -529,7 +529,7 @@ fn a_loop_may_drive_by_itself() {
     let mut alone = file.read_async(0);
     assert!(poll_once(&mut alone, &waker).is_pending());
     thread::sleep(Duration::from_millis(20));
-    assert!(!file.is_resident(0) && waker.0.load(Ordering::SeqCst) == 0, "somebody drives");
+    assert!(!file.is_resident(0) && waker.0.load(Ordering::SeqCst) == 0, "another thread drives");
     drop(alone);
     let tasks = (0..100_u32).map(|task| {
         Box::pin(async move {

@@ -54,7 +54,7 @@ impl Cursor {
 }
 
 #[test]
-fn a_cursor_keeps_its_page_beside_its_file_and_goes_with_it_to_other_threads() {
+fn a_cursor_keeps_its_page_with_its_file_and_goes_with_it_to_other_threads() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 20, 5);

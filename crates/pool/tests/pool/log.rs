@@ -84,7 +84,7 @@ fn change(file: &PagedFile, block: u32, lsn: u64) -> Result<(), Error> {
 
 /// A scan's next frames hold pages whose log is not flushed; look-ahead for a missed block uses them.
 #[test]
-fn nobody_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
+fn no_thread_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
     let site = Site::new();
     let log = Arc::new(Log::default());
     let builder = site.builder(64).cleaner(false).wal(Arc::clone(&log) as Arc<dyn Wal>);
@@ -150,11 +150,12 @@ fn while_the_log_refuses_pages_stay_dirty_and_clean_ones_make_room() {
     (4..30).for_each(|block| assert_eq!(read(&file, block), 0));
     assert!((0..4).all(|block| file.is_resident(block)), "[OUT-2]");
     assert_eq!((pool.stats().frames_dirty, disk.count(Op::Write)), (4, 0), "[OUT-1]");
-    let mut told = 0;
+    let mut refusals = 0;
     for block in 4..12 {
-        told += u32::from(change(&file, block, 50).is_err_and(|e| matches!(e, Error::Log { .. })));
+        refusals +=
+            u32::from(change(&file, block, 50).is_err_and(|e| matches!(e, Error::Log { .. })));
     }
-    assert_eq!(told, 4, "[VIC-2] eight pages fit, and four do not");
+    assert_eq!(refusals, 4, "[VIC-2] eight pages fit, and four do not");
     log.refuses.store(false, Ordering::SeqCst);
     assert_eq!(file.flush_file().unwrap(), 8);
     (0..4).for_each(|block| assert_eq!(on_disk(&file, block), 10 + u64::from(block)));

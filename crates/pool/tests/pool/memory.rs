@@ -67,18 +67,18 @@ fn memory_is_taken_as_it_is_used_and_goes_back_to_the_system() {
 fn what_makes_no_sense_is_refused() {
     let site = Site::new();
     let pool = site.builder(64).memory_max(pages(128)).build().unwrap();
-    let told = pool.set_memory(pages(129)).unwrap_err().to_string();
+    let refused = pool.set_memory(pages(129)).unwrap_err().to_string();
     assert_eq!(
-        told,
+        refused,
         "memory is 528384: it should be at most 524288, the `memory_max` that the pool was built with"
     );
-    for (memory, told) in [
+    for (memory, beginning) in [
         ("7 KiB", "memory is 7168: "),
         ("28 KiB", "memory is 28672: "),
         ("much", "memory is \"much\": "),
     ] {
         let error = pool.set_memory(memory).unwrap_err().to_string();
-        assert!(error.starts_with(told), "{error}");
+        assert!(error.starts_with(beginning), "{error}");
     }
     let error = site.builder(8).memory_max("28 KiB").build().unwrap_err().to_string();
     assert!(error.starts_with("the most memory is 28672: "), "{error}");

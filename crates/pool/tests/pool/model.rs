@@ -188,8 +188,8 @@ impl Trial {
                 assert!(block < blocks, "block {block} of {blocks}");
                 Some(page)
             }
-            Err(Error::PastEnd { block: told, blocks: of, .. }) => {
-                assert!(block >= blocks && told == block && of == blocks);
+            Err(Error::PastEnd { block: found, blocks: of, .. }) => {
+                assert!(block >= blocks && found == block && of == blocks);
                 None
             }
             Err(error) => {

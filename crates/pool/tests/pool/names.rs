@@ -99,16 +99,16 @@ fn reg_3_a_file_that_was_removed_and_made_again_is_not_taken_for_the_open_one() 
 #[test]
 fn a_reader_follows_a_file_that_its_writer_has_made_again() {
     let site = Site::new();
-    let (pool, beside) = writer_and_reader(&site);
+    let (pool, other) = writer_and_reader(&site);
     let written = numbered(&pool, "table", 2, 10);
-    let file = open(&beside, "table").unwrap();
+    let file = open(&other, "table").unwrap();
     written.drop_file().unwrap();
     numbered(&pool, "table", 3, 30).close().unwrap();
-    let error = open(&beside, "table").unwrap_err();
+    let error = open(&other, "table").unwrap_err();
     assert!(matches!(error, Error::Detached { replaced: true, read_only: true, .. }), "{error}");
     assert!(error.to_string().contains("`refresh`"), "{error}");
     assert_eq!(file.refresh().unwrap(), 3);
-    let again = open(&beside, "table").unwrap();
+    let again = open(&other, "table").unwrap();
     assert_eq!((again.id(), read(&again, 2)), (file.id(), 32));
 }
 

@@ -8,7 +8,7 @@ use forebay::{Error, Optimistic};
 use crate::site::{Ends, PAGE, Site, number_in, numbered, set, write};
 
 #[test]
-fn an_optimistic_guard_is_valid_until_somebody_has_the_page_exclusively() {
+fn an_optimistic_guard_is_valid_until_a_thread_has_the_page_exclusively() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 1, 4);
@@ -25,7 +25,7 @@ fn an_optimistic_guard_is_valid_until_somebody_has_the_page_exclusively() {
     assert_eq!((guard.load::<8>(PAGE - 7), guard.load::<1>(usize::MAX)), (None, None));
     assert_eq!(guard.inspect(|page| page.load(16).map(u32::from_le_bytes)), Some(Some(4)));
     drop((file.read(0).unwrap(), file.pin(0).unwrap()));
-    assert!(guard.still_valid(), "nobody changed anything");
+    assert!(guard.still_valid(), "nothing was changed");
     let page = file.write(0).unwrap();
     assert!(!guard.still_valid());
     drop(page);
@@ -83,7 +83,7 @@ fn what_keeps_changing_is_inspected_under_the_latch() {
         let before = page.load(8).map(u64::from_le_bytes);
         match file.try_write(0).unwrap() {
             Some(mut page) => set(&mut page, tries),
-            None => assert_eq!(pool.view()[0].shared, 1, "somebody else than the reader has it"),
+            None => assert_eq!(pool.view()[0].shared, 1, "another thread than the reader has it"),
         }
         before
     });

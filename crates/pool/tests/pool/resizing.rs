@@ -180,7 +180,7 @@ fn pages_do_not_come_back_when_a_file_is_cut_and_extended_under_load() {
 }
 
 #[test]
-fn a_file_that_is_dropped_and_made_anew_under_load_gives_typed_errors_only() {
+fn a_file_that_is_dropped_and_recreated_under_load_gives_typed_errors_only() {
     let site = Site::new();
     let pool = site.pool(16);
     let done = AtomicBool::new(false);
@@ -278,7 +278,7 @@ fn a_file_with_pages_in_use_is_busy_and_can_be_closed_later() {
 }
 
 #[test]
-fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
+fn no_caller_is_notified_that_a_file_is_closed_by_a_close_that_fails() {
     let site = Site::new();
     let (pool, disk) = site.rigged(16);
     let file = numbered(&pool, "table", 4, 0);
@@ -303,23 +303,23 @@ fn nobody_is_told_that_a_file_is_closed_by_a_close_that_fails() {
         last_sync.open();
         assert!(matches!(close.join().unwrap(), Err(Error::Failed { .. })));
         for asked in asked {
-            let told = asked.join().unwrap();
+            let answer = asked.join().unwrap();
             // The error of the failed sync is allowed.
-            assert!(!told.as_ref().is_err_and(is_gone), "[RSZ-2] {told:?}");
+            assert!(!answer.as_ref().is_err_and(is_gone), "[RSZ-2] {answer:?}");
         }
     });
     assert_eq!(read(&file, 1), 1);
 }
 
 #[test]
-fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
+fn readers_during_a_close_that_finds_pages_in_use_go_on_reading() {
     let site = Site::new();
     let pool = site.builder(16).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 8, 0);
-    let (done, told) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (done, refused) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for seed in 0..3 {
-            let (file, done, told) = (&file, &done, &told);
+            let (file, done, refused) = (&file, &done, &refused);
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed);
                 let mut read = || -> Result<(), Error> {
@@ -335,7 +335,7 @@ fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
                 while !done.load(Ordering::SeqCst) {
                     if let Err(error) = read() {
                         assert!(is_gone(&error), "{error}");
-                        told.fetch_add(1, Ordering::SeqCst);
+                        refused.fetch_add(1, Ordering::SeqCst);
                         return;
                     }
                 }
@@ -345,7 +345,7 @@ fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
         for _ in 0..20 {
             match file.close() {
                 Ok(()) => break,
-                Err(Error::Busy { .. }) => assert_eq!(told.load(Ordering::SeqCst), 0, "[RSZ-2]"),
+                Err(Error::Busy { .. }) => assert_eq!(refused.load(Ordering::SeqCst), 0, "[RSZ-2]"),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -353,7 +353,7 @@ fn readers_beside_a_close_that_finds_pages_in_use_go_on_reading() {
 }
 
 #[test]
-fn a_file_that_nobody_uses_can_be_closed_while_the_pool_is_busy() {
+fn a_file_that_no_caller_uses_can_be_closed_while_the_pool_is_busy() {
     let site = Site::new();
     let pool = site.pool(32);
     let busy = numbered(&pool, "busy", 200, 0);
@@ -373,7 +373,7 @@ fn a_file_that_nobody_uses_can_be_closed_while_the_pool_is_busy() {
         for turn in 0..60 {
             (0..8).for_each(|block| write(&file, block, turn));
             let closed = file.close();
-            assert!(closed.is_ok(), "nobody has a page of it: {closed:?}");
+            assert!(closed.is_ok(), "no caller has a page of it: {closed:?}");
             file = pool.open_file("table", &FileOptions::new()).unwrap();
             assert!((0..8).all(|block| read(&file, block) == turn));
         }

@@ -145,7 +145,7 @@ fn a_ring_that_cannot_be_written_leaves_its_pages_dirty_and_goes_elsewhere() {
 }
 
 #[test]
-fn the_size_of_a_ring_is_asked_for_and_bounded() {
+fn the_size_of_a_ring_is_chosen_and_bounded() {
     let site = Site::new();
     let pool = site.pool(64);
     let frames = |size: &str| {

@@ -264,7 +264,7 @@ impl Interpose for Notes {
     }
 }
 
-fn noted(site: &Site) -> (BufferPool, Arc<Notes>) {
+fn with_notes(site: &Site) -> (BufferPool, Arc<Notes>) {
     let notes = Arc::new(Notes::default());
     let volume = Volume::over(Arc::<Notes>::clone(&notes));
     let main = Tablespace::new("main", site.path("main")).segment_size(4 * PAGE).volume(volume);
@@ -279,7 +279,7 @@ fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
         [|file| file.truncate(2), PagedFile::sync, |file| file.extend(1).map(drop)];
     for end in ends {
         let site = Site::new();
-        let (pool, notes) = noted(&site);
+        let (pool, notes) = with_notes(&site);
         let file = numbered(&pool, "t", 10, 100);
         notes.hides.store(true, Ordering::SeqCst);
         let error = file.truncate(2).unwrap_err();
@@ -295,7 +295,7 @@ fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
 #[test]
 fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
     let site = Site::new();
-    let (pool, notes) = noted(&site);
+    let (pool, notes) = with_notes(&site);
     let file = numbered(&pool, "t", 10, 100);
     notes.seen.lock().unwrap().clear();
     file.drop_file().unwrap();
@@ -356,7 +356,7 @@ fn two_names_of_one_file_are_one_file_or_refused() {
 }
 
 #[test]
-fn a_segment_is_not_opened_as_a_file_of_its_own() {
+fn a_segment_is_not_opened_as_a_separate_file() {
     let site = Site::new();
     let pool = pool_of_segments(&site, 4);
     let file = numbered(&pool, "t", 6, 0);

@@ -47,7 +47,7 @@ fn a_pool_is_not_built_without_a_choice_of_checksums_and_of_protection() {
 fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
     let site = Site::new();
     let here = || Site::chosen().directory(site.path("main"));
-    let told: Vec<(&str, String)> = [
+    let refusals: Vec<(&str, String)> = [
         here().page_size("3 KiB"),
         here().page_size("2 KiB"),
         here().page_size("128 KiB"),
@@ -68,7 +68,7 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
     ]
     .map(refused)
     .into();
-    let settings: Vec<&str> = told.iter().map(|(setting, _)| *setting).collect();
+    let settings: Vec<&str> = refusals.iter().map(|(setting, _)| *setting).collect();
     let (page, frames, memory) = ("page size", "the number of frames", "memory");
     let expected = [
         page,
@@ -91,13 +91,13 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
     ];
     assert_eq!(settings, expected);
     assert!(
-        told.iter().all(|(_, text)| text.contains("should")
+        refusals.iter().all(|(_, text)| text.contains("should")
             || text.contains("give")
             || text.contains("choose")
             || text.contains("write")
             || text.contains("needs")
             || text.contains("name")),
-        "{told:#?}"
+        "{refusals:#?}"
     );
     assert!(!site.path("main").exists(), "nothing is made before all is checked");
     let error = here().queue_depth(0).build().unwrap_err();
@@ -130,10 +130,10 @@ fn one_directory_is_for_one_pool_at_a_time() {
     // Nor can two tablespaces of one pool share a directory.
     std::os::unix::fs::symlink(site.path("main"), site.path("link")).unwrap();
     for again in ["main", "main/../main", "link"] {
-        let (setting, told) =
+        let (setting, complaint) =
             refused(site.builder(8).tablespace(Tablespace::new("again", site.path(again))));
         assert_eq!(setting, "the directory of a tablespace");
-        assert!(told.contains("given to `main` and `again`"), "{told}");
+        assert!(complaint.contains("given to `main` and `again`"), "{complaint}");
     }
     site.pool(8);
 }
@@ -192,7 +192,7 @@ fn a_profile_sets_what_the_code_does_not() {
 fn a_profile_that_is_not_understood_is_refused_with_its_line() {
     let site = Site::new();
     let profile = site.path("forebay.toml");
-    for (text, told) in [
+    for (text, complaint) in [
         ("memory = \"1 GiB\"\nmemmory = 3\n", "line 2"),
         ("page_size = true\n", "line 1"),
         ("backend = \"fast\"\n", "line 1"),
@@ -200,7 +200,7 @@ fn a_profile_that_is_not_understood_is_refused_with_its_line() {
     ] {
         std::fs::write(&profile, text).unwrap();
         let error = Site::chosen().profile(&profile).build().unwrap_err();
-        assert!(matches!(&error, Error::Profile { why, .. } if why.contains(told)), "{error}");
+        assert!(matches!(&error, Error::Profile { why, .. } if why.contains(complaint)), "{error}");
     }
     let error = Site::chosen().profile(site.path("none")).build().unwrap_err();
     assert!(matches!(error, Error::Profile { .. }), "{error}");
@@ -222,7 +222,7 @@ fn a_file_that_is_open_is_opened_again_in_the_same_way_or_not_at_all() {
         (FileOptions::new().zero_pages(ZeroPages::Refuse), "zeroes"),
     ] {
         let error = pool.open_file("table", &options).unwrap_err();
-        assert!(matches!(&error, Error::OpenOtherwise { what: told, .. } if told.contains(what)));
+        assert!(matches!(&error, Error::OpenOtherwise { what: it, .. } if it.contains(what)));
     }
     let error = pool.open_file("table", &FileOptions::new().create_new(true)).unwrap_err();
     assert!(matches!(error, Error::Io(forebay_io::Error::Open { .. })), "{error}");
@@ -232,7 +232,7 @@ fn a_file_that_is_open_is_opened_again_in_the_same_way_or_not_at_all() {
 }
 
 #[test]
-fn a_file_removed_behind_the_pools_back_is_not_made_anew_beside_the_open_one() {
+fn a_file_removed_behind_the_pools_back_is_not_recreated_next_to_the_open_one() {
     let site = Site::new();
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 1, 3);
@@ -294,7 +294,7 @@ fn a_read_only_file_is_read_and_nothing_else() {
 }
 
 #[test]
-fn what_was_asked_for_and_could_not_be_had_is_told() {
+fn what_was_requested_and_could_not_be_had_is_reported() {
     let site = Site::new();
     let builder = site.builder(64).huge_pages(true).register_memory(true);
     let pool = builder.backend(Prefer::Auto).build().unwrap();

@@ -55,8 +55,8 @@ fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
         assert_shortened(file.salvage(end + 5), &path);
         assert_shortened(file.backup(0..BLOCKS, |_, _| Ok::<_, Error>(())), &path);
         let mut streamed = file.scan(end + 4..end + 7);
-        let told = std::iter::from_fn(|| streamed.next()).map(|it| it.map(drop));
-        told.for_each(|told| assert_shortened(told.map_err(|failed| failed.error), &path));
+        let results = std::iter::from_fn(|| streamed.next()).map(|it| it.map(drop));
+        results.for_each(|result| assert_shortened(result.map_err(|failed| failed.error), &path));
         drop(streamed);
         assert_shortened(pollster::block_on(file.read_async(end + 5)), &path);
 
@@ -139,8 +139,8 @@ fn a_reader_whose_writer_has_truncated_the_file_is_told_to_refresh() {
     let pool = site.pool(16);
     let written = numbered(&pool, "table", BLOCKS, 1000);
     let main = Tablespace::new("main", site.path("main")).read_only(true);
-    let beside = Site::bare(16).tablespace(main).build().unwrap();
-    let file: PagedFile = beside.open_file("table", &create().create(false)).unwrap();
+    let other = Site::bare(16).tablespace(main).build().unwrap();
+    let file: PagedFile = other.open_file("table", &create().create(false)).unwrap();
     written.truncate(10).unwrap();
     let error = file.read(200).unwrap_err();
     assert!(matches!(error, Error::Shortened { read_only: true, .. }), "{error}");

@@ -193,8 +193,8 @@ pub(crate) fn skip(test: &str, reason: &str) {
         return;
     };
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
-    noted.expect("FOREBAY_SKIPS should name a file that can be written");
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("FOREBAY_SKIPS should name a file that can be written");
 }
 
 static RUNNING: Mutex<BTreeMap<String, Instant>> = Mutex::new(BTreeMap::new());
@@ -217,8 +217,8 @@ impl Watch {
                 running().iter().find(|(_, end)| **end < Instant::now()).map(|(n, _)| n.clone());
             if let Some(name) = late {
                 // Bypasses libtest, which captures the output of tests until they end.
-                let told = format!("\npool: {name} hangs: not done in the time it was given\n");
-                drop(std::io::stderr().write_all(told.as_bytes()));
+                let message = format!("\npool: {name} hangs: not done in the time it was given\n");
+                drop(std::io::stderr().write_all(message.as_bytes()));
                 process::abort();
             }
         }

@@ -166,7 +166,7 @@ impl Soak {
                 _ => 5,
             };
             let done = match what {
-                0 if number >= KEPT => self.make_anew(number, &file),
+                0 if number >= KEPT => self.recreate(number, &file),
                 1 if number >= KEPT => self.cut(number, &file, block),
                 2 => file.flush_file().map(drop),
                 3 => self.change(number, &file, block, ring),
@@ -238,7 +238,7 @@ impl Soak {
         file.extend(BLOCKS - block).map(drop)
     }
 
-    fn make_anew(&self, number: usize, file: &PagedFile) -> Result<(), Error> {
+    fn recreate(&self, number: usize, file: &PagedFile) -> Result<(), Error> {
         let _one = self.resizing.lock().unwrap();
         file.drop_file()?;
         self.raise(number, 0);

@@ -67,7 +67,7 @@ fn what_is_not_there_at_all_is_an_error() {
 }
 
 #[test]
-fn an_evicted_page_is_written_first_and_stays_while_somebody_has_it() {
+fn an_evicted_page_is_written_first_and_stays_while_a_thread_has_it() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);
     let file = numbered(&pool, "table", 2, 10);

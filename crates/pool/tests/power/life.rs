@@ -42,63 +42,63 @@ pub(crate) struct Life {
 }
 
 /// Records what is promised, and at which position of the disk's journal.
-struct Teller {
+struct Recorder {
     disk: Arc<Disk>,
-    told: Mutex<Told>,
+    record: Mutex<Record>,
 }
 
 #[derive(Default)]
-struct Told {
+struct Record {
     history: History,
     /// By worker, the serial number of the operation that has not been acknowledged.
     open: BTreeMap<u8, u64>,
 }
 
-impl Teller {
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+impl Recorder {
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// After recovery the outcome of the operations in progress is known.
     fn settle(&self, found: &Found) {
-        let mut told = self.told();
-        for (worker, serial) in std::mem::take(&mut told.open) {
+        let mut record = self.record();
+        for (worker, serial) in std::mem::take(&mut record.open) {
             let at = usize::from(worker);
             if found.model.ledger[at] == serial {
-                told.history.acknowledged(self.disk.position(), worker, serial, found.lsns[at]);
+                record.history.acknowledged(self.disk.position(), worker, serial, found.lsns[at]);
             }
         }
     }
 }
 
-impl Witness for Teller {
+impl Witness for Recorder {
     fn intended(&self, entry: &Entry) {
-        let mut told = self.told();
-        told.open.insert(entry.worker, entry.serial);
-        told.history.intended(self.disk.position(), entry.clone());
+        let mut record = self.record();
+        record.open.insert(entry.worker, entry.serial);
+        record.history.intended(self.disk.position(), entry.clone());
     }
 
     fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn) {
-        let mut told = self.told();
-        told.open.remove(&worker);
-        told.history.acknowledged(self.disk.position(), worker, serial, lsn);
+        let mut record = self.record();
+        record.open.remove(&worker);
+        record.history.acknowledged(self.disk.position(), worker, serial, lsn);
     }
 }
 
 /// Runs until the work is done.
 pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, Error> {
     let disk = Disk::boot(&start.image, variant.disk(seed)).expect("a scratch directory");
-    let told = Told { history: History::after(start.model.clone()), open: BTreeMap::new() };
-    let teller = Teller { disk: Arc::clone(&disk), told: Mutex::new(told) };
+    let record = Record { history: History::after(start.model.clone()), open: BTreeMap::new() };
+    let recorder = Recorder { disk: Arc::clone(&disk), record: Mutex::new(record) };
     let mut random = Rng::with_seed(seed);
     let (mut left, mut openings) = (OPERATIONS, 0);
     while left > 0 {
         let engine = open(variant, &disk, &mut random)?;
-        teller.settle(&Found::read(&engine)?);
+        recorder.settle(&Found::read(&engine)?);
         variant.spoil(&disk, random.u64(..));
         let mut session = random.u32(1..=OPERATIONS).min(left);
         left -= session;
-        let worked = work(variant, &engine, &teller, &mut session, random.u64(..));
+        let worked = work(variant, &engine, &recorder, &mut session, random.u64(..));
         left += session;
         if variant.faults.is_none() {
             worked?;
@@ -106,8 +106,8 @@ pub(crate) fn live(variant: &Variant, start: &Start, seed: u64) -> Result<Life, 
         openings += 1;
     }
     let journal = disk.journal();
-    let told = teller.told.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Life { journal, history: told.history, openings })
+    let record = recorder.record.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(Life { journal, history: record.history, openings })
 }
 
 /// Opens the engine on a disk that may fail a few times. Afterwards the disk has no faults.
@@ -130,13 +130,13 @@ fn open(variant: &Variant, disk: &Arc<Disk>, random: &mut Rng) -> Result<Engine,
 fn work(
     variant: &Variant,
     engine: &Engine,
-    teller: &Teller,
+    recorder: &Recorder,
     left: &mut u32,
     seed: u64,
 ) -> Result<(), Error> {
     let threads = variant.threads;
     if threads == 1 {
-        return work_alone(engine, teller, left, seed);
+        return work_alone(engine, recorder, left, seed);
     }
     let share = *left / u32::from(threads);
     *left = 0;
@@ -146,7 +146,7 @@ fn work(
                 let mut random = Rng::with_seed(seed ^ u64::from(number));
                 let mut worker = Worker::new(engine, number, seed, Mix::default())?;
                 for _ in 0..share {
-                    worker.step(engine, teller)?;
+                    worker.step(engine, recorder)?;
                     housekeeping(engine, &mut random)?;
                 }
                 Ok(())
@@ -157,14 +157,19 @@ fn work(
     })
 }
 
-fn work_alone(engine: &Engine, teller: &Teller, left: &mut u32, seed: u64) -> Result<(), Error> {
+fn work_alone(
+    engine: &Engine,
+    recorder: &Recorder,
+    left: &mut u32,
+    seed: u64,
+) -> Result<(), Error> {
     let mut random = Rng::with_seed(seed);
     let workers = (0..WORKERS).map(|it| Worker::new(engine, it, random.u64(..), Mix::default()));
     let mut workers = workers.collect::<Result<Vec<_>, _>>()?;
     while *left > 0 {
         *left -= 1;
         let worker = random.usize(0..workers.len());
-        workers[worker].step(engine, teller)?;
+        workers[worker].step(engine, recorder)?;
         housekeeping(engine, &mut random)?;
     }
     Ok(())

@@ -13,10 +13,10 @@ use crate::{skip, with};
 const DIRECTORY: &str = "FOREBAY_TEST_DIRECTORY";
 const EXPECTED: &str = "FOREBAY_TEST_EXPECTED";
 
-const TEST: &str = "direct::direct_io_through_the_page_cache_is_told";
+const TEST: &str = "direct::direct_io_through_the_page_cache_is_reported";
 
 #[test]
-fn direct_io_through_the_page_cache_is_told() {
+fn direct_io_through_the_page_cache_is_reported() {
     if let Some(directory) = env::var_os(DIRECTORY) {
         return look(&PathBuf::from(directory), &env::var(EXPECTED).unwrap());
     }
@@ -62,10 +62,10 @@ fn look(directory: &Path, expected: &str) {
     let names = || directory.read_dir().unwrap().map(|it| it.unwrap().file_name());
     let space = || Tablespace::new("main", directory);
     let pool = with(space().cache(CacheMode::Direct)).build().unwrap();
-    let told = format!("tablespace main: direct {found} in ");
+    let prefix = format!("tablespace main: direct {found} in ");
     let notes = pool.notes();
-    let is_told = notes.iter().any(|note| note.starts_with(&told));
-    assert_eq!(is_told, !found.is_nothing(), "{notes:?}");
+    let is_reported = notes.iter().any(|note| note.starts_with(&prefix));
+    assert_eq!(is_reported, !found.is_nothing(), "{notes:?}");
     drop(pool);
     let pool = with(space()).build().unwrap();
     assert!(!pool.notes().iter().any(|note| note.contains(": direct ")), "nothing direct");

@@ -136,7 +136,7 @@ fn a_pool_is_not_a_childs_whatever_carries_its_requests() {
 }
 
 #[test]
-fn a_child_may_have_a_pool_of_its_own() {
+fn a_child_may_have_a_separate_pool() {
     alone(|| {
         let directory = tempfile::tempdir().unwrap();
         let parents = builder(&directory.path().join("parent")).build().unwrap();

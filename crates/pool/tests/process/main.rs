@@ -80,6 +80,6 @@ fn skip(test: &str, reason: &str) {
         return;
     };
     let opened = OpenOptions::new().create(true).append(true).open(path);
-    let noted = opened.and_then(|mut file| file.write_all(line.as_bytes()));
-    noted.expect("FOREBAY_SKIPS should name a file that can be written");
+    let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+    written.expect("FOREBAY_SKIPS should name a file that can be written");
 }

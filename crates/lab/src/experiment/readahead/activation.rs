@@ -2,7 +2,6 @@
 //!
 //! Document 002 of the sources left it open: "Readahead does not activate for pure random requests. The
 //! question is, when does it?" Here a fresh descriptor reads one block after the other, from the beginning
-//! question is, when does it?" Here a fresh descriptor reads one block after the other, from the beginning
 //! of a file and from its middle, in steps of one and of several blocks, under each kind of advice; after
 //! each read the page cache shows what the kernel has read beyond it. Two streams that take turns show whether
 //! the kernel can distinguish them through one descriptor, and through two.

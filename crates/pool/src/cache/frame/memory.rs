@@ -119,7 +119,7 @@ impl FrameMemory {
         loading.leased = true;
         let lender = Arc::clone(self) as Arc<dyn Lender>;
         // SAFETY: the mapping is initialised and lives as long as the lender. A `Loading` is the only one of its frame,
-        // and while `leased` is set no one else refers to the bytes: guards are refused by the word, and `bytes_mut` by
+        // and while `leased` is set no other code refers to the bytes: guards are refused by the word, and `bytes_mut` by
         // the flag ([MEM-3]). Optimistic readers may copy them, as a lease allows, through `copy_racing`; they discard
         // the copy because the version moved when the frame was emptied ([MEM-4]).
         unsafe { Lease::from_raw(self.page(loading.frame()), self.page_bytes, lender) }
@@ -187,10 +187,10 @@ pub(super) struct Descriptors {
 }
 
 /// Atomics of a frame without its version.
-const BESIDE: usize = 4;
+const WORDS_TOGETHER: usize = 4;
 const CACHE_LINE_BYTES: usize = 64;
 /// Atomics of a frame.
-const EACH: usize = 1 + BESIDE;
+const EACH: usize = 1 + WORDS_TOGETHER;
 /// Memory of one frame without its page, in bytes.
 pub(super) const DESCRIPTOR_BYTES: usize = EACH * size_of::<u64>();
 
@@ -216,21 +216,21 @@ impl Descriptors {
     #[inline]
     pub(super) fn word(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
         let frame = frame as usize;
-        (frame < self.count).then(|| self.at(BESIDE * frame))
+        (frame < self.count).then(|| self.at(WORDS_TOGETHER * frame))
     }
 
     /// The version of that frame, if there is one.
     #[inline]
     pub(super) fn version(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
         let frame = frame as usize;
-        (frame < self.count).then(|| self.at(BESIDE * self.count + frame))
+        (frame < self.count).then(|| self.at(WORDS_TOGETHER * self.count + frame))
     }
 
     /// The next frame in the free list below that one, if that one exists.
     #[inline]
     pub(super) fn below(&self, frame: FrameIndex) -> Option<&sync::AtomicU64> {
         let frame = frame as usize;
-        (frame < self.count).then(|| self.at(BESIDE * frame + 3))
+        (frame < self.count).then(|| self.at(WORDS_TOGETHER * frame + 3))
     }
 
     /// The complete state of that frame, if it exists.
@@ -238,10 +238,10 @@ impl Descriptors {
     pub(super) fn get(&self, frame: FrameIndex) -> Option<Frame<'_>> {
         let (frame, count) = (frame as usize, self.count);
         (frame < count).then(|| Frame {
-            word: self.at(BESIDE * frame),
-            tag: self.at(BESIDE * frame + 1),
-            lsn: self.at(BESIDE * frame + 2),
-            version: self.at(BESIDE * count + frame),
+            word: self.at(WORDS_TOGETHER * frame),
+            tag: self.at(WORDS_TOGETHER * frame + 1),
+            lsn: self.at(WORDS_TOGETHER * frame + 2),
+            version: self.at(WORDS_TOGETHER * count + frame),
         })
     }
 }

@@ -82,7 +82,7 @@ impl<'a> Hold<'a> {
         let old = Word(self.word.fetch_sub(held, Ordering::AcqRel));
         debug_assert!(old.pins() > 0, "[FRM-1] more unpins than pins: {old:?}");
         if old.0 & (SLEEPERS | ORPHAN) != 0 {
-            frames().released_beside_others(self.frame, old, held);
+            frames().released_with_others_left(self.frame, old, held);
         }
     }
 }
@@ -418,7 +418,7 @@ impl Frames {
     /// Adds a pin for a caller that already has one.
     pub(crate) fn pin_again(&self, frame: FrameIndex) {
         let old = self.get(frame).change(|word| Some(word.pinned_again()));
-        debug_assert!(old.is_ok_and(|old| old.pins() > 0), "[FRM-1] a pin beside none");
+        debug_assert!(old.is_ok_and(|old| old.pins() > 0), "[FRM-1] a pin next to none");
     }
 
     /// Takes the latch of a pinned frame if that is possible at once.
@@ -566,7 +566,7 @@ impl Frames {
 
     #[cold]
     #[inline(never)]
-    fn released_beside_others(&self, frame: FrameIndex, old: Word, held: u64) {
+    fn released_with_others_left(&self, frame: FrameIndex, old: Word, held: u64) {
         if old.wakes_after(held) {
             self.parking.wake(frame, self.get(frame).word);
         }

@@ -36,7 +36,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
     assert_eq!(frames.obstacle(0, tag(3)), Obstacle::NotHere);
     assert!(!frames.pin(0, tag(3), Touch::Not));
     assert!(frames.claim(0, USAGE_MAX).is_none());
-    assert!(!frames.get(0).version().is_multiple_of(2), "[FRM-2] nobody may read it");
+    assert!(!frames.get(0).version().is_multiple_of(2), "[FRM-2] no thread may read it");
 }
 
 /// An entry may point to a frame that has been given to another page since it was read.
@@ -222,7 +222,7 @@ fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
 }
 
 #[test]
-fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
+fn frm_3_a_failed_load_wakes_its_waiters_and_the_last_of_them_frees_the_frame() {
     let frames = Frames::new(1).unwrap();
     let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
     assert!(frames.pin(0, tag(3), Touch::Count), "a visitor");
@@ -230,7 +230,7 @@ fn frm_3_a_failed_load_tells_who_waits_and_the_last_of_them_frees_the_frame() {
     frames.wait_loaded(0);
     assert!(matches!(frames.loaded(0), Loaded::Failed(Error::NoTablespace { .. })));
     assert!(frames.get(0).word().has(ORPHAN));
-    assert!(!frames.get(0).holds(tag(3)), "[OPT-1] nobody takes these bytes for the page");
+    assert!(!frames.get(0).holds(tag(3)), "[OPT-1] no thread takes these bytes for the page");
     assert_eq!(frames.free_count(), 0, "[FRM-3] not while it is pinned");
     frames.unpin(0);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
@@ -396,7 +396,7 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
         });
         assert!(
             !frames.get(0).word().has(super::SLEEPERS),
-            "[PRK-1] a frame that nobody could claim"
+            "[PRK-1] a frame that no thread could claim"
         );
     }
 }

@@ -387,7 +387,7 @@ mod tests {
     #[test]
     #[cfg(debug_assertions)]
     #[should_panic(expected = "[WRD-3]")]
-    fn wrd_3_a_word_that_bars_nobody_from_no_page_is_a_bug() {
+    fn wrd_3_a_word_that_bars_no_thread_from_no_page_is_a_bug() {
         let _ = Word(PIN).checked();
     }
 

@@ -79,7 +79,7 @@ fn loom_tab_5_memory_goes_after_the_last_page() {
 
 /// A hit, or an optimistic read, returns the page or nothing: never another page.
 #[test]
-fn loom_tab_5_a_hit_and_an_optimistic_read_beside_memory_that_goes() {
+fn loom_tab_5_a_hit_and_an_optimistic_read_while_memory_is_returned() {
     check(3, || {
         let pool = with(1, &[0]);
         let one = run(&pool, |pool| {

@@ -227,7 +227,7 @@ fn loom_an_old_entry_leads_to_the_page_or_nowhere() {
 }
 
 #[test]
-fn loom_lod_1_a_page_that_two_ask_for_is_read_once() {
+fn loom_lod_1_a_page_that_two_threads_request_is_read_once() {
     check(3, || {
         let pool = Model::new(2, 1);
         let other = run(&pool, |pool| pool.value(0).unwrap());
@@ -239,7 +239,7 @@ fn loom_lod_1_a_page_that_two_ask_for_is_read_once() {
 }
 
 #[test]
-fn loom_lod_2_a_failed_read_is_told_to_all_and_frees_its_frame_once() {
+fn loom_lod_2_a_failed_read_reaches_all_waiters_and_frees_its_frame_once() {
     check(3, || {
         let pool = Model::new(2, 1);
         pool.spoil(0);
@@ -318,7 +318,7 @@ fn loom_a_visitor_of_a_load_that_is_called_off_looks_again() {
 /// A page that was latched when another thread looked it up is evicted and its next read fails: that thread receives
 /// the read error, and not an error for a truncated page.
 #[test]
-fn loom_lod_2_a_visitor_who_saw_the_latch_is_told_of_the_failed_read() {
+fn loom_lod_2_a_visitor_who_saw_the_latch_gets_the_error_of_the_failed_read() {
     check(3, || {
         let pool = with_block_0(1, 1);
         pool.acquire(0, Mode::Exclusive).unwrap();
@@ -413,7 +413,7 @@ fn loom_lnd_2_a_read_ahead_that_fails_leaves_nothing_behind() {
         let error = pool.value(0).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "[CPL-1] {error}");
         lander.join().unwrap();
-        assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "told of another's read");
+        assert_eq!(pool.reads.load(Ordering::Relaxed), 1, "notified of another's read");
         assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
         pool.assert_settled();
     });
@@ -440,7 +440,7 @@ fn loom_prk_1_a_task_that_waits_for_a_landing_page_is_woken() {
 
 /// A task and a thread wait for one load, and the task is dropped, or not.
 #[test]
-fn loom_prk_1_a_dropped_task_takes_nobody_elses_wake() {
+fn loom_prk_1_a_dropped_task_takes_no_other_tasks_wake() {
     check(3, || {
         let pool = Model::new(2, 1);
         assert!(pool.prefetch(0));

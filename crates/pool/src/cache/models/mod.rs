@@ -350,7 +350,7 @@ impl Model {
         let mut resident = 0;
         for (frame, it) in self.frames().iter() {
             let word = it.word();
-            assert_eq!((word.pins(), word.shared()), (0, 0), "[FRM-1] held by nobody: {word:?}");
+            assert_eq!((word.pins(), word.shared()), (0, 0), "[FRM-1] held by no thread: {word:?}");
             let even = it.version().is_multiple_of(2);
             match it.tag() {
                 Some(tag) => {

@@ -48,7 +48,7 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
 /// A thread that looks up a block after the file has grown again does not get an error for its previous end, from a
 /// load that came too late.
 #[test]
-fn loom_an_end_that_was_is_not_told_to_who_comes_after_the_file_has_grown() {
+fn loom_an_end_that_was_is_not_reported_after_the_file_has_grown() {
     check(4, || {
         let pool = Model::new(2, 1);
         let other = run(&pool, |pool| drop(pool.value(0)));
@@ -133,7 +133,7 @@ fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
 
 /// A thread that reads during a close that fails is not affected; if the close succeeds, it sees at most that.
 #[test]
-fn loom_rsz_2_nobody_is_told_of_a_close_that_fails() {
+fn loom_rsz_2_no_caller_is_notified_of_a_close_that_fails() {
     for synced in [false, true] {
         check(2, move || {
             let pool = with_block_0(2, 1);

@@ -106,7 +106,7 @@ fn row(title: &str, cells: impl IntoIterator<Item = String>) -> Vec<String> {
     [title.to_owned()].into_iter().chain(cells).collect()
 }
 
-/// Lines of columns two spaces apart, the first left-aligned, the others right-aligned.
+/// Lines of columns with two spaces between them, the first left-aligned, the others right-aligned.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
@@ -211,7 +211,7 @@ in flight read      1  15.0ms  15.2ms  15.2ms   15.2ms";
     }
 
     #[test]
-    fn a_strategy_that_asked_for_nothing_has_no_ratio() {
+    fn a_strategy_that_requested_nothing_has_no_ratio() {
         let counters = Counters::new();
         counters.hit(StrategyKind::Normal);
         counters.count(StrategyKind::BulkWrite, Event::Init);

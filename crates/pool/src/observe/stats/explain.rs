@@ -10,7 +10,7 @@
 //! - 88% for pages to be read from disk: 8.3s in 4100 waits, half within 1.8ms, 99% within ...
 //! - 12% for dirty pages to be written: 1.1s in 120 waits, half within 8.9ms, 99% within ...
 //! What to change:
-//! - Only 43% of the pages asked for were in memory. Make the pool larger, or read what is ...
+//! - Only 43% of the requested pages were in memory. Make the pool larger, or read what is ...
 //! ```
 
 use std::fmt::{self, Write};
@@ -124,7 +124,7 @@ impl Stats {
         let found = self.hit_ratio().unwrap_or(1.0);
         Some(if found < HIT_RATIO_GOOD {
             format!(
-                "Only {} of the pages asked for were in memory. Make the pool larger, or read \
+                "Only {} of the requested pages were in memory. Make the pool larger, or read \
                  what is read once with a bulk strategy, so that it does not push out the rest.",
                 percent(found),
             )
@@ -134,7 +134,7 @@ impl Stats {
                 .to_owned()
         } else {
             format!(
-                "{} of the pages asked for were in memory, yet reads took the time. Read ahead \
+                "{} of the requested pages were in memory, yet reads took the time. Read ahead \
                  where the next blocks are known; if 99% within {:.1?} is slow for this device, \
                  look for what else uses it.",
                 percent(found),
@@ -156,7 +156,7 @@ impl Stats {
             ));
         }
         self.is_notable(&[Wait::Write]).then(|| {
-            "Threads wait for writes that they or others asked for. Spread checkpoints over more \
+            "Threads wait for writes that they or others requested. Spread checkpoints over more \
              time, and leave writing to the cleaner."
                 .to_owned()
         })
@@ -207,7 +207,7 @@ impl Stats {
         }
         if self.is_notable(&[Wait::Sync]) {
             advice.push(format!(
-                "{} took the time. Ask for fewer, start writeback before them, or use a device \
+                "{} took the time. Request fewer, start writeback before them, or use a device \
                  whose cache survives power loss.",
                 several(self.wait(Wait::Sync).count(), "sync"),
             ));

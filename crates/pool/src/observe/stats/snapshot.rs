@@ -49,9 +49,9 @@ macro_rules! counts {
 counts! {
     /// The counts of one access strategy, or of all of them together.
     StrategyStats {
-        hits: "Pages asked for and found in memory.",
-        hits_in_flight: "Pages asked for while another thread was reading them.",
-        misses: "Pages asked for that had to be read from disk.",
+        hits: "Requested pages that were in memory.",
+        hits_in_flight: "Requested pages that another thread was reading.",
+        misses: "Requested pages that had to be read from disk.",
         inits: "Pages made without reading them.",
         evictions: "Pages thrown out of their frames to make room.",
         ring_reuses: "Times a ring took one of its own frames again.",
@@ -64,10 +64,10 @@ counts! {
         read_errors: "Read requests that failed.",
         write_errors: "Write requests that failed.",
         corrupt_pages: "Pages whose checksum did not match their bytes, or that their codec refused.",
-        prefetches: "Pages read ahead of being asked for.",
+        prefetches: "Pages read ahead of their use.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
-        prefetches_joined: "Pages to be prefetched that somebody else was reading already.",
-        gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
+        prefetches_joined: "Pages to be prefetched that another thread was reading already.",
+        gap_pages: "Pages read without a request, between two requested ones.",
         backed_off: "Times that look-ahead backed off for want of a clean frame.",
     }
 }
@@ -87,8 +87,8 @@ counts! {
         log_errors: "Log flushes that failed, each keeping pages from being written.",
         unlogged_changes: "Changes without an LSN in a pool that has a log.",
         doomed_pages: "Pages dropped or truncated away while pinned.",
-        prefetches_useful: "Pages read ahead and asked for afterwards.",
-        prefetches_wasted: "Pages read ahead that left their frames without having been asked for.",
+        prefetches_useful: "Pages read ahead and used afterwards.",
+        prefetches_wasted: "Pages read ahead that left their frames unused.",
     }
 }
 
@@ -100,8 +100,8 @@ counts! {
     FileStats {
         pages_resident: "Pages in memory now.",
         pages_dirty: "Pages in memory now that have changes not yet written.",
-        misses: "Pages asked for that had to be read from disk.",
-        hits_in_flight: "Pages asked for while another thread was reading them.",
+        misses: "Requested pages that had to be read from disk.",
+        hits_in_flight: "Requested pages that another thread was reading.",
         inits: "Pages made without reading them.",
         reads: "Read requests.",
         read_bytes: "Bytes read.",
@@ -110,11 +110,11 @@ counts! {
         read_errors: "Read requests that failed.",
         write_errors: "Write requests that failed.",
         corrupt_pages: "Pages whose checksum did not match their bytes.",
-        prefetches: "Pages read ahead of being asked for.",
+        prefetches: "Pages read ahead of their use.",
         prefetches_late: "Pages read ahead that were wanted before they were there.",
-        prefetches_joined: "Pages to be prefetched that somebody else was reading already.",
-        prefetches_wasted: "Pages read ahead that made way for others without having been asked for.",
-        gap_pages: "Pages read though nobody had asked for them, between two that were wanted.",
+        prefetches_joined: "Pages to be prefetched that another thread was reading already.",
+        prefetches_wasted: "Pages read ahead that were evicted unused.",
+        gap_pages: "Pages read without a request, between two requested ones.",
     }
 }
 
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_someone_else_reads_counts_as_found_and_a_new_page_not_at_all() {
+    fn a_page_that_another_thread_reads_counts_as_found_and_a_new_page_not_at_all() {
         let stats = StrategyStats {
             hits: 5,
             hits_in_flight: 1,

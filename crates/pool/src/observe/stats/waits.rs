@@ -265,18 +265,18 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_told_to_a_sixteenth_and_the_sum_exactly() {
+    fn a_time_is_kept_to_a_sixteenth_and_the_sum_exactly() {
         for exact in [us(1), us(3), us(77), us(1234), us(999_999), us(60_000_000)] {
             let times = times(&[exact]);
-            for told in [times.p50(), times.p99(), times.max()] {
-                assert!(told >= exact && told <= exact + exact / 16, "{exact:?} as {told:?}");
+            for shown in [times.p50(), times.p99(), times.max()] {
+                assert!(shown >= exact && shown <= exact + exact / 16, "{exact:?} as {shown:?}");
             }
             assert_eq!(times.sum(), exact);
         }
     }
 
     #[test]
-    fn quantiles_tell_the_usual_wait_from_the_rare_one() {
+    fn quantiles_distinguish_the_usual_wait_from_the_rare_one() {
         let mut waits = vec![us(100); 98];
         waits.extend([us(50_000); 2]);
         let times = times(&waits);

@@ -58,7 +58,7 @@ pub struct TraceEvent {
 pub enum Action {
     /// A request was made to read them into frames.
     Request,
-    /// A hint told the kernel that they will be needed.
+    /// A hint announced to the kernel that they will be needed.
     Hint,
     /// A block was returned to the consumer.
     Deliver,
@@ -167,7 +167,7 @@ impl Trace {
         let mut events = VecDeque::new();
         events.try_reserve_exact(capacity).map_err(|_| {
             let bytes = capacity * size_of::<TraceEvent>();
-            refused(format!("there is no memory for its {bytes} bytes; ask for fewer events"))
+            refused(format!("there is no memory for its {bytes} bytes; request fewer events"))
         })?;
         Ok(Trace { ring: Arc::new(Mutex::new(TraceBuffer { events, dropped: 0 })), capacity })
     }

@@ -32,9 +32,9 @@ fn trc_1_the_newest_events_stay_in_order_and_the_others_are_counted() {
 #[test]
 fn a_capacity_out_of_bounds_is_refused_in_words() {
     for capacity in [0, 15, (16 << 20) + 1, usize::MAX] {
-        let told = Trace::new(capacity).unwrap_err().to_string();
+        let message = Trace::new(capacity).unwrap_err().to_string();
         let want = format!("trace capacity is {capacity}: it has to be 16 to 16777216 events");
-        assert_eq!(told, want);
+        assert_eq!(message, want);
     }
     assert_eq!(Trace::new(16).unwrap().capacity(), 16);
     assert!(size_of::<TraceEvent>() <= 40);

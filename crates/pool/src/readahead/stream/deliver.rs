@@ -236,7 +236,7 @@ where
             return;
         }
         let start = core.clock.now();
-        while self.known.is_some() && self.waits_beside(frame) {}
+        while self.known.is_some() && self.waits_with_pins(frame) {}
         core.cache.wait_read(&**core, self.handle.file(), frame);
         let waited = core.clock.now().saturating_sub(start);
         self.book_wait(waited);
@@ -245,7 +245,7 @@ where
     /// Waits a while for the page that is being read into `frame`, and requests more when the device is about to run
     /// out of work: pages complete in the disk's order, and this may be the last of its batch. False once the page is
     /// resident, or is another queue's.
-    fn waits_beside(&mut self, frame: FrameIndex) -> bool {
+    fn waits_with_pins(&mut self, frame: FrameIndex) -> bool {
         let core = self.handle.core();
         let under_way = || {
             let word = core.cache.frames.get(frame).word();

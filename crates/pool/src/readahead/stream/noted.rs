@@ -16,7 +16,7 @@ const GAP_LOST_MIN: u32 = 10;
 pub(super) struct Noted {
     pub(super) run: Run,
     /// The kernel received a hint for it.
-    pub(super) told: bool,
+    pub(super) hinted: bool,
 }
 
 /// The usefulness of one stream's gaps.

@@ -318,9 +318,9 @@ where
         })
     }
 
-    /// Defers `runs` until the reader reaches them; if `told` is set, a hint makes the kernel fetch them into its page
+    /// Defers `runs` until the reader reaches them; if `hinted` is set, a hint makes the kernel fetch them into its page
     /// cache meanwhile.
-    fn note_runs(&mut self, told: bool) {
+    fn note_runs(&mut self, hinted: bool) {
         let (core, file) = (self.handle.core(), self.handle.file());
         for item in self.window.newly_named() {
             item.state = State::Later;
@@ -339,10 +339,10 @@ where
         self.stats.asked += self.wanted.len() as u64;
         self.stats.requests += self.runs.len() as u64;
         for &run in &self.runs {
-            self.noted.push(Noted { run, told });
+            self.noted.push(Noted { run, hinted });
             self.stats.gap_blocks += u64::from(run.blocks - run.wanted);
             self.gaps.read(run.blocks - run.wanted);
-            if !told {
+            if !hinted {
                 continue;
             }
             let place = match &self.private {
@@ -379,11 +379,11 @@ where
     /// Reads a run that the kernel has fetched, or is about to, into frames. Returns the frame of `block`, pinned until
     /// it is handed out; `None` if there was no frame for it.
     pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<Held<'f>> {
-        let Noted { run, told } = noted;
+        let Noted { run, hinted } = noted;
         let handle = self.handle;
         let core = handle.core();
         let start = core.clock.now();
-        let trace = self.trace.as_ref().filter(|_| !told); // otherwise the hint represents it
+        let trace = self.trace.as_ref().filter(|_| !hinted); // otherwise the hint represents it
         let ahead = Ahead {
             core,
             file: self.handle.file(),

@@ -65,12 +65,12 @@ fn skip(test: &str, reason: &str) {
 }
 
 #[test]
-fn dir_1_a_second_lock_in_the_same_process_is_refused_and_told_who_has_it() {
+fn dir_1_a_second_lock_in_the_same_process_is_refused_with_the_name_of_its_holder() {
     let directory = tempfile::tempdir().unwrap();
     let _lock = DirectoryLock::take(directory.path()).unwrap();
     let taken = DirectoryLock::take(directory.path());
-    let told = taken.as_ref().unwrap_err().to_string();
-    assert!(told.contains(&directory.path().display().to_string()), "{told}");
+    let error = taken.as_ref().unwrap_err().to_string();
+    assert!(error.contains(&directory.path().display().to_string()), "{error}");
     let holder = in_use(taken);
     assert!(holder.starts_with(&format!("pid {}", std::process::id())), "{holder}");
     if cfg!(target_os = "linux") {
@@ -111,7 +111,7 @@ fn dir_1_of_many_threads_at_once_one_gets_it() {
 fn it_is_free_again_once_dropped_and_the_file_stays_empty() {
     let directory = tempfile::tempdir().unwrap();
     drop(DirectoryLock::take(directory.path()).unwrap());
-    assert_eq!(text_in(directory.path()), "", "a released lock names nobody");
+    assert_eq!(text_in(directory.path()), "", "a released lock names no process");
     DirectoryLock::take(directory.path()).unwrap();
 }
 
@@ -129,13 +129,13 @@ fn it_is_free_once_dropped_although_a_copy_of_the_descriptor_lives() {
 fn dir_2_a_refused_attempt_leaves_the_holders_text() {
     let directory = tempfile::tempdir().unwrap();
     let _lock = DirectoryLock::take(directory.path()).unwrap();
-    std::fs::write(directory.path().join(NAME), "somebody\n").unwrap();
-    assert_eq!(in_use(DirectoryLock::take(directory.path())), "somebody");
-    assert_eq!(text_in(directory.path()), "somebody\n", "[DIR-2]");
+    std::fs::write(directory.path().join(NAME), "a holder\n").unwrap();
+    assert_eq!(in_use(DirectoryLock::take(directory.path())), "a holder");
+    assert_eq!(text_in(directory.path()), "a holder\n", "[DIR-2]");
 }
 
 #[test]
-fn a_holder_without_a_name_or_with_a_strange_one_is_told_of_all_the_same() {
+fn a_holder_without_a_name_or_with_a_strange_one_is_reported_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let _lock = DirectoryLock::take(directory.path()).unwrap();
     let long = vec![b'x'; 1 << 20];
@@ -177,13 +177,13 @@ fn dir_1_a_lock_of_another_process_holds_until_that_is_killed() {
 fn a_directory_that_is_missing_is_an_error_that_names_the_file() {
     let directory = tempfile::tempdir().unwrap();
     let missing = directory.path().join("missing");
-    let told = DirectoryLock::take(&missing).unwrap_err();
-    let Error::Io(forebay_io::Error::Open { file, source }) = &told else {
-        panic!("{told:?}");
+    let error = DirectoryLock::take(&missing).unwrap_err();
+    let Error::Io(forebay_io::Error::Open { file, source }) = &error else {
+        panic!("{error:?}");
     };
     assert_eq!(**file, missing.join(NAME));
     assert_eq!(source.raw(), Errno::NOENT.raw_os_error());
-    assert!(told.to_string().contains("check the path"), "{told}");
+    assert!(error.to_string().contains("check the path"), "{error}");
 }
 
 #[test]
@@ -198,10 +198,10 @@ fn a_directory_that_may_not_be_written_is_an_error_that_says_so() {
         std::fs::set_permissions(directory.path(), permissions).unwrap();
     };
     permit(0o555);
-    let told = DirectoryLock::take(directory.path()).unwrap_err();
+    let error = DirectoryLock::take(directory.path()).unwrap_err();
     permit(0o755);
     let refused =
-        matches!(&told, Error::Io(forebay_io::Error::Open { source: OsError::EACCES, .. }));
-    assert!(refused, "{told:?}");
-    assert!(told.to_string().contains("check the owner and mode"), "{told}");
+        matches!(&error, Error::Io(forebay_io::Error::Open { source: OsError::EACCES, .. }));
+    assert!(refused, "{error:?}");
+    assert!(error.to_string().contains("check the owner and mode"), "{error}");
 }

@@ -43,11 +43,11 @@ pub(super) fn check_tablespace(opening: &Opening<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`Error::Setting`].
 pub(super) fn check_file(file: &File, page_bytes: usize) -> Result<(), Error> {
-    let told = file.atomic_write();
-    if told.is_some_and(|it| it.takes(page_bytes as u64)) {
+    let limits = file.atomic_write();
+    if limits.is_some_and(|it| it.takes(page_bytes as u64)) {
         return Ok(());
     }
-    let says = match told {
+    let says = match limits {
         None => "proves no atomic writes".to_owned(),
         Some(it) => format!(
             "proves atomic writes of {} to {} bytes, and a page has {page_bytes}",

@@ -72,7 +72,7 @@ impl TornPages {
             setting: "the checksum",
             value: "off".to_owned(),
             expected: format!(
-                "with torn pages `{self}` a torn page has to be told from a whole one: choose a checksum, or leave torn \
+                "with torn pages `{self}` a torn page must be distinguishable from a whole one: choose a checksum, or leave torn \
                  pages `unprotected`"
             ),
         })

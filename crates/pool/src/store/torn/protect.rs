@@ -38,7 +38,7 @@ impl Torn {
     ) -> Result<(), Error> {
         let mut staging = Staging::default();
         let staged = self.stage(core, file, copies, Waiting::ForWrites, &mut staging)?;
-        assert!(staged, "[DBW-1] a caller that may wait is protected, or told why not");
+        assert!(staged, "[DBW-1] a caller that may wait is protected, or gets the reason");
         self.make_durable(core, &file.space, &staging)?;
         self.made_durable(file, copies);
         Ok(())

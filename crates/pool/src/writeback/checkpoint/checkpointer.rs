@@ -196,8 +196,8 @@ impl<'c> Checkpoints<'c> {
             Some(ask) => ask.options,
             None => CheckpointOptions::spread(self.triggers.every.unwrap_or(INTERVAL)),
         };
-        let asked_for = ask.as_ref().map(|ask| ask.trigger);
-        let trigger = trigger.or(asked_for).unwrap_or(Trigger::Request);
+        let requested = ask.as_ref().map(|ask| ask.trigger);
+        let trigger = trigger.or(requested).unwrap_or(Trigger::Request);
         // A user's log may panic. That must not end all checkpoints.
         let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
         let carried_out = std::panic::catch_unwind(carry_out);
@@ -349,8 +349,8 @@ impl<'c> Checkpoints<'c> {
             return Err(Error::Checkpoint { failed, report: Arc::new(report) });
         }
         if let Some(wal) = &self.core.wal {
-            let told = wal.checkpointed(report.redo);
-            told.map_err(|source| Error::Log { lsn: report.redo, source: source.into() })?;
+            let kept = wal.checkpointed(report.redo);
+            kept.map_err(|source| Error::Log { lsn: report.redo, source: source.into() })?;
         }
         self.core.counters.count_pool(PoolEvent::Checkpoints);
         self.checkpoints.set_redo(report.redo);

@@ -144,12 +144,12 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    fn told(latency: Option<Latency>) -> Option<(u64, Duration)> {
+    fn parts(latency: Option<Latency>) -> Option<(u64, Duration)> {
         latency.map(|Latency { reads, mean }| (reads, mean))
     }
 
     #[test]
-    fn waits_for_pages_read_ahead_are_told_by_the_page_and_apart_from_reads() {
+    fn waits_for_pages_read_ahead_are_counted_by_page_and_separately_from_reads() {
         let counters = Counters::new();
         let mut reads = Reads::counted(&counters);
         counters.waited(Wait::Read, ms(4));
@@ -160,13 +160,13 @@ mod tests {
         counters.waited(Wait::InFlightRead, ms(30));
         counters.waited(Wait::InFlightRead, ms(20));
         let waits = reads.advance(Reads::counted(&counters));
-        assert_eq!((told(waits.own), told(waits.ahead)), (Some((2, ms(5))), Some((10, ms(5)))));
+        assert_eq!((parts(waits.own), parts(waits.ahead)), (Some((2, ms(5))), Some((10, ms(5)))));
         // A long wait for the last of them, and then the next.
         counters.waited(Wait::InFlightRead, ms(12));
         let waits = reads.advance(Reads::counted(&counters));
-        assert_eq!((told(waits.own), told(waits.ahead)), (None, None));
+        assert_eq!((parts(waits.own), parts(waits.ahead)), (None, None));
         counters.add(StrategyKind::BulkRead, Event::Prefetch, 2);
         let waits = reads.advance(Reads::counted(&counters));
-        assert_eq!(told(waits.ahead), Some((2, ms(6))));
+        assert_eq!(parts(waits.ahead), Some((2, ms(6))));
     }
 }

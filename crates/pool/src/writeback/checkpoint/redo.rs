@@ -49,7 +49,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
-    fn rdo_1_each_checkpoint_has_a_number_of_its_own() {
+    fn rdo_1_each_checkpoint_has_a_separate_number() {
         let redo = RedoPoint::new();
         assert_eq!(redo.now(), 0, "[RDO-1]");
         assert_eq!((redo.begin(), redo.now()), (1, 1), "[RDO-1]");

@@ -32,7 +32,7 @@ fn what_is_dirty_is_on_disk_afterwards_and_the_next_checkpoint_finds_nothing() {
 }
 
 #[test]
-fn a_file_that_somebody_else_has_written_is_synced_once() {
+fn a_file_that_another_thread_has_written_is_synced_once() {
     let site = Site::new();
     let (pool, disk) = site.rigged(64);
     let file = pool.open_file("t", &create()).unwrap();
@@ -155,7 +155,7 @@ fn a_change_that_is_logged_and_not_marked_yet_is_waited_for() {
 }
 
 #[test]
-fn checkpoints_that_begin_by_themselves_wait_for_the_first_that_is_asked_for() {
+fn checkpoints_that_begin_automatically_wait_for_the_first_request() {
     let site = Site::new();
     let log = Arc::new(Counter::default());
     let builder = site.builder(64).wal(Arc::clone(&log) as Arc<dyn Wal>);

@@ -38,7 +38,7 @@ impl Rig {
 }
 
 #[test]
-fn a_change_made_beside_an_older_write_of_its_page_is_on_disk_at_the_end() {
+fn a_change_made_during_an_older_write_of_its_page_is_on_disk_at_the_end() {
     let site = Site::new();
     let rig = Rig::new(&site, 32, 8);
     rig.change(0, 3);
@@ -77,7 +77,7 @@ fn a_change_logged_and_not_marked_yet_is_waited_for() {
 }
 
 #[test]
-fn a_change_logged_beside_an_older_write_and_not_marked_yet_is_waited_for() {
+fn a_change_logged_during_an_older_write_and_not_marked_yet_is_waited_for() {
     let site = Site::new();
     let rig = Rig::new(&site, 32, 8);
     rig.change(0, 3);

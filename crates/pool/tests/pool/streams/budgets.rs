@@ -190,7 +190,7 @@ pub(super) fn hinted(events: &[TraceEvent]) -> u32 {
 }
 
 #[test]
-fn ten_expected_rows_ask_for_sixteen_blocks_at_most() {
+fn ten_expected_rows_prefetch_sixteen_blocks_at_most() {
     let site = Site::new();
     let scattered: Vec<u32> = (0..200).map(|place| place * 7 % 1000).collect();
     let dense: Vec<u32> = (0..200).collect();
@@ -215,10 +215,14 @@ fn ten_expected_rows_ask_for_sixteen_blocks_at_most() {
                 }
                 drop(stream);
                 stage.dam.io().drain();
-                let (read, told) = (stage.dam.blocks_read(PAGE).len(), hinted(&trace.events()));
+                let (read, hinted_blocks) =
+                    (stage.dam.blocks_read(PAGE).len(), hinted(&trace.events()));
                 let what = format!("{kind} {readahead} {order:?}");
                 assert!((10..=16).contains(&read), "{what}: {read} blocks read for 10 rows");
-                assert!(told <= 16, "{what}: the kernel was told of {told} blocks for 10 rows");
+                assert!(
+                    hinted_blocks <= 16,
+                    "{what}: the kernel got hints for {hinted_blocks} blocks for 10 rows"
+                );
             }
         }
         stage.pool.stop_trace();

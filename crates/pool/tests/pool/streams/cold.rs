@@ -122,8 +122,9 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
                     assert_says(&row, block);
                 }
                 Err(error) => {
-                    let told = matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
-                    assert!(block >= 25 && told, "block {block}: {error}");
+                    let expected =
+                        matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
+                    assert!(block >= 25 && expected, "block {block}: {error}");
                 }
             }
         }
@@ -140,8 +141,8 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
 }
 
 #[test]
-fn ten_expected_rows_of_a_cold_file_ask_for_sixteen_blocks_at_most() {
-    if !can_chill("ten_expected_rows_of_a_cold_file_ask_for_sixteen_blocks_at_most") {
+fn ten_expected_rows_of_a_cold_file_prefetch_sixteen_blocks_at_most() {
+    if !can_chill("ten_expected_rows_of_a_cold_file_prefetch_sixteen_blocks_at_most") {
         return;
     }
     for step in [1, 2, 3, 7, 11] {
@@ -156,9 +157,9 @@ fn ten_expected_rows_of_a_cold_file_ask_for_sixteen_blocks_at_most() {
         }
         drop(stream);
         stage.dam.io().drain();
-        let (read, told) = (stage.dam.blocks_read(PAGE), hinted(&trace.events()));
+        let (read, hinted_blocks) = (stage.dam.blocks_read(PAGE), hinted(&trace.events()));
         assert!((10..=16).contains(&read.len()), "{read:?} for 10 rows");
-        assert!(told <= 16, "the kernel was told of {told} blocks for 10 rows");
+        assert!(hinted_blocks <= 16, "the kernel got hints for {hinted_blocks} blocks for 10 rows");
         assert_settled(&stage);
     }
 }

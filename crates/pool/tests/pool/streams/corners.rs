@@ -61,16 +61,16 @@ fn in_any_order_a_slow_block_does_not_keep_the_others_back() {
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async).order(Order::Any);
     stage.dam.keep_back(|it| it.position() == at(20));
     let mut stream = stage.file.stream_with([60, 20, 80, 40, 100], &options).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, received) = mpsc::channel();
     let got = thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..4 {
                 let row = stream.next().unwrap().unwrap();
-                tell.send(row.page.block()).unwrap();
+                sender.send(row.page.block()).unwrap();
             }
         });
         let mut got = Vec::new();
-        while let Ok(block) = told.recv_timeout(Duration::from_secs(60)) {
+        while let Ok(block) = received.recv_timeout(Duration::from_secs(60)) {
             got.push(block);
             if got.len() == 4 {
                 break;

@@ -61,21 +61,21 @@ fn a_block_named_twice_is_missed_once_and_found_once() {
 }
 
 #[test]
-fn pages_read_ahead_for_nobody_are_wasted_when_they_go() {
+fn pages_read_ahead_for_no_reader_are_wasted_when_they_go() {
     let site = Site::new();
     for kind in KINDS {
         let Some(mut stage) = stage(&site, kind, 256, 200) else { continue };
         for cut in [false, true] {
             let before = stage.pool.stats();
-            let apart = (0..8).map(|place| place * 20);
-            let mut stream = stage.file.stream_with(apart, &ahead()).unwrap();
+            let scattered = (0..8).map(|place| place * 20);
+            let mut stream = stage.file.stream_with(scattered, &ahead()).unwrap();
             assert_says(&stream.next().unwrap().unwrap(), 0);
             drop(stream);
             stage.dam.io().drain();
             let done = since(&stage, &before);
             assert_eq!(done.total().prefetches, 8, "{kind}");
             let outcomes = (done.pool.prefetches_useful, done.pool.prefetches_wasted);
-            assert_eq!(outcomes, (1, 0), "{kind}: nobody knows yet");
+            assert_eq!(outcomes, (1, 0), "{kind}: not known yet");
             // One of them is used by another reader.
             drop(stage.file.pin(40).unwrap());
             if cut {
@@ -198,7 +198,7 @@ fn with(events: &[TraceEvent], action: Action, why: Why) -> Vec<&TraceEvent> {
 }
 
 #[test]
-fn a_trace_says_what_was_asked_for_and_why() {
+fn a_trace_says_what_was_requested_and_why() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
     drop(stage.file.with_readahead(ReadaheadStrategy::Os).read(70).unwrap());
@@ -249,7 +249,7 @@ fn hints_are_traced_merged_and_counted_as_requests() {
         .map(|event| (event.first, event.blocks))
         .collect();
     assert_eq!(hints, [(4, 4), (120, 1)]);
-    assert_eq!(stage.dam.blocks_read(PAGE), [4, 5, 6, 7, 120], "each by itself, once");
+    assert_eq!(stage.dam.blocks_read(PAGE), [4, 5, 6, 7, 120], "each alone, once");
     assert_settled(&stage);
 }
 

@@ -5,7 +5,7 @@ use forebay::{ReadaheadStrategy, StreamOptions, Tablespace};
 use crate::site::{PAGE, SUMS, Site, create, number_in, numbered, write};
 
 #[test]
-fn prv_1_a_segment_that_was_cut_off_and_came_back_is_read_anew() {
+fn prv_1_a_segment_that_was_cut_off_and_was_restored_is_read_again() {
     let site = Site::new();
     for readahead in ReadaheadStrategy::ALL {
         let main = Tablespace::new("main", site.path(&format!("main {readahead}")));

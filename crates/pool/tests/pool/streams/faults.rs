@@ -161,7 +161,7 @@ fn a_file_cut_behind_the_pools_back_gives_the_pages_before_the_cut() {
 }
 
 #[test]
-fn an_error_reaches_every_stream_that_joined_and_nobody_else() {
+fn an_error_reaches_every_stream_that_joined_and_no_other() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Threads, 256, 64) else { return };
     stage.dam.rule(|it| if covers(it, 9) { Fault::Fail(OsError::EIO) } else { Fault::None });

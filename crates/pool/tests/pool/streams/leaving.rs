@@ -11,15 +11,15 @@ use super::{FIRST, KINDS, Stage, ahead, assert_says, assert_settled, is_past_end
 use crate::site::{PAGE, SHORT, SUMS, Site, numbered, reopened, skip, wait_until};
 
 /// Blocks far from each other; the first one arrives while the others are held back.
-const APART: [u32; 8] = [0, 10, 20, 30, 40, 50, 60, 70];
+const SCATTERED: [u32; 8] = [0, 10, 20, 30, 40, 50, 60, 70];
 
 /// Long enough for a thread that should be blocked to make progress if it is not.
 const MOMENT: Duration = Duration::from_millis(40);
 
-/// Starts a stream over [`APART`], takes its first block and drops it; the other blocks are held back.
+/// Starts a stream over [`SCATTERED`], takes its first block and drops it; the other blocks are held back.
 fn leave_seven_under_way(stage: &Stage) {
     stage.dam.keep_back_all_but_first();
-    let mut stream = stage.file.stream_with(APART, &ahead()).unwrap();
+    let mut stream = stage.file.stream_with(SCATTERED, &ahead()).unwrap();
     assert_says(&stream.next().unwrap().unwrap(), 0);
     assert_eq!(stage.dam.waiting(), 7);
 }
@@ -46,7 +46,7 @@ fn a_paused_stream_gives_what_it_knows_and_then_nothing_until_resumed() {
                 next += 1;
             }
             assert!(stream.next().is_none(), "{kind}: paused");
-            assert_eq!(stream.stats().asked, before, "{kind}: paused, and asks for more");
+            assert_eq!(stream.stats().asked, before, "{kind}: paused, and requests more");
             stream.resume();
         }
         for row in &mut stream {
@@ -65,7 +65,7 @@ fn a_reset_stream_gives_the_new_blocks_only_and_holds_no_old_pin() {
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 640) else { continue };
         stage.dam.keep_back_all_but_first();
-        let mut stream = stage.file.stream_with(APART.to_vec(), &ahead()).unwrap();
+        let mut stream = stage.file.stream_with(SCATTERED.to_vec(), &ahead()).unwrap();
         assert_says(&stream.next().unwrap().unwrap(), 0);
         stream.reset(vec![0, 0, 0]);
         assert_eq!(stream.by_ref().map(|row| row.unwrap().page.block()).sum::<u32>(), 0);
@@ -88,17 +88,17 @@ fn a_reset_stream_gives_the_new_blocks_only_and_holds_no_old_pin() {
 }
 
 #[test]
-fn what_a_dropped_stream_asked_for_lands_as_ordinary_pages() {
+fn what_a_dropped_stream_requested_lands_as_ordinary_pages() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 640) else { continue };
         leave_seven_under_way(&stage);
         stage.dam.open();
         stage.dam.io().drain();
-        assert!(APART.iter().all(|&block| stage.file.is_resident(block)), "{kind}");
+        assert!(SCATTERED.iter().all(|&block| stage.file.is_resident(block)), "{kind}");
         stage.dam.forget();
         let plain = stage.file.with_readahead(ReadaheadStrategy::Os);
-        for block in APART {
+        for block in SCATTERED {
             assert_says(&plain.read(block).unwrap(), block);
         }
         assert_eq!(stage.dam.reads(), [], "{kind}: they were there");
@@ -115,7 +115,7 @@ fn a_plain_read_takes_a_page_that_a_dropped_stream_left_under_way() {
         thread::scope(|scope| {
             let plain = stage.file.with_readahead(ReadaheadStrategy::Os);
             let reader = scope.spawn(move || {
-                for block in APART {
+                for block in SCATTERED {
                     assert_says(&plain.read(block).unwrap(), block);
                 }
             });
@@ -124,7 +124,7 @@ fn a_plain_read_takes_a_page_that_a_dropped_stream_left_under_way() {
             stage.dam.open();
             reader.join().unwrap();
         });
-        let expected: Vec<u64> = APART.iter().map(|&block| u64::from(block)).collect();
+        let expected: Vec<u64> = SCATTERED.iter().map(|&block| u64::from(block)).collect();
         assert_eq!(stage.dam.blocks_read(PAGE), expected, "[SUB-1] {kind}: each once");
         assert_settled(&stage);
     }
@@ -241,8 +241,9 @@ fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
                     assert_says(&row, block);
                 }
                 Err(error) => {
-                    let told = matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
-                    assert!(block >= 60 && told, "{kind}: block {block}: {error}");
+                    let expected =
+                        matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
+                    assert!(block >= 60 && expected, "{kind}: block {block}: {error}");
                 }
             }
         }

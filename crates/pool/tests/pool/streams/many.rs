@@ -23,7 +23,7 @@ fn shuffled(seed: u64, below: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_shuffled_list_is_asked_for_in_few_requests_and_given_in_its_order() {
+fn a_shuffled_list_is_requested_in_few_requests_and_given_in_its_order() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 512, 300) else { continue };
@@ -53,7 +53,7 @@ fn a_shuffled_list_is_asked_for_in_few_requests_and_given_in_its_order() {
 }
 
 #[test]
-fn rm_2_a_miss_after_many_hits_asks_for_all_that_follows() {
+fn rm_2_a_miss_after_many_hits_requests_all_that_follows() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Uring, 4096, 2000) else { return };
     let resident: Vec<u32> = (0..1000).collect();

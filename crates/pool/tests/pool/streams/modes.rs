@@ -84,16 +84,16 @@ fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
     let file = reopened(&pool, file);
     chill(&file);
     let events = decided(&pool, &file, blocks, &adaptive());
-    let told = first_hint(&events);
-    assert!(told.is_none_or(|first| first >= BEFORE_TRIAL), "told of {told:?}");
+    let hint = first_hint(&events);
+    assert!(hint.is_none_or(|first| first >= BEFORE_TRIAL), "hint for {hint:?}");
     let requests = events.iter().filter(|event| event.action == Action::Request);
     let early: Vec<_> = requests.filter(|event| event.first < BEFORE_TRIAL).collect();
     assert!(!early.is_empty() && early.iter().all(|event| event.blocks >= 16), "{early:?}");
 }
 
 #[test]
-fn a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead() {
-    let test = "a_stream_that_asks_for_a_backend_gets_it_for_every_read_ahead";
+fn a_stream_that_names_a_backend_gets_it_for_every_read_ahead() {
+    let test = "a_stream_that_names_a_backend_gets_it_for_every_read_ahead";
     if !can_chill(test) {
         return;
     }

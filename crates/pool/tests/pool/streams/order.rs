@@ -167,7 +167,7 @@ fn no_request_crosses_the_end_of_a_segment() {
 }
 
 #[test]
-fn known_blocks_are_asked_for_sorted_and_merged_whatever_their_order() {
+fn known_blocks_are_requested_sorted_and_merged_whatever_their_order() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };

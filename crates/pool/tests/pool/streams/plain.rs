@@ -90,7 +90,7 @@ fn vast(stage: &Stage, blocks: u32) -> PagedFile {
 }
 
 #[test]
-fn random_plain_reads_read_little_more_than_they_ask_for() {
+fn random_plain_reads_read_little_more_than_they_request() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 8) else { continue };

@@ -20,7 +20,7 @@ fn under_way(stage: &Stage) -> (usize, u64) {
 }
 
 #[test]
-fn what_is_named_is_asked_for_in_few_requests_without_a_wait_or_a_pin() {
+fn what_is_named_is_requested_in_few_requests_without_a_wait_or_a_pin() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 100) else { continue };
@@ -80,7 +80,7 @@ fn bud_1_no_more_than_a_quarter_of_the_pool_is_on_its_way_and_the_budget_comes_b
 
 /// No thread drives the queue: plain reads use another one, and hits use none.
 #[test]
-fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short() {
+fn pre_2_frames_of_a_prefetch_that_no_thread_drives_come_back_when_frames_are_short() {
     for kind in [Kind::Uring, Kind::Aio, Kind::Sync] {
         let site = Site::new();
         let main = Tablespace::new("main", site.path("main")).cache(CacheMode::Direct);
@@ -97,14 +97,14 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
         let file = reopened(&pool, numbered(&pool, "table", 200, FIRST));
         let file = file.with_readahead(ReadaheadStrategy::Os);
         let under_way = || pool.view().iter().filter(|frame| frame.reading).count();
-        let apart: Vec<u32> = (0..16).step_by(2).collect();
-        assert_eq!(file.prefetch(&apart), 8);
+        let scattered: Vec<u32> = (0..16).step_by(2).collect();
+        assert_eq!(file.prefetch(&scattered), 8);
         (30..54).for_each(|block| assert_says(&file.read(block).unwrap(), block));
         // With kernel backends they may have completed during submission.
         let left = under_way();
         assert!(
             left == 8 || kind != Kind::Sync,
-            "{left}: nobody drives, and there were frames for all"
+            "{left}: no thread drives, and there were frames for all"
         );
         // From here on a page must be evicted for each one that is read.
         wait_until("what was prefetched to be taken in", || {
@@ -114,14 +114,14 @@ fn pre_2_frames_of_a_prefetch_that_nobody_drives_come_back_when_frames_are_short
         });
         // They are pages like any others, and can be evicted.
         (100..164).for_each(|block| assert_says(&file.read(block).unwrap(), block));
-        assert!(apart.iter().all(|&block| !file.is_resident(block)), "[PRE-2] {kind}");
+        assert!(scattered.iter().all(|&block| !file.is_resident(block)), "[PRE-2] {kind}");
         pool.close().unwrap();
     }
 }
 
 /// A stream of another tablespace does not drive that queue; it still gets its pins back.
 #[test]
-fn a_prefetch_that_nobody_drives_does_not_keep_streams_from_looking_ahead() {
+fn a_prefetch_that_no_thread_drives_does_not_keep_streams_from_looking_ahead() {
     let site = Site::new();
     let other = Tablespace::new("other", site.path("other"));
     let main = super::dam::Dam::over(&site, Kind::Sync, CacheMode::Buffered).unwrap();
@@ -167,24 +167,24 @@ fn a_page_that_cannot_be_had_is_nobodys_error_until_it_is_read() {
 }
 
 #[test]
-fn a_file_is_cut_off_and_closed_and_a_pool_ends_with_prefetches_that_nobody_drives() {
+fn a_file_is_cut_off_and_closed_and_a_pool_ends_with_prefetches_that_no_thread_drives() {
     for kind in KINDS {
         let site = Site::new();
         let Some(stage) = stage(&site, kind, 256, 100) else { continue };
-        let apart: Vec<u32> = (0..100).step_by(2).collect();
-        assert_eq!(stage.file.prefetch(&apart), 50, "{kind}");
+        let scattered: Vec<u32> = (0..100).step_by(2).collect();
+        assert_eq!(stage.file.prefetch(&scattered), 50, "{kind}");
         stage.file.truncate(50).unwrap();
         assert!(is_past_end(&stage.file.read(50).unwrap_err()), "{kind}");
         assert_eq!(stage.file.prefetch(&[98]), 0, "{kind}");
         stage.file.close().unwrap();
-        assert_eq!(stage.file.prefetch(&apart), 0, "{kind}: it is closed");
+        assert_eq!(stage.file.prefetch(&scattered), 0, "{kind}: it is closed");
         let file = stage.pool.open_file("table", &FileOptions::new()).unwrap();
-        assert_eq!(file.prefetch(&apart), 25, "{kind}");
+        assert_eq!(file.prefetch(&scattered), 25, "{kind}");
         assert_settled(&stage);
         drop(file);
         let site = Site::new();
         let Some(Stage { dam, file, pool }) = super::stage(&site, kind, 256, 100) else { return };
-        assert_eq!(file.prefetch(&apart), 50, "{kind}");
+        assert_eq!(file.prefetch(&scattered), 50, "{kind}");
         drop((file, pool));
         assert_eq!(dam.io().in_flight(), 0, "{kind}: dropped, not closed");
     }
@@ -195,17 +195,17 @@ fn a_file_is_cut_off_and_closed_and_a_pool_ends_with_prefetches_that_nobody_driv
 fn a_full_queue_is_not_waited_for() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 4096, 1000) else { return };
-    let apart: Vec<u32> = (0..1000).step_by(2).collect();
+    let scattered: Vec<u32> = (0..1000).step_by(2).collect();
     let depth = stage.dam.io().queue_depth() as u32;
-    assert_eq!(stage.file.prefetch(&apart), depth);
+    assert_eq!(stage.file.prefetch(&scattered), depth);
     assert_eq!(
-        stage.file.prefetch(&apart),
+        stage.file.prefetch(&scattered),
         1,
-        "what has ended is taken in: a look carries out one"
+        "what has ended is taken in: a look executes one"
     );
     assert_eq!(under_way(&stage), (depth as usize, 0));
     stage.dam.io().drain();
-    assert_eq!(stage.file.prefetch(&apart), 500 - depth - 1);
+    assert_eq!(stage.file.prefetch(&scattered), 500 - depth - 1);
     stage.dam.io().drain();
     assert_eq!(stage.dam.blocks_read(PAGE).len(), 500, "[SUB-1] each once");
     assert_settled(&stage);

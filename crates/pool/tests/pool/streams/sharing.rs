@@ -59,7 +59,7 @@ fn what_another_stream_is_reading_is_joined_and_not_read_again() {
 
 /// Each stream uses its own backend: requests that one has made and does not complete, the other must complete.
 #[test]
-fn pages_that_a_resting_stream_of_another_backend_asked_for_are_fetched_in_any_order() {
+fn pages_that_a_resting_stream_of_another_backend_requested_are_fetched_in_any_order() {
     const BLOCKS: u32 = 400;
     let site = Site::new();
     let main = Tablespace::new("main", site.path("main")).cache(CacheMode::Direct);
@@ -126,7 +126,7 @@ fn blocks_past_the_end_are_errors_of_their_own_and_the_stream_goes_on() {
 
 /// While the caller's iterator blocks, another thread reads a page that the stream has requested.
 #[test]
-fn an_iterator_that_blocks_keeps_nobody_from_the_pages_on_their_way() {
+fn an_iterator_that_blocks_keeps_no_thread_from_the_pages_on_their_way() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 640) else { continue };

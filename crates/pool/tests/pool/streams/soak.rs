@@ -279,7 +279,7 @@ fn streams_among_readers_writers_and_cuts_give_what_is_there() {
     println!("{:?}", names.iter().zip(&soak.counts).collect::<Vec<_>>());
     // The cleaner may hold a page for a moment.
     let free = |frame: &forebay::FrameView| frame.pins == 0 && !frame.orphan;
-    wait_until("nobody to have a page [RS-3]", || soak.pool.view().iter().all(free));
+    wait_until("every page to be released [RS-3]", || soak.pool.view().iter().all(free));
     soak.pool.close().unwrap();
     assert_eq!(soak.pool.stats().frames_free, FRAMES, "[RS-3] frames are lost");
 

@@ -32,9 +32,9 @@ fn where_atomic_writes_are_not_proven_the_pool_is_not_built_and_says_what_to_do(
         }
         Err(error) => {
             assert!(matches!(error, Error::Setting { setting: "torn pages", .. }), "{error}");
-            let told = error.to_string();
+            let message = error.to_string();
             let parts = [" on device ", "proves no atomic writes", "double write"];
-            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
         }
     }
 }

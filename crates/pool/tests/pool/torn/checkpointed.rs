@@ -95,7 +95,7 @@ fn copies_that_cannot_be_written_fail_the_checkpoint_and_the_next_one_succeeds()
 }
 
 #[test]
-fn checkpoints_beside_evictions_and_flushes_get_through_a_small_ring() {
+fn checkpoints_during_evictions_and_flushes_get_through_a_small_ring() {
     let site = Site::new();
     let pool = double(site.builder(48)).frame_wait(std::time::Duration::from_secs(20));
     let pool = pool.build().unwrap();

@@ -129,7 +129,7 @@ fn of_two_copies_of_a_page_the_newer_whole_one_is_taken() {
 
 /// A page whose write failed keeps its group. The other pages in the group are durable, and no longer live.
 #[test]
-fn a_durable_copy_beside_that_of_a_failed_write_is_never_taken() {
+fn a_durable_copy_next_to_that_of_a_failed_write_is_never_taken() {
     let site = Site::new();
     let (pool, disk, _) = rigged(&site, 64);
     let [file, other] = ["table", "other"].map(|name| numbered(&pool, name, 100, 10));
@@ -153,7 +153,7 @@ fn a_durable_copy_beside_that_of_a_failed_write_is_never_taken() {
 /// In a batch of two groups the second has reached the disk, and the first still has its previous contents: an old copy
 /// of a page that is durable in a newer version.
 #[test]
-fn a_copy_in_a_group_that_was_taken_anew_and_not_written_is_never_taken() {
+fn a_copy_in_a_group_that_was_reused_and_not_written_is_never_taken() {
     let site = Site::new();
     let (pool, disk, _) = rigged(&site, 64);
     let file = numbered(&pool, "table", 100, 10);
@@ -301,7 +301,7 @@ fn after_a_good_close_nothing_is_taken_from_the_copies() {
 }
 
 #[test]
-fn a_pool_of_another_size_makes_the_file_anew() {
+fn a_pool_of_another_size_recreates_the_file() {
     let site = Site::new();
     let mut bytes = Vec::new();
     for frames in [8, 4096, 8, 4096] {
@@ -412,8 +412,8 @@ fn files_are_synced_before_the_copies_of_their_pages_are_given_up() {
     for torn in [false, true] {
         let main = site.path(&format!("main {torn}"));
         let unsynced = Arc::new(Unsynced::default());
-        let noted = Arc::clone(&unsynced);
-        let (io, _disk) = Disk::watched(move |it| noted.note(it));
+        let watcher = Arc::clone(&unsynced);
+        let (io, _disk) = Disk::watched(move |it| watcher.note(it));
         let space = Tablespace::new("main", &main).io(io);
         let pool = double(Site::bare(64)).cleaner(false).tablespace(space).build().unwrap();
         let file = numbered(&pool, "table", 4, 10);

@@ -40,8 +40,8 @@ fn a_copy_that_cannot_be_written_leaves_the_pages_dirty_and_their_file_alone() {
         for blocks in [1, 60] {
             (0..blocks).for_each(|block| write(&file, block, 500));
             fail_copies(&disk, Op::Write, error);
-            let told = file.flush_file().unwrap_err();
-            assert!(is_io(&told, error) && told.to_string().contains(DOUBLE_WRITE), "{told}");
+            let failed = file.flush_file().unwrap_err();
+            assert!(is_io(&failed, error) && failed.to_string().contains(DOUBLE_WRITE), "{failed}");
             assert!((0..blocks).all(|block| is_dirty(&pool, block)), "[OUT-2]");
             disk.heal();
             assert_eq!(file.flush_file().unwrap(), u64::from(blocks));
@@ -170,7 +170,7 @@ fn write_and_flush(file: &forebay::PagedFile, block: u32) -> Result<u64, Error> 
 }
 
 #[test]
-fn a_sector_that_cannot_be_read_is_written_anew() {
+fn a_sector_that_cannot_be_read_is_rewritten() {
     let site = Site::new();
     let (pool, _disk, _) = rigged(&site, 64);
     let file = numbered(&pool, "table", 4, 10);

@@ -229,7 +229,7 @@ fn a_file_that_is_only_read_logs_nothing() {
 
 /// Every page that is written after a checkpoint began has another image, and no other page does.
 #[test]
-fn each_checkpoint_asks_for_images_anew() {
+fn each_checkpoint_requires_new_images() {
     let site = Site::new();
     let (pool, _disk, log, bare) = logged(&site, 64);
     let file = table(&pool, 40);

@@ -97,8 +97,8 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 /// A pool with double write over a disk that the test controls, and what a crash may tear.
 pub(crate) fn rigged(site: &Site, frames: u64) -> (BufferPool, Arc<Disk>, Arc<Unsynced>) {
     let unsynced = Arc::new(Unsynced::default());
-    let noted = Arc::clone(&unsynced);
-    let (io, disk) = Disk::watched(move |it| noted.note(it));
+    let watcher = Arc::clone(&unsynced);
+    let (io, disk) = Disk::watched(move |it| watcher.note(it));
     let main = Tablespace::new("main", site.path("main")).io(io);
     let pool = double(Site::bare(frames)).cleaner(false).readahead(ReadaheadStrategy::Os);
     (pool.tablespace(main).build().unwrap(), disk, unsynced)

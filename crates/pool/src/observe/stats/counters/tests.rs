@@ -112,7 +112,7 @@ fn a_thread_that_is_ending_still_counts_without_touching_a_slot() {
 }
 
 #[test]
-fn one_thread_counts_in_two_pools_apart() {
+fn one_thread_counts_in_two_pools_separately() {
     let (one, other) = (Counters::new(), Counters::new());
     one.hit(StrategyKind::Normal);
     other.hit(StrategyKind::Normal);
@@ -152,7 +152,7 @@ fn no_number_goes_down_while_threads_count() {
 }
 
 #[test]
-fn every_event_has_a_count_of_its_own() {
+fn every_event_has_a_separate_count() {
     let counters = Counters::new();
     let events = [
         Event::HitInFlight,
@@ -189,7 +189,7 @@ fn every_event_has_a_count_of_its_own() {
 }
 
 #[test]
-fn every_event_of_the_pool_has_a_count_of_its_own() {
+fn every_event_of_the_pool_has_a_separate_count() {
     let counters = Counters::new();
     let events = [
         PoolEvent::OptimisticRetries,

@@ -55,7 +55,7 @@ fn each_wait_that_took_the_time_brings_its_own_advice() {
         (Wait::Latch, "optimistically"),
         (Wait::Frame, "Hold fewer pages"),
         (Wait::Log, "Flush the log"),
-        (Wait::Sync, "Ask for fewer"),
+        (Wait::Sync, "Request fewer"),
     ];
     for (wait, phrase) in expected {
         let advice = advice(&waited(&[(wait, 100)]).snapshot());
@@ -72,17 +72,17 @@ fn a_wait_of_little_weight_brings_no_advice() {
 }
 
 #[test]
-fn few_hits_ask_for_memory() {
+fn few_hits_suggest_memory() {
     let counters = waited(&[(Wait::Read, 100)]);
     (0..43).for_each(|_| counters.hit(StrategyKind::Normal));
     counters.add(StrategyKind::Normal, Event::Miss, 57);
     let advice = advice(&counters.snapshot());
-    assert!(advice[0].contains("Only 43% of the pages") && advice[0].contains("pool larger"));
+    assert!(advice[0].contains("Only 43% of the requested pages") && advice[0].contains("pool larger"));
     assert_eq!(advice.len(), 1);
 }
 
 #[test]
-fn dirty_victims_point_at_the_cleaner_even_when_nobody_waited_long() {
+fn dirty_victims_point_at_the_cleaner_even_when_no_thread_waited_long() {
     let counters = waited(&[(Wait::Sync, 100)]);
     counters.add(StrategyKind::BulkWrite, Event::Eviction, 1000);
     counters.add(StrategyKind::BulkWrite, Event::VictimWrite, 9);
@@ -106,7 +106,7 @@ fn a_ring_that_cannot_turn_is_named() {
 }
 
 #[test]
-fn optimistic_reads_in_vain_are_told() {
+fn failed_optimistic_reads_are_reported() {
     let counters = Counters::new();
     (0..75).for_each(|_| counters.optimistic());
     counters.add_pool(PoolEvent::OptimisticRetries, 25);
@@ -115,7 +115,7 @@ fn optimistic_reads_in_vain_are_told() {
 }
 
 #[test]
-fn pinned_frames_are_told_with_their_number() {
+fn pinned_frames_are_reported_with_their_number() {
     let counters = waited(&[(Wait::Frame, 50)]);
     let stats = Stats { frames: 64, frames_pinned: 63, ..counters.snapshot() };
     assert!(advice(&stats)[0].contains("63 of 64 are pinned now"));

@@ -183,7 +183,7 @@ impl DoubleWrite {
         writer: &mut GroupWriter,
     ) -> Request {
         let Checksum::Crc32c { offset } = file.checksum else {
-            panic!("[DBW-1] a page without a checksum cannot be told from a torn one");
+            panic!("[DBW-1] a page without a checksum cannot be distinguished from a torn one");
         };
         let it = GroupHeader {
             group: group as u32,

@@ -124,7 +124,7 @@ fn img_2_an_image_whose_log_was_not_flushed_is_logged_again() {
 }
 
 #[test]
-fn what_comes_in_the_place_of_a_page_that_was_cut_off_has_an_image_of_its_own() {
+fn what_comes_in_the_place_of_a_page_that_was_cut_off_has_a_separate_image() {
     let (_directory, pool, log) = pool(64);
     let file = open(&pool, 10);
     (0..10).for_each(|block| change(&file, block));

@@ -165,9 +165,9 @@ fn pages_leave_in_even_batches_until_the_end() {
     let mut run = Run::new(6400, 100 * SECOND);
     run.whole();
     assert!(run.sendings.iter().all(|(_, pages)| *pages == 32), "{:?}", run.sendings);
-    let apart = run.sendings.windows(2).map(|pair| pair[1].0 - pair[0].0);
-    for apart in apart {
-        assert!(apart.abs_diff(SECOND / 2) < SECOND / 1000, "{apart:?}");
+    let intervals = run.sendings.windows(2).map(|pair| pair[1].0 - pair[0].0);
+    for interval in intervals {
+        assert!(interval.abs_diff(SECOND / 2) < SECOND / 1000, "{interval:?}");
     }
     assert!(run.now.abs_diff(100 * SECOND) < SECOND / 1000, "{:?}", run.now);
     assert_eq!(run.twentieths(), (288, 320), "[PAC-2] ten batches, or nine at the edges");
@@ -373,11 +373,11 @@ fn streams_that_come_and_go_make_reads_look_neither_fast_nor_slow() {
     run.reads = slow_between(30 * SECOND, 40 * SECOND, 4);
     run.ahead = no_wait;
     run.whole();
-    assert!(run.pacer.yielded() > 4 * SECOND, "[PAC-5] {:?} beside one", run.pacer.yielded());
+    assert!(run.pacer.yielded() > 4 * SECOND, "[PAC-5] {:?} next to one", run.pacer.yielded());
 }
 
 #[test]
-fn nobody_is_made_way_for_who_has_gone() {
+fn the_pacer_yields_to_no_reader_that_has_ended() {
     let mut run = Run::new(64_000, 100 * SECOND);
     run.pacer.baseline(usual(Duration::from_micros(200)));
     run.reads = Box::new(|now, _| {
