@@ -1,7 +1,7 @@
 //! Accesses: what a process tree did, as whole reads, writes, syncs and device requests.
 //!
-//! The account is computed from them, and a record stores them. Files are numbers here, in the order in which they were
-//! first seen; `legend` has their names, most of which are found later.
+//! The stats is computed from them, and a record stores them. Files are numbers here, in the order in which they were
+//! first seen; `file_table` has their names, most of which are found later.
 //!
 //! Invariants:  [ACS-1] possible accesses can be added up: a sum of bytes overflows after 2^31 of them at the earliest
 
@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use super::event::Transfer;
 
 /// Maximum number of files that are counted separately; all others are counted as one, which has this number.
-pub(super) const FILES_MOST: u32 = 4096;
+pub(super) const FILES_MAX: u32 = 4096;
 
 /// No read requests this many pages: the kernel limits each to 2 GiB.
-pub(super) const READ_MOST: u64 = 1 << 20;
+pub(super) const READ_MAX: u64 = 1 << 20;
 
 /// No call transfers this many bytes, for the same reason, and none takes this long, which is more than an hour.
-const BYTES_MOST: u64 = 1 << 33;
-const NS_MOST: u64 = 1 << 42;
+const BYTES_MAX: u64 = 1 << 33;
+const NS_MAX: u64 = 1 << 42;
 
 /// Task numbers are below this limit of the kernel.
-const TASKS_MOST: u32 = 1 << 22;
+const TASKS_MAX: u32 = 1 << 22;
 
 /// Page numbers are below this: files end at 2^63 bytes.
-const PAGE_MOST: u64 = 1 << 52;
+const PAGE_MAX: u64 = 1 << 52;
 
 /// Something that the process tree or a device did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,7 +74,7 @@ pub(super) enum Access {
         transfer: Transfer,
     },
     /// The task has exited, or its number belongs to another one from now on.
-    Gone {
+    Exited {
         task: u32,
     },
 }
@@ -94,12 +94,12 @@ pub(super) struct Read {
     pub(super) waited_ns: Option<u64>,
     /// The kernel had to read some of it from a device.
     pub(super) missed: bool,
-    pub(super) way: Way,
+    pub(super) mode: ReadMode,
 }
 
 /// How pages were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Way {
+pub(super) enum ReadMode {
     /// By a system call, through the page cache.
     Cached,
     /// By a system call, past the page cache.
@@ -126,11 +126,11 @@ impl Access {
 
     /// Whether it can have happened [ACS-1]; other numbers would be those of a damaged record.
     pub(super) fn is_possible(&self) -> bool {
-        let file = |file: u32| file <= FILES_MOST;
-        let size = |bytes: u64| bytes < BYTES_MOST;
-        let time = |ns: u64| ns < NS_MOST;
-        let pages = |first: u64, count: u64| first < PAGE_MOST && count <= READ_MOST;
-        let by = |task: u32| task < TASKS_MOST;
+        let file = |file: u32| file <= FILES_MAX;
+        let size = |bytes: u64| bytes < BYTES_MAX;
+        let time = |ns: u64| ns < NS_MAX;
+        let pages = |first: u64, count: u64| first < PAGE_MAX && count <= READ_MAX;
+        let by = |task: u32| task < TASKS_MAX;
         match *self {
             Access::Read(Read {
                 task, file: of, first, more, bytes, took_ns, waited_ns, ..
@@ -150,7 +150,7 @@ impl Access {
             }
             Access::Request { bytes, file: of, .. } => size(bytes) && of.is_none_or(file),
             Access::Requeue { bytes, .. } => size(bytes),
-            Access::Gone { task } => by(task),
+            Access::Exited { task } => by(task),
         }
     }
 }

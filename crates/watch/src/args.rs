@@ -16,7 +16,7 @@ use forebay_measure::units::parse_size;
     group(ArgGroup::new("recorded").args(["record", "predict"]).multiple(true)),
     after_help = "\
 What is shown of each file:
-  reads, bytes    as programs ask for them; hits: the kernel had all of it
+  reads, bytes    as programs request them; hits: the kernel had all of it
   requests, each  what devices were asked to read for it, and the mean size
   ahead, unused   what the kernel read ahead, and how much of it was not used
                   since

@@ -19,17 +19,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::HashMap;
 
-use super::access::{Access, FILES_MOST, READ_MOST, Read, Way};
-use super::event::{Call, Event, FileKey, Transfer, What};
+use super::access::{Access, FILES_MAX, READ_MAX, Read, ReadMode};
+use super::event::{Call, Event, EventKind, FileKey, Transfer};
 
 /// Maximum number of requests that are submitted by a task but not yet issued to a device.
-const UNDER_WAY_MOST: usize = 1 << 16;
+const UNDER_WAY_MAX: usize = 1 << 16;
 
 /// Maximum number of files kept that have two device numbers.
-const SAME_MOST: usize = 1 << 16;
+const SAME_MAX: usize = 1 << 16;
 
 /// Maximum number of page cache additions kept per task: as many as the longest read needs.
-const ADDED_MOST: usize = READ_MOST as usize;
+const ADDED_MAX: usize = READ_MAX as usize;
 
 /// The file that stands for all others.
 pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
@@ -38,7 +38,7 @@ pub(super) const OTHERS: FileKey = FileKey { device: 0, inode: 0 };
 pub(super) const CLOSED: FileKey = FileKey::unknown(0);
 
 /// Maximum number of accesses held until their file is known, and how long they are held.
-const HELD_MOST: usize = 1 << 12;
+const HELD_MAX: usize = 1 << 12;
 const HELD_NS: u64 = 1_000_000_000;
 
 /// A write or a sync of an unknown file.
@@ -155,27 +155,27 @@ impl Calls {
 
     /// Processes the next event.
     pub(super) fn event(&mut self, event: &Event) {
-        let Event { at_ns, task: id, what } = *event;
+        let Event { at_ns, task: id, kind } = *event;
         self.now_ns = at_ns;
         while self.held.front().is_some_and(|held| held.at_ns + HELD_NS < at_ns) {
             self.give_up();
         }
-        match what {
-            What::Issue { device, sector, sectors, transfer } => {
+        match kind {
+            EventKind::Issue { device, sector, sectors, transfer } => {
                 return self.issued(device, sector, sectors, transfer);
             }
-            What::Requeue { device, sectors, transfer } => {
+            EventKind::Requeue { device, sectors, transfer } => {
                 // Undone for the device only: the file keeps its count, and the next issue adds none to it.
                 return self.done(Access::Requeue { device, bytes: bytes_of(sectors), transfer });
             }
-            What::Exec { before } => {
+            EventKind::Exec { before } => {
                 if before != id {
-                    self.gone(before);
+                    self.exited(before);
                 }
-                return self.gone(id);
+                return self.exited(id);
             }
-            What::Ended => return self.gone(id),
-            What::Enter { call, file, offset, bytes, .. } => {
+            EventKind::TaskExited => return self.exited(id),
+            EventKind::Enter { call, file, offset, bytes, .. } => {
                 self.settle(id);
                 let file = file.map(|file| *self.same.get(&file).unwrap_or(&file));
                 let call = Some(Open { call, at_ns, file, offset, bytes, asked: None });
@@ -183,13 +183,14 @@ impl Calls {
                 self.tasks.insert(id, Task { file, call, ..Task::default() });
                 return;
             }
-            What::Fault { .. } => self.settle(id),
+            EventKind::Fault { .. } => self.settle(id),
             _ => {}
         }
-        let task = match what {
-            What::Added { .. } | What::Asked { .. } | What::Fault { .. } | What::Named { .. } => {
-                self.tasks.entry(id).or_default()
-            }
+        let task = match kind {
+            EventKind::Added { .. }
+            | EventKind::Requested { .. }
+            | EventKind::Fault { .. }
+            | EventKind::Named { .. } => self.tasks.entry(id).or_default(),
             // Ignored without a known task. A task still sleeps after its exit: a state created then would never be
             // removed.
             _ => match self.tasks.get_mut(&id) {
@@ -197,18 +198,20 @@ impl Calls {
                 None => return,
             },
         };
-        match what {
-            What::Exit { result } => {
+        match kind {
+            EventKind::Exit { result } => {
                 let task = std::mem::take(task);
                 self.ended(id, &task, at_ns, result);
             }
             // An empty read would end before it begins.
-            What::Asked { file, first, last } if first <= last && last - first < READ_MOST => {
+            EventKind::Requested { file, first, last }
+                if first <= last && last - first < READ_MAX =>
+            {
                 self.asked(id, file, (first, last));
             }
-            What::Added { file, first, pages } => {
+            EventKind::Added { file, first, pages } => {
                 // [CAL-1] Some added pages are never requested, such as those that io_uring writes.
-                if task.added.len() == ADDED_MOST {
+                if task.added.len() == ADDED_MAX {
                     task.added.clear();
                 }
                 let main = *task.file.get_or_insert(file);
@@ -224,18 +227,18 @@ impl Calls {
                 }
             }
             // A page that the kernel faults in within a call belongs to the call.
-            What::Fault { file, page } if task.call.is_none() => {
+            EventKind::Fault { file, page } if task.call.is_none() => {
                 task.file = Some(file);
                 task.fault = Some((file, (page, page)));
             }
-            What::Named { file, offset } => {
+            EventKind::Named { file, offset } => {
                 if let Some(open) = &mut task.call {
                     open.offset = open.offset.or(offset);
                 }
                 self.belongs(id, file);
             }
-            What::Slept => _ = task.slept_ns.get_or_insert(at_ns),
-            What::Submit { device, sector, sectors, transfer } => {
+            EventKind::Slept => _ = task.slept_ns.get_or_insert(at_ns),
+            EventKind::Submit { device, sector, sectors, transfer } => {
                 task.submitted += 1;
                 if sectors == 0 || transfer == Transfer::Other {
                     return;
@@ -246,7 +249,7 @@ impl Calls {
                 task.aside = aside.map(|(file, left)| (file, left - bytes)).filter(|it| it.1 > 0);
                 let file = aside.map(|(file, _)| file).or(task.file);
                 if let Some(file) = file {
-                    if self.under_way.len() >= UNDER_WAY_MOST {
+                    if self.under_way.len() >= UNDER_WAY_MAX {
                         self.under_way.clear(); // [CAL-1]
                     }
                     self.under_way.insert((device, sector), UnderWay { file, sectors });
@@ -256,10 +259,10 @@ impl Calls {
         }
     }
 
-    fn gone(&mut self, id: u32) {
+    fn exited(&mut self, id: u32) {
         self.settle(id);
         self.tasks.remove(&id);
-        self.done(Access::Gone { task: id });
+        self.done(Access::Exited { task: id });
     }
 
     fn done(&mut self, access: Access) {
@@ -275,7 +278,7 @@ impl Calls {
             return number;
         }
         // [CAL-1]
-        let key = if self.files.len() < FILES_MOST as usize { key } else { OTHERS };
+        let key = if self.files.len() < FILES_MAX as usize { key } else { OTHERS };
         *self.numbers.entry(key).or_insert_with(|| {
             self.files.push(key);
             self.files.len() as u32 - 1
@@ -292,7 +295,7 @@ impl Calls {
         if !before.is_unknown() && before.inode != file.inode {
             return;
         }
-        if self.same.len() >= SAME_MOST {
+        if self.same.len() >= SAME_MAX {
             (self.same, self.called) = Default::default(); // [CAL-1]
         }
         self.same.insert(before, file);
@@ -318,7 +321,7 @@ impl Calls {
             }
             _ => return,
         };
-        if self.held.len() >= HELD_MOST {
+        if self.held.len() >= HELD_MAX {
             self.give_up(); // [CAL-1]
         }
         self.held.push_back(Held { at_ns, key, access, is_of_file });
@@ -375,7 +378,7 @@ impl Calls {
             took_ns: 0,
             waited_ns: None,
             missed: added.iter().any(|it| it.0 == key && overlap(it.1, it.2, pages)),
-            way: Way::Unseen,
+            mode: ReadMode::Unseen,
         }));
     }
 
@@ -457,7 +460,7 @@ impl Calls {
             took_ns: at_ns.saturating_sub(open.at_ns),
             waited_ns: task.slept_ns.map(|since| at_ns.saturating_sub(since)),
             missed: is_direct || taken_in(),
-            way: if is_direct { Way::Direct } else { Way::Cached },
+            mode: if is_direct { ReadMode::Direct } else { ReadMode::Cached },
         }));
     }
 

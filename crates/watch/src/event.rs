@@ -49,12 +49,12 @@ pub(super) struct Event {
     pub(super) at_ns: u64,
     /// The thread; the kernel calls its number pid.
     pub(super) task: u32,
-    pub(super) what: What,
+    pub(super) kind: EventKind,
 }
 
-/// What happened. Pages are those of the page cache, sectors have 512 bytes.
+/// EventKind happened. Pages are those of the page cache, sectors have 512 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventKind {
     /// A system call begins. `file` is set once the descriptor is looked up, `offset` if the call names one.
     Enter { call: Call, descriptor: i32, file: Option<FileKey>, offset: Option<u64>, bytes: u64 },
     /// It returns.
@@ -66,9 +66,9 @@ pub(super) enum What {
     /// The task starts another one, in its own process or in a new one.
     Started { other: u32, is_thread: bool },
     /// The task exits: its number may belong to another one from now on.
-    Ended,
+    TaskExited,
     /// A read has requested these pages, and they are in the page cache now.
-    Asked { file: FileKey, first: u64, last: u64 },
+    Requested { file: FileKey, first: u64, last: u64 },
     /// The filesystem writes or syncs this file, or a direct transfer of it begins at `offset`.
     Named { file: FileKey, offset: Option<u64> },
     /// Pages are added to the page cache, to be read or written.

@@ -1,33 +1,33 @@
 //! `forebay watch`: what a process tree reads and writes, and which of its waits could have been avoided.
 //!
-//! Data flow: `subject` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
-//! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `account` keeps the
-//! figures, and `foresight` determines which reads could have been known. `told` is the result, printed once or, on a
+//! Data flow: `target` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
+//! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `stats` keeps the
+//! file, and `pattern` determines which reads could have been known. `summary` is the result, printed once or, on a
 //! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
-//! repeats the reads with other strategies of reading ahead. `calls`, `account` and `foresight` do not access the
-//! system: the same events give the same account.
+//! repeats the reads with other strategies of reading ahead. `calls`, `stats` and `pattern` do not access the
+//! system: the same events give the same stats.
 //!
 //! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
 #![forbid(unsafe_code)]
 
 mod access;
-mod account;
 mod args;
 mod calls;
 mod event;
-mod foresight;
-mod legend;
+mod file_table;
 mod live;
 mod names;
 mod observer;
+mod pattern;
 mod predict;
 mod record;
 mod relations;
 mod replay;
 mod ring;
-mod subject;
-mod told;
+mod stats;
+mod summary;
+mod target;
 mod tracer;
 
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -39,20 +39,20 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use account::Account;
 pub use args::WatchArgs;
+use file_table::{FileName, FileTable};
 use forebay_measure::bad_input;
 use forebay_measure::interrupt;
 use forebay_measure::output::{self, tell};
 use forebay_measure::start;
-use legend::{Called, Legend};
 use live::Live;
 use observer::Observer;
 use record::Recorder;
 use relations::Relations;
 use replay::Player;
-use subject::Subject;
-use told::{Totals, Watched};
+use stats::Stats;
+use summary::{Summary, Totals};
+use target::Target;
 use tracer::Tracer;
 
 /// Interval at which events are read: the buffers last for at least twice as long, at 50,000 requests a second.
@@ -62,7 +62,7 @@ const ROUND: Duration = Duration::from_millis(25);
 const SHOWN_NS: u64 = 1_000_000_000;
 
 /// Maximum updates per second of a live replay.
-const SHOWN_MOST: f64 = 10.0;
+const SHOWN_MAX: f64 = 10.0;
 
 /// Runs the command. `version`: the version of forebay, for `--json`.
 ///
@@ -89,7 +89,7 @@ fn observed(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
     if let Some(path) = &args.record {
         record::check(path)?;
     }
-    if args.record_limit < record::LIMIT_LEAST {
+    if args.record_limit < record::LIMIT_MIN {
         bad_input!("--record-limit: a record has room for 1MiB at least");
     }
     // Before tracing starts, which would include the server's reads for this query.
@@ -103,21 +103,21 @@ fn observed(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
     let nameless = nameless.as_ref().map(|file| format!("/proc/self/fd/{}", file.as_raw_fd()));
     let path = args.record.clone().or(nameless.map(PathBuf::from));
     let tracer = Tracer::start()?;
-    let mut subject = Subject::begin(args, &tracer, is_live)?;
+    let mut target = Target::begin(args, &tracer, is_live)?;
     // Only now: if there is nothing to watch, an existing record must not be truncated.
     let recorder = |path: &PathBuf| Recorder::create(path, args.record_limit, page_bytes);
     let recorder = match path.as_ref().map(recorder).transpose() {
         Ok(recorder) => recorder,
         Err(error) => {
-            subject.end()?;
+            target.end()?;
             return Err(error);
         }
     };
     let mut observer = Observer::new(tracer, relations, page_bytes);
-    observer.tree.starter = subject.starter();
+    observer.tree.starter = target.starter();
     name_arguments(args, &mut observer);
     let mut view = View::new(version, page_bytes, SHOWN_NS);
-    view.legend.subject = match args {
+    view.file_table.subject = match args {
         WatchArgs { pid: Some(pid), .. } => format!("process {pid}"),
         WatchArgs { service: Some(name), .. } => format!("service {name}"),
         // Without arguments: they may contain a password.
@@ -126,19 +126,19 @@ fn observed(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
         }
     };
     let mut watch = Watch { args, observer, recorder, view };
-    let watched = watch.until_the_end(&mut subject, is_live);
+    let result = watch.until_the_end(&mut target, is_live);
     watch.view.live = None;
-    let has_ended = !interrupt::is_requested() && subject.has_ended()?;
-    let (status, printed) = subject.end()?;
+    let has_ended = !interrupt::is_requested() && target.has_ended()?;
+    let (status, printed) = target.end()?;
     watch.round(true)?;
-    watched?;
+    result?;
     // Again now, for files that the command has created.
     name_arguments(args, &mut watch.observer);
     let now_ns = watch.observer.elapsed_ns();
     watch.fill();
-    watch.view.legend.files.values_mut().for_each(Called::look_again);
+    watch.view.file_table.files.values_mut().for_each(FileName::look_again);
     let Watch { observer, recorder, view, .. } = watch;
-    let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.legend));
+    let recorded = recorder.map(|recorder| recorder.end(now_ns, &view.file_table));
     observer.tracer.stop()?;
     let _ = std::io::stderr().write_all(&printed);
     let recorded = recorded.transpose();
@@ -183,17 +183,17 @@ fn replayed(args: &WatchArgs, version: &'static str, path: &Path) -> anyhow::Res
     let is_terminal = std::io::stdout().is_terminal();
     let speed = args.speed.unwrap_or(if is_terminal { Speed(Some(1.0)) } else { Speed(None) }).0;
     let is_live = is_terminal && speed.is_some();
-    let steps = if is_live { (speed.unwrap_or(1.0) / SHOWN_MOST).ceil().max(1.0) } else { 1.0 };
+    let steps = if is_live { (speed.unwrap_or(1.0) / SHOWN_MAX).ceil().max(1.0) } else { 1.0 };
     let mut view =
         View::new(version, player.record.page_bytes, SHOWN_NS.saturating_mul(steps as u64));
-    view.legend = player.record.legend.clone();
-    view.legend.remarks.extend(player.record.remark.clone());
+    view.file_table = player.record.file_table.clone();
+    view.file_table.remarks.extend(player.record.remark.clone());
     let until_ns = player.record.until_ns;
     let begun = Instant::now();
     if is_live {
         view.begin_live()?;
     }
-    while view.shown_ns < until_ns && !interrupt::is_requested() && !view.is_to_end() {
+    while view.shown_ns < until_ns && !interrupt::is_requested() && !view.should_end() {
         let next_ns = player.shown_next(view.shown_ns, view.step_ns, !is_live)?;
         let due = speed.map(|speed| Duration::from_secs_f64(next_ns as f64 / 1e9 / speed));
         if let Some(wait) =
@@ -202,7 +202,7 @@ fn replayed(args: &WatchArgs, version: &'static str, path: &Path) -> anyhow::Res
             std::thread::sleep(wait.min(ROUND));
             continue;
         }
-        player.play(next_ns, &mut view.account, &mut view.legend)?;
+        player.advance_to(next_ns, &mut view.stats, &mut view.file_table)?;
         view.show(next_ns)?;
     }
     view.live = None;
@@ -223,8 +223,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// Watches until `subject` has exited, the time is up, or the user ends it.
-    fn until_the_end(&mut self, subject: &mut Subject, is_live: bool) -> anyhow::Result<()> {
+    /// Watches until `target` has exited, the time is up, or the user ends it.
+    fn until_the_end(&mut self, target: &mut Target, is_live: bool) -> anyhow::Result<()> {
         if is_live {
             self.view.begin_live()?;
         }
@@ -233,9 +233,9 @@ impl Watch<'_> {
         loop {
             let now_ns = self.observer.elapsed_ns();
             let is_over = self.args.seconds.is_some_and(|seconds| now_ns / SHOWN_NS >= seconds);
-            let is_last = is_over || subject.has_ended()? || interrupt::is_requested();
+            let is_last = is_over || target.has_ended()? || interrupt::is_requested();
             self.round(false)?;
-            if is_last || self.view.is_to_end() {
+            if is_last || self.view.should_end() {
                 return Ok(());
             }
             if now_ns >= self.view.shown_ns + SHOWN_NS {
@@ -251,7 +251,7 @@ impl Watch<'_> {
     fn round(&mut self, is_last: bool) -> anyhow::Result<()> {
         let Watch { observer, recorder, view, .. } = self;
         observer.take(is_last, |(at_ns, access)| {
-            view.account.access(&access);
+            view.stats.access(&access);
             if let Some(recorder) = recorder {
                 recorder.add(at_ns, access);
             }
@@ -261,25 +261,25 @@ impl Watch<'_> {
     /// Writes the accesses up to `now_ns` to the record.
     fn flush(&mut self, now_ns: u64) {
         if let Some(recorder) = &mut self.recorder {
-            recorder.flush(now_ns, &self.view.legend);
+            recorder.flush(now_ns, &self.view.file_table);
         }
     }
 
     /// Updates the names of files and devices.
     fn fill(&mut self) {
-        let View { account, legend, .. } = &mut self.view;
-        self.observer.fill(legend, account.devices.keys().copied());
+        let View { stats, file_table, .. } = &mut self.view;
+        self.observer.fill(file_table, stats.devices.keys().copied());
     }
 }
 
 /// The output of a watch or a replay.
 struct View {
     version: &'static str,
-    account: Account,
-    legend: Legend,
+    stats: Stats,
+    file_table: FileTable,
     page_bytes: u64,
     live: Option<Live>,
-    /// Watched time between two updates.
+    /// Summary time between two updates.
     step_ns: u64,
     shown_ns: u64,
     before: Totals,
@@ -289,11 +289,11 @@ struct View {
 
 impl View {
     fn new(version: &'static str, page_bytes: u64, step_ns: u64) -> View {
-        let (account, legend, before) = Default::default();
+        let (stats, file_table, before) = Default::default();
         View {
             version,
-            account,
-            legend,
+            stats,
+            file_table,
             page_bytes,
             live: None,
             step_ns,
@@ -310,30 +310,30 @@ impl View {
     }
 
     /// Whether the user has ended the live view, or the reader of the printed lines has exited.
-    fn is_to_end(&self) -> bool {
-        self.is_unread || self.live.as_ref().is_some_and(|live| live.is_to_end().unwrap_or(true))
+    fn should_end(&self) -> bool {
+        self.is_unread || self.live.as_ref().is_some_and(|live| live.should_end().unwrap_or(true))
     }
 
-    fn watched(&self, now_ns: u64) -> Watched {
+    fn summary(&self, now_ns: u64) -> Summary {
         let seconds = now_ns as f64 / 1e9;
-        let mut watched = Watched::of(&self.account, &self.legend, self.page_bytes, seconds);
-        watched.forebay = self.version;
-        watched
+        let mut summary = Summary::of(&self.stats, &self.file_table, self.page_bytes, seconds);
+        summary.forebay = self.version;
+        summary
     }
 
     /// Shows the totals, and the change since the last update.
     fn show(&mut self, now_ns: u64) -> anyhow::Result<()> {
-        let watched = self.watched(now_ns);
-        let totals = watched.totals();
+        let summary = self.summary(now_ns);
+        let totals = summary.totals();
         let line = totals.since(std::mem::replace(&mut self.before, totals));
         let passed_ns = now_ns.saturating_sub(std::mem::replace(&mut self.shown_ns, now_ns));
         match &mut self.live {
             Some(live) => {
-                live.draw(&watched, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
+                live.draw(&summary, &format!("last {:.1} s: {line}", passed_ns as f64 / 1e9))
             }
             None => {
                 let mut stdout = std::io::stdout().lock();
-                let printed = writeln!(stdout, "{:>5.0} s  {line}", watched.seconds);
+                let printed = writeln!(stdout, "{:>5.0} s  {line}", summary.seconds);
                 match printed.and_then(|()| stdout.flush()) {
                     // The reader has exited, such as `head`.
                     Err(error) if error.kind() == ErrorKind::BrokenPipe => self.is_unread = true,
@@ -346,15 +346,15 @@ impl View {
 
     /// Prints the result, and the prediction from the record at `path` if one is requested.
     fn end(&self, now_ns: u64, args: &WatchArgs, path: Option<&Path>) -> anyhow::Result<()> {
-        let mut watched = self.watched(now_ns);
-        output::print(&watched.drawn(output::look()))?;
+        let mut summary = self.summary(now_ns);
+        output::print(&summary.drawn(output::look()))?;
         let predicted = path.filter(|_| args.predict).map(|path| predict::predict(args, path));
         if let Some(Ok(prediction)) = &predicted {
             output::print(&prediction.drawn(output::look()))?;
-            watched.prediction = Some(prediction.clone());
+            summary.prediction = Some(prediction.clone());
         }
         if let Some(path) = &args.json {
-            output::save(path, &(serde_json::to_string_pretty(&watched)? + "\n"))?;
+            output::save(path, &(serde_json::to_string_pretty(&summary)? + "\n"))?;
         }
         predicted.transpose().map(drop)
     }

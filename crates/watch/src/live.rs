@@ -13,11 +13,11 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table};
 
-use super::told::{COLUMNS, LEGEND, Watched};
+use super::summary::{COLUMNS, LEGEND, Summary};
 use forebay_measure::interrupt::{self, Cleanup};
 
 /// Maximum number of files whose strips are shown.
-const STRIPS_MOST: usize = 8;
+const STRIPS_MAX: usize = 8;
 
 /// The terminal, while the live view uses it.
 #[derive(Debug)]
@@ -37,12 +37,12 @@ impl Live {
         Ok(Live { terminal, _restore: restore })
     }
 
-    /// Draws `watched`, and the line `new` about the time since the last update.
+    /// Draws `summary`, and the line `new` about the time since the last update.
     ///
     /// # Errors
     /// A system error.
-    pub(super) fn draw(&mut self, watched: &Watched, new: &str) -> anyhow::Result<()> {
-        self.terminal.draw(|frame| draw(frame, watched, new))?;
+    pub(super) fn draw(&mut self, summary: &Summary, new: &str) -> anyhow::Result<()> {
+        self.terminal.draw(|frame| draw(frame, summary, new))?;
         Ok(())
     }
 
@@ -50,7 +50,7 @@ impl Live {
     ///
     /// # Errors
     /// A system error.
-    pub(super) fn is_to_end(&self) -> anyhow::Result<bool> {
+    pub(super) fn should_end(&self) -> anyhow::Result<bool> {
         while event::poll(Duration::ZERO)? {
             if let Event::Key(key) = event::read()? {
                 if is_interrupt(key) {
@@ -71,19 +71,19 @@ fn is_interrupt(key: KeyEvent) -> bool {
     key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c')
 }
 
-fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
-    let shown = watched.shown();
-    let (strips, widest) = watched.strips(STRIPS_MOST);
+fn draw(frame: &mut Frame<'_>, summary: &Summary, new: &str) {
+    let shown = summary.shown();
+    let (strips, widest) = summary.strips(STRIPS_MAX);
     let files = shown.len() as u16 + 1;
     let heights = [
         Constraint::Length(3),
         Constraint::Max(files + 1),
-        Constraint::Length(watched.devices.len() as u16 + 1),
+        Constraint::Length(summary.devices.len() as u16 + 1),
         Constraint::Length(strips.len() as u16 + 1),
         Constraint::Min(1),
     ];
     let [head, table, devices, strip, foot] = Layout::vertical(heights).areas(frame.area());
-    let head_lines = vec![Line::from(watched.title()).bold(), Line::from(new.to_owned())];
+    let head_lines = vec![Line::from(summary.title()).bold(), Line::from(new.to_owned())];
     frame.render_widget(Paragraph::new(head_lines), head);
 
     let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
@@ -105,11 +105,11 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
         table,
     );
 
-    let told = watched
+    let device_lines = summary
         .devices
         .iter()
         .map(|device| Line::from(format!("{}: {}", device.name, device.sentence())));
-    frame.render_widget(Paragraph::new(told.collect::<Vec<_>>()), devices);
+    frame.render_widget(Paragraph::new(device_lines.collect::<Vec<_>>()), devices);
 
     let room = usize::from(strip.width).saturating_sub(widest + 2);
     let lines = strips.iter().map(|file| {
@@ -125,7 +125,7 @@ fn draw(frame: &mut Frame<'_>, watched: &Watched, new: &str) {
     frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()), strip);
 
     let mut last = vec![Line::from(LEGEND).dim(), Line::from("q: quit").dim()];
-    last.extend(watched.remarks.iter().map(|remark| Line::from(remark.clone()).yellow()));
+    last.extend(summary.remarks.iter().map(|remark| Line::from(remark.clone()).yellow()));
     frame.render_widget(Paragraph::new(last), foot);
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::told::sample;
+    use super::super::summary::sample;
     use super::*;
 
     #[test]
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn a_screen_of_any_size_shows_what_there_is_room_for() {
-        let watched = sample();
+        let summary = sample();
         for (width, height) in [(1, 1), (20, 5), (80, 24), (200, 60), (300, 3)] {
             let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-            terminal.draw(|frame| draw(frame, &watched, "12 reads")).unwrap();
+            terminal.draw(|frame| draw(frame, &summary, "12 reads")).unwrap();
             let text = terminal.backend().to_string();
             let shows = |what: &str| text.contains(what);
             assert!(width < 80 || height < 4 || shows("12 reads") && shows("orders.0"), "{text}");

@@ -17,13 +17,13 @@ use std::path::{Path, PathBuf};
 use foldhash::HashMap;
 use rustix::fs::{major, minor};
 
-use super::event::{Event, FileKey, MINOR_BITS, What};
+use super::event::{Event, EventKind, FileKey, MINOR_BITS};
 
 /// Maximum number of paths kept, more than there are files counted separately.
-const PATHS_MOST: usize = 1 << 16;
+const PATHS_MAX: usize = 1 << 16;
 
 /// Maximum number of descriptors kept of a process: its calls may name any number, even of no open descriptor.
-const DESCRIPTORS_MOST: usize = 1 << 16;
+const DESCRIPTORS_MAX: usize = 1 << 16;
 
 /// A process of the tree.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct Names {
     unknown: HashSet<FileKey>,
     /// How many descriptors were closed when they were looked up.
     closed_count: u64,
-    /// What the current search has not found, the processes that it has not finished, and how many files of the last of
+    /// EventKind the current search has not found, the processes that it has not finished, and how many files of the last of
     /// these it has examined.
     wanted: HashSet<FileKey>,
     unsearched: Vec<u32>,
@@ -98,7 +98,7 @@ impl Names {
             Some(FileKey::unknown(self.closed_count))
         });
         let known = &mut self.process(task).1.descriptors;
-        if known.len() >= DESCRIPTORS_MOST {
+        if known.len() >= DESCRIPTORS_MAX {
             known.clear(); // [NAM-2]
         }
         known.insert(descriptor, file);
@@ -126,15 +126,15 @@ impl Names {
         self.closing.clear();
         // Tasks are not added yet: these events may start and end them.
         let mut processes = HashMap::default();
-        for &Event { at_ns, task, what } in events {
-            if !matches!(what, What::Closed { .. } | What::Started { .. }) {
+        for &Event { at_ns, task, kind } in events {
+            if !matches!(kind, EventKind::Closed { .. } | EventKind::Started { .. }) {
                 continue;
             }
             let seen = || self.tasks.get(&task).copied().unwrap_or_else(|| process_of(task));
             let process = *processes.entry(task).or_insert_with(seen);
-            if let What::Closed { first, last } = what {
+            if let EventKind::Closed { first, last } = kind {
                 self.closing.entry(process).or_default().push((first..=last, at_ns));
-            } else if let What::Started { other, is_thread } = what {
+            } else if let EventKind::Started { other, is_thread } = kind {
                 processes.insert(other, if is_thread { process } else { other });
             }
         }
@@ -163,8 +163,8 @@ impl Names {
             return Some(None);
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
-        if self.paths.len() >= PATHS_MOST {
-            self.paths.clear(); // [NAM-2] The legend has the paths that were shown.
+        if self.paths.len() >= PATHS_MAX {
+            self.paths.clear(); // [NAM-2] The file_table has the paths that were shown.
         }
         self.paths.extend(called.map(|called| (key, called)));
         Some(Some(key))
@@ -222,7 +222,7 @@ impl Names {
     }
 
     /// The tasks that have exited, although no event said so.
-    pub(super) fn gone(&self) -> Vec<u32> {
+    pub(super) fn exited(&self) -> Vec<u32> {
         let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
         self.tasks.keys().copied().filter(is_gone).collect()
     }
@@ -383,7 +383,7 @@ mod tests {
     fn a_process_that_names_any_descriptors_has_few_kept() {
         let mut names = Names::default();
         let process = std::process::id();
-        let count = DESCRIPTORS_MOST as i32 + 9;
+        let count = DESCRIPTORS_MAX as i32 + 9;
         (0..count).for_each(|at| _ = names.file(process, 1 << 30 | at, 0));
         assert_eq!(names.processes[&process].descriptors.len(), 9, "[NAM-2]");
     }

@@ -2,15 +2,15 @@
 
 use super::access::Access;
 use super::calls::Calls;
-use super::event::{Event, Transfer, What};
-use super::legend::{Called, Legend};
+use super::event::{Event, EventKind, Transfer};
+use super::file_table::{FileName, FileTable};
 use super::names::Names;
 use super::relations::Relations;
 use super::tracer::Tracer;
 
 /// Maximum number of open and mapped files examined in one search for names: it takes some 30 ms, during which no
 /// events are read.
-const SEARCH_MOST: usize = 1 << 13;
+const SEARCH_MAX: usize = 1 << 13;
 
 /// See the module's description.
 #[derive(Debug)]
@@ -43,37 +43,40 @@ impl Tree {
     }
 
     /// Ends the tasks that have exited, but whose exit events were lost.
-    fn end_those_gone(&mut self, at_ns: u64) {
-        for task in self.names.gone() {
-            self.event(Event { at_ns, task, what: What::Ended });
+    fn end_exited_tasks(&mut self, at_ns: u64) {
+        for task in self.names.exited() {
+            self.event(Event { at_ns, task, kind: EventKind::TaskExited });
         }
     }
 
     fn event(&mut self, mut event: Event) {
         let Tree { starter, names, calls } = self;
-        let is_of_devices = matches!(event.what, What::Issue { .. } | What::Requeue { .. });
+        let is_of_devices =
+            matches!(event.kind, EventKind::Issue { .. } | EventKind::Requeue { .. });
         if *starter == Some(event.task) && !is_of_devices {
             // After its exit, a task of the process tree may get its number.
-            *starter = starter.filter(|_| event.what != What::Ended);
+            *starter = starter.filter(|_| event.kind != EventKind::TaskExited);
             return;
         }
-        match &mut event.what {
-            What::Enter { descriptor, file, .. } => {
+        match &mut event.kind {
+            EventKind::Enter { descriptor, file, .. } => {
                 *file = names.file(event.task, *descriptor, event.at_ns);
             }
-            What::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
-            What::Exec { before } => names.executed(event.task, *before),
-            What::Started { other, is_thread } => names.started(event.task, *other, *is_thread),
-            What::Ended => names.ended(event.task),
-            What::Fault { .. } => names.met(event.task),
-            What::Submit { device, transfer, .. } => {
+            EventKind::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
+            EventKind::Exec { before } => names.executed(event.task, *before),
+            EventKind::Started { other, is_thread } => {
+                names.started(event.task, *other, *is_thread)
+            }
+            EventKind::TaskExited => names.ended(event.task),
+            EventKind::Fault { .. } => names.met(event.task),
+            EventKind::Submit { device, transfer, .. } => {
                 *device = names.disk(*device);
                 if names.is_stacked(*device) {
                     // This device issues no requests, but submits them to the devices below.
                     *transfer = Transfer::Other;
                 }
             }
-            What::Issue { device, .. } | What::Requeue { device, .. } => {
+            EventKind::Issue { device, .. } | EventKind::Requeue { device, .. } => {
                 *device = names.disk(*device);
             }
             _ => {}
@@ -114,7 +117,7 @@ impl Observer {
         let (events, count) = tracer.events();
         tree.take(events, count);
         if lost {
-            tree.end_those_gone(Tracer::now_ns());
+            tree.end_exited_tasks(Tracer::now_ns());
         }
         let calls = &mut tree.calls;
         if is_last {
@@ -125,13 +128,13 @@ impl Observer {
         Ok(())
     }
 
-    /// Updates the names in `legend`. `devices`: those to name.
-    pub(super) fn fill(&mut self, legend: &mut Legend, devices: impl Iterator<Item = u32>) {
+    /// Updates the names in `file_table`. `devices`: those to name.
+    pub(super) fn fill(&mut self, file_table: &mut FileTable, devices: impl Iterator<Item = u32>) {
         let Observer { tree: Tree { names, calls, .. }, relations, .. } = self;
-        names.search(calls.files().iter().copied(), SEARCH_MOST);
+        names.search(calls.files().iter().copied(), SEARCH_MAX);
         for (number, &key) in (0..).zip(calls.files()) {
             // A known path does not change; a missing one may be found now.
-            let before = legend.files.get(&number);
+            let before = file_table.files.get(&number);
             if before.is_some_and(|called| called.path.is_some()) {
                 continue;
             }
@@ -142,26 +145,26 @@ impl Observer {
             let relation = path.as_deref().and_then(|path| relations.name(path));
             let path = path.map(|path| path.display().to_string());
             let name = relation.or_else(|| path.clone()).unwrap_or_else(|| names.nameless(key));
-            let mut called = Called::new(name, path);
+            let mut called = FileName::new(name, path);
             // By now, or seen from here if the process has other mounts, another file may be at this path.
             called.state = called.state.filter(|state| state.inode == key.inode);
-            legend.files.insert(number, called);
+            file_table.files.insert(number, called);
         }
         for device in devices {
-            legend.devices.entry(device).or_insert_with(|| names.disk_name(device));
+            file_table.devices.entry(device).or_insert_with(|| names.disk_name(device));
         }
-        legend.processes = names.processes();
-        legend.source = "kernel trace events, in a private instance".to_owned();
+        file_table.processes = names.processes();
+        file_table.source = "kernel trace events, in a private instance".to_owned();
         let tracer = &self.tracer;
         if !tracer.lacking.is_empty() {
-            legend.source += &format!(
+            file_table.source += &format!(
                 "; not available here, as the kernel is too old or was built without the events: {}",
                 tracer.lacking.join("; ")
             );
         }
-        legend.remarks.clear();
+        file_table.remarks.clear();
         if tracer.dropped > 0 {
-            legend.remarks.push(format!(
+            file_table.remarks.push(format!(
                 "the kernel dropped events in {} places, because they were not read fast enough: the counts are too low",
                 tracer.dropped
             ));
@@ -179,22 +182,22 @@ mod tests {
 
     const PAGE: u64 = 4096;
     /// The largest possible task number: no machine has so many tasks.
-    const GONE: u32 = (1 << 22) - 1;
+    const EXITED: u32 = (1 << 22) - 1;
 
     /// The accesses that result from the events, which occur at intervals of 1 us.
-    fn done(tree: &mut Tree, events: &[(u32, What)]) -> Vec<Access> {
+    fn done(tree: &mut Tree, events: &[(u32, EventKind)]) -> Vec<Access> {
         let events =
-            (1..).zip(events).map(|(at, &(task, what))| Event { at_ns: at * 1000, task, what });
+            (1..).zip(events).map(|(at, &(task, kind))| Event { at_ns: at * 1000, task, kind });
         let events: Vec<Event> = events.collect();
         tree.take(&events, events.len());
         tree.calls.done.drain(..).map(|(_, access)| access).collect()
     }
 
     /// A write of five bytes.
-    fn write(task: u32, descriptor: i32) -> [(u32, What); 2] {
+    fn write(task: u32, descriptor: i32) -> [(u32, EventKind); 2] {
         let (call, bytes) = (Call::Write, 5);
-        let enter = What::Enter { call, descriptor, file: None, offset: None, bytes };
-        [(task, enter), (task, What::Exit { result: 5 })]
+        let enter = EventKind::Enter { call, descriptor, file: None, offset: None, bytes };
+        [(task, enter), (task, EventKind::Exit { result: 5 })]
     }
 
     fn own_task() -> u32 {
@@ -206,47 +209,49 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         let (own, descriptor) = (own_task(), file.as_raw_fd());
         let mut tree = Tree { starter: Some(own), ..Tree::new(PAGE) };
-        let events = [&write(own, descriptor)[..], &[(own, What::Ended)], &write(own, descriptor)];
+        let events =
+            [&write(own, descriptor)[..], &[(own, EventKind::TaskExited)], &write(own, descriptor)];
         assert_eq!(done(&mut tree, &events.concat()), [Access::Write { file: 0, bytes: 5 }]);
     }
 
     #[test]
-    fn what_a_thread_has_done_is_told_though_it_is_gone_by_then() {
-        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), GONE);
-        let started = (task, What::Started { other: gone, is_thread: true });
+    fn what_a_thread_has_done_is_counted_though_it_has_exited_by_then() {
+        let (file, task, exited) = (tempfile::tempfile().unwrap(), own_task(), EXITED);
+        let started = (task, EventKind::Started { other: exited, is_thread: true });
         let mut tree = Tree::new(PAGE);
-        let events = [&[started], &write(gone, file.as_raw_fd())[..]].concat();
+        let events = [&[started], &write(exited, file.as_raw_fd())[..]].concat();
         assert_eq!(done(&mut tree, &events), [Access::Write { file: 0, bytes: 5 }]);
         assert_eq!(tree.names.processes(), 1);
-        done(&mut tree, &[(gone, What::Ended)]);
+        done(&mut tree, &[(exited, EventKind::TaskExited)]);
         assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
     }
 
     #[test]
     fn where_events_are_missing_descriptors_are_looked_up_again_and_tasks_may_have_ended() {
         let [first, second] = [0, 1].map(|_| tempfile::tempfile().unwrap());
-        let (task, gone) = (own_task(), GONE);
+        let (task, exited) = (own_task(), EXITED);
         let mut place = rustix::io::dup(&first).unwrap();
         let mut tree = Tree::new(PAGE);
-        let started = (task, What::Started { other: gone, is_thread: true });
+        let started = (task, EventKind::Started { other: exited, is_thread: true });
         let number = place.as_raw_fd();
         assert_eq!(done(&mut tree, &[&[started], &write(task, number)[..]].concat()).len(), 1);
         rustix::io::dup2(&second, &mut place).unwrap();
         tree.names.forget_descriptors();
-        tree.end_those_gone(9000);
-        let told = [Access::Gone { task: gone }, Access::Write { file: 1, bytes: 5 }];
-        assert_eq!(done(&mut tree, &write(task, number)), told);
+        tree.end_exited_tasks(9000);
+        let expected = [Access::Exited { task: exited }, Access::Write { file: 1, bytes: 5 }];
+        assert_eq!(done(&mut tree, &write(task, number)), expected);
         assert_eq!(tree.names.tasks(), 1, "[NAM-1]");
     }
 
     #[test]
     fn what_starts_and_closes_a_file_among_the_same_events_is_one_process_or_none() {
-        let (file, task, gone) = (tempfile::tempfile().unwrap(), own_task(), GONE);
+        let (file, task, exited) = (tempfile::tempfile().unwrap(), own_task(), EXITED);
         let (first, last) = (file.as_raw_fd(), file.as_raw_fd());
         for (is_thread, writes, processes) in [(true, 0, 1), (false, 1, 2)] {
             let mut tree = Tree::new(PAGE);
-            let started = (task, What::Started { other: gone, is_thread });
-            let closed = [(gone, What::Closed { first, last }), (gone, What::Ended)];
+            let started = (task, EventKind::Started { other: exited, is_thread });
+            let closed =
+                [(exited, EventKind::Closed { first, last }), (exited, EventKind::TaskExited)];
             let events = [&write(task, first)[..], &[started], &closed].concat();
             let done = done(&mut tree, &events);
             let is_write = |access: &&Access| matches!(access, Access::Write { .. });
@@ -259,26 +264,27 @@ mod tests {
     fn of_a_thread_that_runs_another_program_nothing_is_kept() {
         let (own, thread) = (std::process::id(), own_task());
         let mut tree = Tree::new(PAGE);
-        let events = [&write(thread, -1)[..], &[(own, What::Exec { before: thread })]].concat();
-        let gone = [thread, own].map(|task| Access::Gone { task });
-        assert_eq!(done(&mut tree, &events), gone);
-        done(&mut tree, &[(own, What::Ended)]);
+        let events =
+            [&write(thread, -1)[..], &[(own, EventKind::Exec { before: thread })]].concat();
+        let exited = [thread, own].map(|task| Access::Exited { task });
+        assert_eq!(done(&mut tree, &events), exited);
+        done(&mut tree, &[(own, EventKind::TaskExited)]);
         assert_eq!((tree.names.tasks(), tree.calls.tasks()), (0, 0), "[NAM-1]");
     }
 
     #[test]
     fn writes_and_syncs_of_a_process_that_has_ended_are_counted() {
-        const PROCESS: u32 = GONE - 1;
+        const PROCESS: u32 = EXITED - 1;
         let [data, log] = [1, 2].map(|inode| FileKey { device: 8 << 20, inode });
         let own = FileKey { device: 0, inode: 8 << 20 };
-        let call = |call, descriptor, offset, event: Option<What>, result| {
-            let enter = What::Enter { call, descriptor, file: None, offset, bytes: 5 };
-            let within = [Some(enter), event, Some(What::Exit { result })];
-            within.into_iter().flatten().map(|what| (PROCESS, what)).collect::<Vec<_>>()
+        let call = |call, descriptor, offset, event: Option<EventKind>, result| {
+            let enter = EventKind::Enter { call, descriptor, file: None, offset, bytes: 5 };
+            let within = [Some(enter), event, Some(EventKind::Exit { result })];
+            within.into_iter().flatten().map(|kind| (PROCESS, kind)).collect::<Vec<_>>()
         };
-        let asked = What::Asked { file: data, first: 0, last: 0 };
-        let added = |file| What::Added { file, first: 0, pages: 1 };
-        let named = |file| What::Named { file, offset: None };
+        let asked = EventKind::Requested { file: data, first: 0, last: 0 };
+        let added = |file| EventKind::Added { file, first: 0, pages: 1 };
+        let named = |file| EventKind::Named { file, offset: None };
         let events = [
             // A database that is written before it is read, and so known by its page cache.
             call(Call::Write, 3, Some(0), None, 5),
@@ -297,7 +303,7 @@ mod tests {
             call(Call::Write, 7, None, None, 11),
             call(Call::Write, 7, None, None, -4),
             call(Call::Sync, 7, None, None, -22),
-            vec![(PROCESS, What::Ended)],
+            vec![(PROCESS, EventKind::TaskExited)],
         ];
         let mut tree = Tree::new(PAGE);
         let mut seen = done(&mut tree, &events.concat());
@@ -318,29 +324,34 @@ mod tests {
 
     #[test]
     fn what_is_held_for_a_name_is_counted_without_one_after_a_second() {
-        let at = |at_ns, (task, what)| Event { at_ns, task, what };
+        let at = |at_ns, (task, kind)| Event { at_ns, task, kind };
         let mut tree = Tree::new(PAGE);
-        let enter =
-            What::Enter { call: Call::Write, descriptor: 3, file: None, offset: Some(0), bytes: 5 };
-        let events = [at(1, (GONE, enter)), at(2, (GONE, What::Exit { result: 5 }))];
+        let enter = EventKind::Enter {
+            call: Call::Write,
+            descriptor: 3,
+            file: None,
+            offset: Some(0),
+            bytes: 5,
+        };
+        let events = [at(1, (EXITED, enter)), at(2, (EXITED, EventKind::Exit { result: 5 }))];
         tree.take(&events, 2);
         assert_eq!(tree.calls.done, []);
-        tree.take(&[at(1_000_000_003, (GONE, What::Ended))], 1);
+        tree.take(&[at(1_000_000_003, (EXITED, EventKind::TaskExited))], 1);
         let seen: Vec<Access> = tree.calls.done.drain(..).map(|(_, access)| access).collect();
-        assert_eq!(seen, [Access::Write { file: 0, bytes: 5 }, Access::Gone { task: GONE }]);
+        assert_eq!(seen, [Access::Write { file: 0, bytes: 5 }, Access::Exited { task: EXITED }]);
     }
 
     #[test]
     fn writes_by_a_descriptor_that_is_closed_by_now_are_not_counted_for_its_next_file() {
         let (file, task) = (tempfile::tempfile().unwrap(), own_task());
         let descriptor = file.as_raw_fd();
-        let closed = (task, What::Closed { first: descriptor, last: descriptor });
+        let closed = (task, EventKind::Closed { first: descriptor, last: descriptor });
         let events = [&write(task, descriptor)[..], &[closed], &write(task, descriptor)].concat();
         assert_eq!(done(&mut Tree::new(PAGE), &events), [Access::Write { file: 0, bytes: 5 }]);
         // The same if the close is only processed with the next events.
         let mut tree = Tree::new(PAGE);
         let events = [&write(task, descriptor)[..], &[closed]].concat();
-        let events = (1..).zip(events).map(|(at_ns, (task, what))| Event { at_ns, task, what });
+        let events = (1..).zip(events).map(|(at_ns, (task, kind))| Event { at_ns, task, kind });
         tree.take(&events.collect::<Vec<_>>(), 2);
         assert_eq!(tree.calls.done, []);
         assert_eq!(done(&mut tree, &[&[closed], &write(task, descriptor)[..]].concat()).len(), 1);

@@ -26,7 +26,7 @@ use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
-use super::legend::{DEVICES_MOST, Legend};
+use super::file_table::{DEVICES_MAX, FileTable};
 use forebay_measure::bad_input;
 use forebay_measure::output;
 use forebay_measure::report::numbers;
@@ -42,13 +42,13 @@ const NAME: &[u8] = b"forebay watch ";
 const PIECE_ACCESSES: usize = 1 << 14;
 
 /// Maximum bytes of a piece.
-const PIECE_MOST: u32 = 16 << 20;
+const PIECE_MAX: u32 = 16 << 20;
 
 /// Bytes of the limit that are reserved for the last piece.
-const LAST_MOST: u64 = 64 << 10;
+const LAST_MAX: u64 = 64 << 10;
 
 /// The smallest limit, in bytes.
-pub(super) const LIMIT_LEAST: u64 = 1 << 20;
+pub(super) const LIMIT_MIN: u64 = 1 << 20;
 
 /// Bytes before a piece, for its length and the checksum of that, and after it, for its checksum.
 const HEAD: usize = 8;
@@ -62,7 +62,7 @@ pub(super) struct Piece {
     from_ns: u64,
     until_ns: u64,
     /// What is new since the previous piece.
-    legend: Legend,
+    file_table: FileTable,
     end: Option<End>,
     /// Each with the time in ns since the previous one, or since the start of the piece.
     accesses: Vec<(u64, Access)>,
@@ -128,7 +128,7 @@ pub(super) struct Recorder {
     piece: Piece,
     last_ns: u64,
     /// As written to the file so far.
-    legend: Legend,
+    file_table: FileTable,
     failed: Option<anyhow::Error>,
     accesses: u64,
 }
@@ -153,7 +153,7 @@ impl Recorder {
             written: MAGIC.len() as u64,
             piece: Piece { page_bytes, ..Piece::default() },
             last_ns: 0,
-            legend: Legend::default(),
+            file_table: FileTable::default(),
             failed: None,
             accesses: 0,
         })
@@ -172,17 +172,17 @@ impl Recorder {
         }
     }
 
-    /// Writes the accesses that were added. `legend`: the complete one.
-    pub(super) fn flush(&mut self, until_ns: u64, legend: &Legend) {
-        self.write(until_ns, Some(legend), None);
+    /// Writes the accesses that were added. `file_table`: the complete one.
+    pub(super) fn flush(&mut self, until_ns: u64, file_table: &FileTable) {
+        self.write(until_ns, Some(file_table), None);
     }
 
     /// Writes the last piece. Returns a sentence that describes the record.
     ///
     /// # Errors
     /// The record could not be written.
-    pub(super) fn end(mut self, until_ns: u64, legend: &Legend) -> anyhow::Result<String> {
-        self.write(until_ns, Some(legend), Some(End::Whole));
+    pub(super) fn end(mut self, until_ns: u64, file_table: &FileTable) -> anyhow::Result<String> {
+        self.write(until_ns, Some(file_table), Some(End::Whole));
         if let Some(error) = self.failed {
             return Err(error).with_context(|| {
                 let whole = shown_size(self.written);
@@ -202,17 +202,17 @@ impl Recorder {
         ))
     }
 
-    /// Writes a piece. `legend`: the complete one, if it may have changed.
-    fn write(&mut self, until_ns: u64, legend: Option<&Legend>, end: Option<End>) {
+    /// Writes a piece. `file_table`: the complete one, if it may have changed.
+    fn write(&mut self, until_ns: u64, file_table: Option<&FileTable>, end: Option<End>) {
         if self.file.is_none() {
             return;
         }
         let until_ns = until_ns.max(self.last_ns);
         self.piece.until_ns = until_ns;
         self.piece.end = end;
-        if let Some(legend) = legend {
-            self.piece.legend = legend.since(&self.legend);
-            self.legend.clone_from(legend);
+        if let Some(file_table) = file_table {
+            self.piece.file_table = file_table.since(&self.file_table);
+            self.file_table.clone_from(file_table);
         }
         if let Err(error) = self.write_piece() {
             (self.file, self.failed) = (None, Some(error));
@@ -220,8 +220,8 @@ impl Recorder {
             self.file = None;
         }
         self.piece.accesses.clear();
-        self.piece.legend.files.clear();
-        self.piece.legend.devices.clear();
+        self.piece.file_table.files.clear();
+        self.piece.file_table.devices.clear();
         self.piece.from_ns = until_ns;
         self.last_ns = until_ns;
     }
@@ -243,7 +243,7 @@ impl Recorder {
             frame(&postcard::to_stdvec(piece).context("a piece of a record")?, chain)
         };
         let whole = framed(&self.piece, self.chain)?;
-        let reserved = if self.piece.end.is_some() { 0 } else { LAST_MOST };
+        let reserved = if self.piece.end.is_some() { 0 } else { LAST_MAX };
         if whole.0.len() as u64 + reserved <= self.limit.saturating_sub(self.written) {
             return Ok(whole);
         }
@@ -251,18 +251,18 @@ impl Recorder {
         self.piece.until_ns = self.piece.from_ns;
         self.piece.end = Some(End::Full);
         let last = framed(&self.piece, self.chain)?;
-        if last.0.len() as u64 <= LAST_MOST {
+        if last.0.len() as u64 <= LAST_MAX {
             return Ok(last);
         }
-        self.piece.legend.files.clear();
-        self.piece.legend.devices.clear();
+        self.piece.file_table.files.clear();
+        self.piece.file_table.devices.clear();
         framed(&self.piece, self.chain)
     }
 }
 
 /// `piece` between its head and foot, and its checksum. `chain`: the checksum of the previous piece.
 fn frame(piece: &[u8], chain: u32) -> anyhow::Result<(Vec<u8>, u32)> {
-    let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MOST);
+    let length = u32::try_from(piece.len()).ok().filter(|&length| length <= PIECE_MAX);
     let length = length.context("a piece of a record is too long")?.to_le_bytes();
     let of_length = crc32c::crc32c_append(chain, &length);
     let chain = crc32c::crc32c_append(of_length, piece);
@@ -277,7 +277,7 @@ pub(super) struct Record {
     /// Page size of the page cache when the record was written.
     pub(super) page_bytes: u64,
     /// As it is at the end of the record.
-    pub(super) legend: Legend,
+    pub(super) file_table: FileTable,
     pub(super) until_ns: u64,
     /// Says that the record has no end, or reached its limit.
     pub(super) remark: Option<String>,
@@ -322,7 +322,7 @@ impl Record {
             path: path.to_owned(),
             file,
             page_bytes: 0,
-            legend: Legend::default(),
+            file_table: FileTable::default(),
             until_ns: 0,
             remark: None,
             from: 0,
@@ -332,7 +332,7 @@ impl Record {
             chain: 0,
         };
         record.rewind()?;
-        let (mut legend, mut end, mut devices) = (Legend::default(), None, HashSet::new());
+        let (mut file_table, mut end, mut devices) = (FileTable::default(), None, HashSet::new());
         while let Some(piece) = record.next()? {
             if end.is_some() || record.page_bytes != 0 && record.page_bytes != piece.page_bytes {
                 return Err(record.damaged("it continues after its end"));
@@ -340,21 +340,21 @@ impl Record {
             (record.page_bytes, end) = (piece.page_bytes, piece.end);
             record.until_ns = piece.until_ns;
             devices.extend(piece.accesses.iter().filter_map(|(_, access)| access.device()));
-            legend.add(piece.legend);
+            file_table.add(piece.file_table);
             // [REC-1]
-            if devices.len() > DEVICES_MOST || !legend.is_possible() {
+            if devices.len() > DEVICES_MAX || !file_table.is_possible() {
                 return Err(record.damaged("it names more files or devices than there can be"));
             }
         }
         if record.page_bytes == 0 {
             bad_input!("{shown} is a truncated record without any data");
         }
-        record.legend = legend;
+        record.file_table = file_table;
         let seconds = numbers::seconds(record.until_ns as f64 / 1e9);
         record.remark = match end {
             Some(End::Whole) => None,
             Some(End::Full) => Some(format!(
-                "the record reached its limit after {seconds}: what came later is missing"
+                "the record reached its limit after {seconds}: what follows is missing"
             )),
             None => Some(format!(
                 "the record is incomplete, as the watch was killed: it covers {seconds}"
@@ -406,10 +406,11 @@ impl Record {
         }
         let mut head = [0; HEAD];
         self.bytes(&mut head)?;
-        let [length, told] = [0, 4].map(|at| [head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let [length, expected] =
+            [0, 4].map(|at| [head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let chain = crc32c::crc32c_append(self.chain, &length);
         let length = u32::from_le_bytes(length);
-        if told != chain.to_le_bytes() || length > PIECE_MOST {
+        if expected != chain.to_le_bytes() || length > PIECE_MAX {
             // After a crash of the machine, a file may end in zeros that were never written.
             if head == [0; HEAD] && self.is_empty_from_here()? {
                 return Ok(None);
@@ -470,8 +471,8 @@ impl Piece {
         })
     }
 
-    pub(super) fn legend(self) -> Legend {
-        self.legend
+    pub(super) fn file_table(self) -> FileTable {
+        self.file_table
     }
 }
 

@@ -1,11 +1,11 @@
-//! Replay: feeds a record's accesses to the account step by step, as if they happened now.
+//! Replay: feeds a record's accesses to the stats step by step, as if they happened now.
 
 use std::path::Path;
 
 use super::access::Access;
-use super::account::Account;
-use super::legend::Legend;
+use super::file_table::FileTable;
 use super::record::Record;
+use super::stats::Stats;
 
 /// A longer time without accesses may be skipped.
 const IDLE_NS: u64 = 60_000_000_000;
@@ -33,16 +33,16 @@ impl Player {
     ///
     /// # Errors
     /// As [`Record::next`].
-    pub(super) fn play(
+    pub(super) fn advance_to(
         &mut self,
         until_ns: u64,
-        account: &mut Account,
-        legend: &mut Legend,
+        stats: &mut Stats,
+        file_table: &mut FileTable,
     ) -> anyhow::Result<()> {
         while self.next_ns()?.is_some_and(|at_ns| at_ns <= until_ns) {
-            self.waiting.pop().iter().for_each(|(_, access)| account.access(access));
+            self.waiting.pop().iter().for_each(|(_, access)| stats.access(access));
         }
-        legend.processes = self.processes;
+        file_table.processes = self.processes;
         Ok(())
     }
 
@@ -72,7 +72,7 @@ impl Player {
             let Some(piece) = self.record.next()? else { return Ok(None) };
             self.waiting.extend(piece.accesses());
             self.waiting.reverse();
-            self.processes = piece.legend().processes;
+            self.processes = piece.file_table().processes;
         }
         Ok(self.waiting.last().map(|&(at_ns, _)| at_ns))
     }

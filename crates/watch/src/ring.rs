@@ -186,14 +186,14 @@ mod tests {
         ) {
             let page = page(at, &events, if missed { MISSED } else { 0 });
             let mut seen = Vec::new();
-            let told = read(&page, HEAD, |at, payload| seen.push((at, payload.to_vec())));
+            let missed_events = read(&page, HEAD, |at, payload| seen.push((at, payload.to_vec())));
             let mut clock = at;
             let expected: Vec<_> = events.into_iter().map(|(delta, payload)| {
                 clock += delta;
                 (clock, payload)
             }).collect();
             prop_assert_eq!(seen, expected);
-            prop_assert_eq!(told, missed);
+            prop_assert_eq!(missed_events, missed);
         }
 
         #[test]

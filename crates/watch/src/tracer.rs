@@ -18,7 +18,7 @@ use anyhow::Context;
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::event::{Call, Event, FileKey, Transfer, What};
+use super::event::{Call, Event, EventKind, FileKey, Transfer};
 use super::ring::{self, Field, Layout};
 use forebay_measure::bad_input;
 use forebay_measure::tracefs::Tracefs;
@@ -43,7 +43,7 @@ const NEW_THREAD: u64 = 0x10000;
 const LIST_BYTES: usize = 4000;
 
 /// The idle task, which reads and writes nothing. Kernels before 5.16 refuse a number that no task can have.
-const NOBODY: u32 = 0;
+const IDLE_TASK: u32 = 0;
 
 /// System calls, their kinds, and which of their arguments is an offset and which a length.
 const CALLS: [(&str, Call, Option<usize>, Option<usize>); 14] = [
@@ -102,7 +102,7 @@ const OF_DEVICES: [&str; 2] = ["block/block_rq_issue", "block/block_rq_requeue"]
 
 /// How records of one kind are decoded to an [`Event`].
 #[derive(Debug, Clone, Copy)]
-enum Kind {
+enum Decoder {
     Enter {
         call: Call,
         descriptor: Field,
@@ -125,8 +125,8 @@ enum Kind {
         other: Field,
         flags: Field,
     },
-    Ended,
-    Asked {
+    TaskExited,
+    Requested {
         file: [Field; 2],
         first: Field,
         last: Field,
@@ -184,7 +184,7 @@ pub(super) struct Tracer {
     /// The instances' paths may lead through it.
     _tracefs: Tracefs,
     /// Indexed by the type number at the start of a record.
-    kinds: Vec<Option<Kind>>,
+    decoders: Vec<Option<Decoder>>,
     /// Bytes before the first event of a page; `page`: room for one page.
     head_bytes: usize,
     page: Vec<u8>,
@@ -194,7 +194,7 @@ pub(super) struct Tracer {
     ready: usize,
     /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
-    /// What is missing because this kernel lacks the event for it.
+    /// EventKind is missing because this kernel lacks the event for it.
     pub(super) lacking: Vec<&'static str>,
 }
 
@@ -216,7 +216,7 @@ impl Tracer {
         let (tree, devices) = (tree?, devices?);
         tree.set("options/event-fork", "1")?;
         // An empty list would mean all tasks.
-        tree.set("set_event_pid", &NOBODY.to_string())?;
+        tree.set("set_event_pid", &IDLE_TASK.to_string())?;
         // The kernel returns it in one read.
         let mut header = vec![0; 4096];
         let count = File::open(tree.path.join("events/header_page"))?.read(&mut header)?;
@@ -230,7 +230,7 @@ impl Tracer {
             tree,
             devices,
             _tracefs: tracefs,
-            kinds: Vec::new(),
+            decoders: Vec::new(),
             head_bytes: data.offset,
             page: vec![0; data.offset + data.bytes],
             waiting: Vec::new(),
@@ -252,12 +252,12 @@ impl Tracer {
             let Some(descriptor) = layout.argument(0) else { continue };
             let (offset, bytes) = (argument(offset), argument(bytes));
             let advice = argument(Some(ADVICE)).filter(|_| call == Call::Advise(0));
-            self.add(layout.id, Kind::Enter { call, descriptor, offset, bytes, advice });
+            self.add(layout.id, Decoder::Enter { call, descriptor, offset, bytes, advice });
             let exit = self.tree.layout(&format!("syscalls/sys_exit_{name}"));
             let Some((exit, result)) = exit.and_then(|it| Some((it.id, it.field("ret")?))) else {
                 continue;
             };
-            self.add(exit, Kind::Exit { result });
+            self.add(exit, Decoder::Exit { result });
             self.tree.set(&format!("events/syscalls/sys_enter_{name}/enable"), "1")?;
             self.tree.set(&format!("events/syscalls/sys_exit_{name}/enable"), "1")?;
             calls += 1;
@@ -268,7 +268,7 @@ impl Tracer {
             let [first, last] = [first, last].map(|index| layout.argument(index));
             let (Some(first), Some(last)) = (first, last) else { continue };
             let flags = layout.argument(CLOSE_FLAGS).filter(|_| first != last);
-            self.add(layout.id, Kind::Closed { first, last, flags });
+            self.add(layout.id, Decoder::Closed { first, last, flags });
             self.tree.set(&format!("events/{event}/enable"), "1")?;
         }
         if calls == 0 {
@@ -279,7 +279,7 @@ impl Tracer {
                 self.lacking.extend(lacking);
                 continue;
             };
-            let Some(kind) = kind(event, &layout) else { continue };
+            let Some(kind) = decoder(event, &layout) else { continue };
             self.add(layout.id, kind);
             if let Some((_, filter)) = FILTERS.iter().find(|(name, _)| *name == event) {
                 self.tree.set(&format!("events/{event}/filter"), filter)?;
@@ -288,7 +288,7 @@ impl Tracer {
         }
         for event in OF_DEVICES {
             let layout = self.devices.layout(event);
-            let Some((id, kind)) = layout.and_then(|it| Some((it.id, kind(event, &it)?))) else {
+            let Some((id, kind)) = layout.and_then(|it| Some((it.id, decoder(event, &it)?))) else {
                 bad_input!(
                     "this kernel has no trace event {event}: it was built without block tracing"
                 );
@@ -299,10 +299,10 @@ impl Tracer {
         Ok(())
     }
 
-    fn add(&mut self, id: u16, kind: Kind) {
+    fn add(&mut self, id: u16, kind: Decoder) {
         let id = usize::from(id);
-        self.kinds.resize(self.kinds.len().max(id + 1), None);
-        self.kinds[id] = Some(kind);
+        self.decoders.resize(self.decoders.len().max(id + 1), None);
+        self.decoders[id] = Some(kind);
     }
 
     /// Follows the tasks `ids`, and all tasks that these start from now on. Tasks that have exited do no harm. All are
@@ -325,7 +325,7 @@ impl Tracer {
     /// A system error.
     pub(super) fn read(&mut self) -> anyhow::Result<()> {
         let horizon_ns = Tracer::now_ns();
-        let Tracer { pipes, kinds, head_bytes, page, waiting, ready, dropped, .. } = self;
+        let Tracer { pipes, decoders, head_bytes, page, waiting, ready, dropped, .. } = self;
         waiting.drain(..*ready);
         for pipe in pipes {
             loop {
@@ -339,7 +339,7 @@ impl Tracer {
                 let mut last_ns = 0;
                 let missed = ring::read(&page[..count], *head_bytes, |at_ns, record| {
                     last_ns = at_ns;
-                    waiting.extend(event(kinds, at_ns, record));
+                    waiting.extend(event(decoders, at_ns, record));
                 });
                 *dropped += u64::from(missed);
                 // On a busy machine there are always newer events.
@@ -424,7 +424,7 @@ fn pieces(ids: &[u32]) -> Vec<String> {
 }
 
 /// How records of this event are decoded; `None` if the kernel has other names for its fields.
-fn kind(event: &str, layout: &Layout) -> Option<Kind> {
+fn decoder(event: &str, layout: &Layout) -> Option<Decoder> {
     let field = |name: &str| layout.field(name);
     let file = || Some([field("s_dev")?, field("i_ino")?]);
     let request = || {
@@ -438,31 +438,33 @@ fn kind(event: &str, layout: &Layout) -> Option<Kind> {
     };
     Some(match event {
         "filemap/mm_filemap_get_pages" => {
-            Kind::Asked { file: file()?, first: field("index")?, last: field("last_index")? }
+            Decoder::Requested { file: file()?, first: field("index")?, last: field("last_index")? }
         }
         "filemap/mm_filemap_add_to_page_cache" => {
-            Kind::Added { file: file()?, first: field("index")?, order: field("order") }
+            Decoder::Added { file: file()?, first: field("index")?, order: field("order") }
         }
-        "filemap/mm_filemap_fault" => Kind::Fault { file: file()?, page: field("index")? },
+        "filemap/mm_filemap_fault" => Decoder::Fault { file: file()?, page: field("index")? },
         "iomap/iomap_dio_rw_begin" => {
-            Kind::Named { file: [field("dev")?, field("ino")?], offset: Some(field("pos")?) }
+            Decoder::Named { file: [field("dev")?, field("ino")?], offset: Some(field("pos")?) }
         }
         name if name.starts_with("ext4/") || name.starts_with("xfs/") => {
-            Kind::Named { file: [field("dev")?, field("ino")?], offset: None }
+            Decoder::Named { file: [field("dev")?, field("ino")?], offset: None }
         }
-        "sched/sched_switch" => Kind::Slept,
-        "sched/sched_process_exec" => Kind::Exec { before: field("old_pid")? },
-        "task/task_newtask" => Kind::Started { other: field("pid")?, flags: field("clone_flags")? },
-        "sched/sched_process_exit" => Kind::Ended,
-        "block/block_bio_queue" => Kind::Submit(request()?),
-        "block/block_rq_issue" => Kind::Issue(request()?),
-        "block/block_rq_requeue" => Kind::Requeue(request()?),
+        "sched/sched_switch" => Decoder::Slept,
+        "sched/sched_process_exec" => Decoder::Exec { before: field("old_pid")? },
+        "task/task_newtask" => {
+            Decoder::Started { other: field("pid")?, flags: field("clone_flags")? }
+        }
+        "sched/sched_process_exit" => Decoder::TaskExited,
+        "block/block_bio_queue" => Decoder::Submit(request()?),
+        "block/block_rq_issue" => Decoder::Issue(request()?),
+        "block/block_rq_requeue" => Decoder::Requeue(request()?),
         _ => return None,
     })
 }
 
 /// Decodes a record.
-fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
+fn event(decoders: &[Option<Decoder>], at_ns: u64, record: &[u8]) -> Option<Event> {
     const ID: Field = Field { offset: 0, bytes: 2 };
     const TASK: Field = Field { offset: 4, bytes: 4 };
     let number = |field: Field| field.of(record);
@@ -470,8 +472,8 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
         device: number(device) as u32,
         inode: number(inode),
     };
-    let what = match (*kinds.get(number(ID) as usize)?)? {
-        Kind::Enter { call, descriptor, offset, bytes, advice } => What::Enter {
+    let kind = match (*decoders.get(number(ID) as usize)?)? {
+        Decoder::Enter { call, descriptor, offset, bytes, advice } => EventKind::Enter {
             call: advice.map_or(call, |advice| Call::Advise(number(advice) as u8)),
             descriptor: number(descriptor) as i32,
             file: None,
@@ -479,44 +481,48 @@ fn event(kinds: &[Option<Kind>], at_ns: u64, record: &[u8]) -> Option<Event> {
             offset: offset.map(number).filter(|&offset| offset as i64 >= 0),
             bytes: bytes.map_or(0, number),
         },
-        Kind::Exit { result } => What::Exit { result: number(result) as i64 },
-        Kind::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => return None,
-        Kind::Closed { first, last, .. } => {
+        Decoder::Exit { result } => EventKind::Exit { result: number(result) as i64 },
+        Decoder::Closed { flags: Some(flags), .. } if number(flags) & CLOSE_LATER != 0 => {
+            return None;
+        }
+        Decoder::Closed { first, last, .. } => {
             // For "to the last", close_range takes a number that no descriptor has.
             let [first, last] =
                 [first, last].map(|it| i32::try_from(number(it) as u32).unwrap_or(i32::MAX));
-            What::Closed { first, last }
+            EventKind::Closed { first, last }
         }
-        Kind::Exec { before } => What::Exec { before: number(before) as u32 },
-        Kind::Started { other, flags } => What::Started {
+        Decoder::Exec { before } => EventKind::Exec { before: number(before) as u32 },
+        Decoder::Started { other, flags } => EventKind::Started {
             other: number(other) as u32,
             is_thread: number(flags) & NEW_THREAD != 0,
         },
-        Kind::Ended => What::Ended,
-        Kind::Asked { file, first, last } => {
-            What::Asked { file: key(file), first: number(first), last: number(last) }
+        Decoder::TaskExited => EventKind::TaskExited,
+        Decoder::Requested { file, first, last } => {
+            EventKind::Requested { file: key(file), first: number(first), last: number(last) }
         }
-        Kind::Added { file, first, order } => {
+        Decoder::Added { file, first, order } => {
             let order = order.map_or(0, number).min(20);
-            What::Added { file: key(file), first: number(first), pages: 1 << order }
+            EventKind::Added { file: key(file), first: number(first), pages: 1 << order }
         }
-        Kind::Fault { file, page } => What::Fault { file: key(file), page: number(page) },
-        Kind::Named { file, offset } => What::Named { file: key(file), offset: offset.map(number) },
-        Kind::Slept => What::Slept,
-        Kind::Submit(request) => {
+        Decoder::Fault { file, page } => EventKind::Fault { file: key(file), page: number(page) },
+        Decoder::Named { file, offset } => {
+            EventKind::Named { file: key(file), offset: offset.map(number) }
+        }
+        Decoder::Slept => EventKind::Slept,
+        Decoder::Submit(request) => {
             let (device, sector, sectors, transfer) = request.of(record);
-            What::Submit { device, sector, sectors, transfer }
+            EventKind::Submit { device, sector, sectors, transfer }
         }
-        Kind::Issue(request) => {
+        Decoder::Issue(request) => {
             let (device, sector, sectors, transfer) = request.of(record);
-            What::Issue { device, sector, sectors, transfer }
+            EventKind::Issue { device, sector, sectors, transfer }
         }
-        Kind::Requeue(request) => {
+        Decoder::Requeue(request) => {
             let (device, _, sectors, transfer) = request.of(record);
-            What::Requeue { device, sectors, transfer }
+            EventKind::Requeue { device, sectors, transfer }
         }
     };
-    Some(Event { at_ns, task: number(TASK) as u32, what })
+    Some(Event { at_ns, task: number(TASK) as u32, kind })
 }
 
 #[cfg(test)]
@@ -526,7 +532,7 @@ mod tests {
     #[test]
     fn the_list_of_tasks_begins_with_one_that_every_kernel_takes() {
         let most = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap();
-        assert!(NOBODY < most.trim().parse().unwrap());
+        assert!(IDLE_TASK < most.trim().parse().unwrap());
     }
 
     #[test]

@@ -20,9 +20,9 @@ use std::time::Duration;
 use forebay_lookahead::{Block, Run};
 use rangemap::RangeSet;
 
-use crate::access::{Access, Read, Way};
-use crate::foresight::Foresight;
-use crate::legend::{Called, State};
+use crate::access::{Access, Read, ReadMode};
+use crate::file_table::{FileName, State};
+use crate::pattern::PatternDetector;
 use crate::record::Record;
 use forebay_measure::bad_input;
 use forebay_measure::report::numbers;
@@ -31,10 +31,10 @@ use forebay_measure::report::numbers;
 const OF_THE_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// Maximum number of steps of a plan: some 200 MB of memory.
-const STEPS_MOST: usize = 4 << 20;
+const STEPS_MAX: usize = 4 << 20;
 
 /// Maximum number of tasks that read at once.
-const TASKS_MOST: usize = 128;
+const TASKS_MAX: usize = 128;
 
 /// The search for the part with the longest waits advances by the length of the part divided by this.
 const LOOKS: u64 = 8;
@@ -48,12 +48,12 @@ pub(super) struct Step {
     pub(super) file: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    pub(super) what: Doing,
+    pub(super) what: StepKind,
 }
 
 /// Kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Doing {
+pub(super) enum StepKind {
     /// A read. `is_known`: it could have been known earlier.
     Read { is_known: bool },
     /// Advice, as posix_fadvise numbers it.
@@ -90,14 +90,14 @@ pub(super) struct Plan {
 
 /// A task of a plan under construction.
 #[derive(Default)]
-struct Made {
+struct TaskSteps {
     steps: Vec<Step>,
     /// End of the last step.
     ended_ns: u64,
     waited_ns: u64,
 }
 
-impl Made {
+impl TaskSteps {
     /// How many files it reads, or advises the kernel about.
     fn files(&self) -> usize {
         self.steps.iter().map(|step| step.file).collect::<HashSet<usize>>().len()
@@ -106,15 +106,15 @@ impl Made {
 
 /// A plan under construction.
 #[derive(Default)]
-struct Making {
-    tasks: BTreeMap<u32, Made>,
+struct PlanBuilder {
+    tasks: BTreeMap<u32, TaskSteps>,
     /// Indexes into `files` by file number of the record; `None` for files that are left out.
     places: HashMap<u32, Option<usize>>,
     files: Vec<PlanFile>,
     sizes: Vec<[u32; 5]>,
     /// Pages of each file that something in the plan has brought into memory.
     brought: Vec<RangeSet<u64>>,
-    foresight: Foresight,
+    patterns: PatternDetector,
     left_out: HashSet<&'static str>,
     written_since: usize,
     steps: usize,
@@ -122,7 +122,7 @@ struct Making {
 }
 
 impl Plan {
-    /// Makes a plan of at most `length` from `record`. `open_most`: maximum number of files that may be open; each task
+    /// Makes a plan of at most `length` from `record`. `open_max`: maximum number of files that may be open; each task
     /// opens all that it reads.
     ///
     /// # Errors
@@ -130,12 +130,12 @@ impl Plan {
     pub(super) fn new(
         record: &mut Record,
         length: Duration,
-        open_most: usize,
+        open_max: usize,
     ) -> anyhow::Result<Plan> {
         let length_ns = (length.as_nanos() as u64).max(LOOKS);
         let (from_ns, waited_in_all_ns) = longest_waits(record, length_ns)?;
         let mut until_ns = record.until_ns.min(from_ns.saturating_add(length_ns));
-        let mut making = Making::default();
+        let mut builder = PlanBuilder::default();
         record.rewind()?;
         'all: while let Some(piece) = record.next()? {
             for (at_ns, access) in piece.accesses() {
@@ -144,24 +144,24 @@ impl Plan {
                 }
                 let begun_ns = at_ns.saturating_sub(took_ns(&access));
                 if begun_ns >= from_ns {
-                    making.access(record, begun_ns - from_ns, at_ns - from_ns, &access);
+                    builder.access(record, begun_ns - from_ns, at_ns - from_ns, &access);
                 } else if let Access::Read(read) = access {
                     // A read of the plan that continues this one could have been known.
-                    making.foresight.read(read.task, read.file, read.pages());
+                    builder.patterns.read(read.task, read.file, read.pages());
                 }
-                if making.steps == STEPS_MOST {
-                    (until_ns, making.is_full) = (at_ns, true); // [PLA-1]
+                if builder.steps == STEPS_MAX {
+                    (until_ns, builder.is_full) = (at_ns, true); // [PLA-1]
                     break 'all;
                 }
             }
         }
         record.rewind()?;
-        making.plan(record, from_ns, until_ns, waited_in_all_ns, open_most)
+        builder.plan(record, from_ns, until_ns, waited_in_all_ns, open_max)
     }
 
     /// Whether the program has advised the kernel.
     pub(super) fn advises(&self) -> bool {
-        self.tasks.iter().flatten().any(|step| matches!(step.what, Doing::Advise(_)))
+        self.tasks.iter().flatten().any(|step| matches!(step.what, StepKind::Advise(_)))
     }
 
     /// Number of steps of all tasks.
@@ -207,7 +207,9 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
     record.rewind()?;
     while let Some(piece) = record.next()? {
         for (at_ns, access) in piece.accesses() {
-            if let Access::Read(Read { waited_ns: Some(waited_ns), way: Way::Cached, .. }) = access
+            if let Access::Read(Read {
+                waited_ns: Some(waited_ns), mode: ReadMode::Cached, ..
+            }) = access
             {
                 let sum = waits.entry(at_ns / look_ns).or_default();
                 *sum = sum.saturating_add(waited_ns);
@@ -228,7 +230,7 @@ fn longest_waits(record: &mut Record, length_ns: u64) -> anyhow::Result<(u64, u6
 }
 
 /// The path of `called`, and its state in the record and now; `None` if it cannot be read.
-fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
+fn to_read_again(called: &FileName) -> Option<(PathBuf, State, State)> {
     let path = Path::new(called.path.as_deref()?);
     // A link may lead to one of the kernel's files.
     let path = path.canonicalize().ok().filter(|_| path.is_absolute())?;
@@ -239,62 +241,62 @@ fn to_read_again(called: &Called) -> Option<(PathBuf, State, State)> {
     Some((path, called.state?, now))
 }
 
-impl Making {
+impl PlanBuilder {
     /// Adds an access from `begun_ns` to `at_ns` of the plan.
     fn access(&mut self, record: &Record, begun_ns: u64, at_ns: u64, access: &Access) {
         let page_bytes = record.page_bytes;
         match *access {
             Access::Read(read) => {
-                let is_known = self.foresight.read(read.task, read.file, read.pages()).is_some();
+                let is_known = self.patterns.read(read.task, read.file, read.pages()).is_some();
                 let pages = read.first..read.first + read.more + 1;
-                self.left_out.extend(match read.way {
-                    Way::Direct => Some("reads past the page cache"),
-                    Way::Unseen => Some("reads of mapped files and by io_uring"),
-                    Way::Cached => None,
+                self.left_out.extend(match read.mode {
+                    ReadMode::Direct => Some("reads past the page cache"),
+                    ReadMode::Unseen => Some("reads of mapped files and by io_uring"),
+                    ReadMode::Cached => None,
                 });
-                let Some(place) = self.place(record, read.file) else { return };
-                if read.way == Way::Direct {
+                let Some(index) = self.index(record, read.file) else { return };
+                if read.mode == ReadMode::Direct {
                     return;
                 }
-                let (brought, file) = (&mut self.brought[place], &mut self.files[place]);
+                let (brought, file) = (&mut self.brought[index], &mut self.files[index]);
                 if !read.missed && read.waited_ns.is_none() {
                     file.resident.extend(brought.gaps(&pages));
                 }
                 brought.insert(pages);
-                if read.way == Way::Cached {
+                if read.mode == ReadMode::Cached {
                     let bits = (read.bytes.max(page_bytes).ilog2().saturating_sub(12)).min(4);
-                    self.sizes[place][bits as usize] += 1;
+                    self.sizes[index][bits as usize] += 1;
                     // A watch records reads beyond the end of the file only if it was truncated later.
                     let offset = read.first.saturating_mul(page_bytes);
-                    if offset >= self.files[place].file_bytes {
+                    if offset >= self.files[index].file_bytes {
                         return;
                     }
-                    let (bytes, what) = (read.bytes, Doing::Read { is_known });
-                    let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                    let (bytes, what) = (read.bytes, StepKind::Read { is_known });
+                    let step = Step { after_ns: 0, file: index, offset, bytes, what };
                     self.step(read.task, begun_ns, at_ns, step);
                     let waited_ns = &mut self.tasks.entry(read.task).or_default().waited_ns;
                     *waited_ns = waited_ns.saturating_add(read.waited_ns.unwrap_or(0));
                 }
             }
             Access::Ahead { file, first, pages } => {
-                if let Some(place) = self.place(record, file) {
-                    self.brought[place].insert(first..first + pages);
+                if let Some(index) = self.index(record, file) {
+                    self.brought[index].insert(first..first + pages);
                 }
             }
             Access::Advise { task, file, offset, bytes, advice, pages, .. } => {
-                let Some(place) = self.place(record, file) else { return };
+                let Some(index) = self.index(record, file) else { return };
                 if pages > 0 {
                     let (first, end) =
                         (offset / page_bytes, advised_end(offset, bytes).div_ceil(page_bytes));
                     if first < end {
-                        self.brought[place].insert(first..end);
+                        self.brought[index].insert(first..end);
                     }
                 }
-                let what = Doing::Advise(advice);
-                let step = Step { after_ns: 0, file: place, offset, bytes, what };
+                let what = StepKind::Advise(advice);
+                let step = Step { after_ns: 0, file: index, offset, bytes, what };
                 self.step(task, begun_ns, at_ns, step);
             }
-            Access::Gone { task } => self.foresight.forget(task),
+            Access::Exited { task } => self.patterns.forget(task),
             _ => {}
         }
     }
@@ -308,11 +310,11 @@ impl Making {
     }
 
     /// The index of the file in the plan, to which it is added if it is new; `None` if it cannot be read.
-    fn place(&mut self, record: &Record, number: u32) -> Option<usize> {
-        if let Some(place) = self.places.get(&number) {
-            return *place;
+    fn index(&mut self, record: &Record, number: u32) -> Option<usize> {
+        if let Some(index) = self.places.get(&number) {
+            return *index;
         }
-        let place = match record.legend.files.get(&number).and_then(to_read_again) {
+        let index = match record.file_table.files.get(&number).and_then(to_read_again) {
             None => {
                 self.left_out.insert("files that were deleted or cannot be opened");
                 None
@@ -329,8 +331,8 @@ impl Making {
                 Some(self.files.len() - 1)
             }
         };
-        self.places.insert(number, place);
-        place
+        self.places.insert(number, index);
+        index
     }
 
     fn plan(
@@ -339,7 +341,7 @@ impl Making {
         from_ns: u64,
         until_ns: u64,
         waited_in_all_ns: u64,
-        open_most: usize,
+        open_max: usize,
     ) -> anyhow::Result<Plan> {
         let mut blocks = 0;
         for (file, sizes) in self.files.iter_mut().zip(&self.sizes) {
@@ -366,20 +368,20 @@ impl Making {
             remarks
                 .push(format!("there are too many reads: only the first {seconds} are repeated"));
         }
-        let is_read = |step: &Step| matches!(step.what, Doing::Read { .. });
-        let mut made: Vec<Made> = self.tasks.into_values().collect();
+        let is_read = |step: &Step| matches!(step.what, StepKind::Read { .. });
+        let mut made: Vec<TaskSteps> = self.tasks.into_values().collect();
         made.retain(|task| task.steps.iter().any(is_read));
-        if made.len() > TASKS_MOST || made.iter().map(Made::files).sum::<usize>() > open_most {
+        if made.len() > TASKS_MAX || made.iter().map(TaskSteps::files).sum::<usize>() > open_max {
             // [PLA-1]
             made.sort_by_key(|task| std::cmp::Reverse(task.steps.len()));
             let mut open = 0;
-            let fits = made.iter().take(TASKS_MOST).take_while(|task| {
+            let fits = made.iter().take(TASKS_MAX).take_while(|task| {
                 open += task.files();
-                open <= open_most
+                open <= open_max
             });
             let (all, fitting) = (made.len(), fits.count());
             made.truncate(fitting);
-            let why = if open > open_most {
+            let why = if open > open_max {
                 ", as no more files may be open: `ulimit -Hn` says how many"
             } else {
                 ""

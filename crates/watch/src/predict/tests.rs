@@ -1,23 +1,23 @@
 //! Predictions: the plan made from a record, its replay, and the conclusions.
 
-use super::super::access::{Access, Read, Way as Through};
-use super::super::legend::{Called, Legend};
+use super::super::access::{Access, Read, ReadMode};
+use super::super::file_table::{FileName, FileTable};
 use super::super::record::Recorder;
-use super::plan::{Doing, PlanFile, Step};
-use super::play::{Played, Task};
+use super::plan::{PlanFile, Step, StepKind};
+use super::replay::{ReplayResult, Task};
 use super::*;
 use forebay_lookahead::Run;
 use forebay_measure::report::terminal::Look;
 
 const PAGE: u64 = 4096;
 const SECOND: Duration = Duration::from_secs(1);
-const OPEN_MOST: usize = 1000;
+const OPEN_MAX: usize = 1000;
 
 /// A read of page `first` by `task`, which waited for `waited_ns` unless that is 0.
 fn read(task: u32, first: u64, waited_ns: u64) -> Access {
     let (missed, waited_ns) = (waited_ns > 0, (waited_ns > 0).then_some(waited_ns));
     let took_ns = waited_ns.unwrap_or(0) + 1000;
-    let way = Through::Cached;
+    let mode = ReadMode::Cached;
     Access::Read(Read {
         task,
         file: 0,
@@ -27,7 +27,7 @@ fn read(task: u32, first: u64, waited_ns: u64) -> Access {
         took_ns,
         waited_ns,
         missed,
-        way,
+        mode,
     })
 }
 
@@ -35,21 +35,21 @@ fn read(task: u32, first: u64, waited_ns: u64) -> Access {
 fn record(directory: &Path, done: &[(u64, Access)]) -> anyhow::Result<Record> {
     let (file, path) = (directory.join("file"), directory.join("record"));
     std::fs::write(&file, vec![7; 100 * PAGE as usize]).unwrap();
-    let called = |path: &Path| Called::new(String::new(), Some(path.display().to_string()));
+    let called = |path: &Path| FileName::new(String::new(), Some(path.display().to_string()));
     // A pipe is at this path now: opening it would wait for a writer.
     let pipe = directory.join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let files = [(0, called(&file)), (1, called(&pipe))].into();
-    let legend = Legend { files, ..Legend::default() };
+    let file_table = FileTable { files, ..FileTable::default() };
     let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
     done.iter().for_each(|&(at_ns, access)| recorder.add(at_ns, access));
-    recorder.end(done.last().map_or(0, |last| last.0), &legend).unwrap();
+    recorder.end(done.last().map_or(0, |last| last.0), &file_table).unwrap();
     Record::open(&path)
 }
 
 fn plan(done: &[(u64, Access)], length_ns: u64) -> anyhow::Result<Plan> {
     let directory = tempfile::tempdir().unwrap();
-    Plan::new(&mut record(directory.path(), done)?, Duration::from_nanos(length_ns), OPEN_MOST)
+    Plan::new(&mut record(directory.path(), done)?, Duration::from_nanos(length_ns), OPEN_MAX)
 }
 
 #[test]
@@ -72,19 +72,19 @@ fn each_task_reads_again_with_the_pauses_that_it_made() {
         (180_000, other),
     ];
     let plan = plan(&done, 1_000_000).unwrap();
-    let steps = |task: usize| -> Vec<(u64, u64, Doing)> {
+    let steps = |task: usize| -> Vec<(u64, u64, StepKind)> {
         plan.tasks[task]
             .iter()
             .map(|step: &Step| (step.after_ns, step.offset / PAGE, step.what))
             .collect()
     };
-    let of = |is_known| Doing::Read { is_known };
+    let of = |is_known| StepKind::Read { is_known };
     // The first 9 us are idle.
     assert_eq!((plan.from_ns, plan.until_ns), (9_000, 170_000));
     assert_eq!(steps(0), [(0, 9, of(false)), (29_000, 10, of(true))]);
     assert_eq!(
         steps(1),
-        [(101_000, 50, of(false)), (44_000, 0, Doing::Advise(3)), (9_000, 0, of(false))]
+        [(101_000, 50, of(false)), (44_000, 0, StepKind::Advise(3)), (9_000, 0, of(false))]
     );
     // The advice brought page 0 in, and page 50 was in memory before.
     assert!(plan.files[0].resident.iter().eq([&(50..51)]));
@@ -118,7 +118,7 @@ fn of_a_long_record_the_part_with_the_longest_waits_is_read_again() {
 #[test]
 fn what_cannot_be_read_again_is_refused() {
     let direct = |read: Access| match read {
-        Access::Read(it) => Access::Read(Read { way: Through::Direct, ..it }),
+        Access::Read(it) => Access::Read(Read { mode: ReadMode::Direct, ..it }),
         other => other,
     };
     let error = plan(&[(200_000, direct(read(1, 3, 50_000)))], 1 << 30).unwrap_err();
@@ -138,10 +138,10 @@ fn what_no_watch_has_recorded_is_not_read() {
     let mut record = record(directory.path(), &[(200_000, read(1, 3, 0))]).unwrap();
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("/proc/version", &link).unwrap();
-    let called = Called::new(String::new(), Some(link.display().to_string()));
+    let called = FileName::new(String::new(), Some(link.display().to_string()));
     assert!(called.state.is_some());
-    record.legend.files = [(0, called)].into();
-    assert!(Plan::new(&mut record, SECOND, OPEN_MOST).is_err());
+    record.file_table.files = [(0, called)].into();
+    assert!(Plan::new(&mut record, SECOND, OPEN_MAX).is_err());
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
     let mut plan =
-        Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MOST).unwrap();
+        Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MAX).unwrap();
     let file = directory.path().join("file");
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
     let facts = || {
@@ -164,22 +164,23 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
         (facts.modified().unwrap(), facts.len())
     };
     let before = facts();
-    let ahead = |knows_all| Way::Ahead(Ahead { knows_all, takes: Takes::All, most: 256 });
-    for way in [Way::AsItIs, Way::WithoutAdvice, ahead(false), ahead(true)] {
-        let apart = play::prepare(&mut plan, None).unwrap();
-        assert_eq!((apart.missing, plan.files[0].resident.iter().count()), (0, 1));
-        let played = play::play(&plan, way, Duration::from_secs(60)).unwrap();
-        assert!(played.took >= Duration::from_micros(29_000) && played.share == 1.0, "{played:?}");
+    let ahead = |knows_all| ReadStrategy::Ahead(Ahead { knows_all, takes: Takes::All, most: 256 });
+    for way in [ReadStrategy::AsItIs, ReadStrategy::WithoutAdvice, ahead(false), ahead(true)] {
+        let delta = replay::prepare(&mut plan, None).unwrap();
+        assert_eq!((delta.missing, plan.files[0].resident.iter().count()), (0, 1));
+        let result = replay::replay(&plan, way, Duration::from_secs(60)).unwrap();
+        assert!(result.took >= Duration::from_micros(29_000) && result.share == 1.0, "{result:?}");
     }
-    let cut = play::play(&plan, Way::Hint(Hint::Random), Duration::from_millis(5)).unwrap();
+    let cut =
+        replay::replay(&plan, ReadStrategy::Hint(Hint::Random), Duration::from_millis(5)).unwrap();
     assert!(cut.share < 0.9 && cut.took < Duration::from_millis(500), "[PRE-2] {cut:?}");
     assert_eq!(facts(), before, "[PRE-1]");
     // No time to bring in the 100 pages that were in memory.
-    let apart = play::prepare(&mut plan, Some(Duration::ZERO)).unwrap();
-    assert_eq!((apart.missing, plan.files[0].resident.is_empty()), (100, true), "[PRE-2]");
+    let delta = replay::prepare(&mut plan, Some(Duration::ZERO)).unwrap();
+    assert_eq!((delta.missing, plan.files[0].resident.is_empty()), (100, true), "[PRE-2]");
     // The file was deleted since.
     std::fs::remove_file(&file).unwrap();
-    assert!(play::prepare(&mut plan, None).is_err());
+    assert!(replay::prepare(&mut plan, None).is_err());
 }
 
 #[test]
@@ -194,9 +195,9 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
             (it.more, it.bytes) = (1, 2 * PAGE);
         }
     }
-    let plan = Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MOST).unwrap();
+    let plan = Plan::new(&mut record(directory.path(), &done).unwrap(), SECOND, OPEN_MAX).unwrap();
     let asked = |knows_all, takes| {
-        let way = Way::Ahead(Ahead { knows_all, takes, most: 256 });
+        let way = ReadStrategy::Ahead(Ahead { knows_all, takes, most: 256 });
         let mut task = Task::open(&plan, &plan.tasks[0], way, false).unwrap();
         let steps = plan.tasks[0].iter().enumerate();
         let asked = steps.flat_map(|(at, step)| {
@@ -257,27 +258,27 @@ fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told
             "replaced or cut off since",
         ),
     ];
-    for (case, change, told) in cases {
+    for (case, change, expected) in cases {
         _ = std::fs::remove_file(directory.path().join("pipe"));
         let mut record = record(directory.path(), &done).unwrap();
         change();
-        let planned = Plan::new(&mut record, SECOND, OPEN_MOST);
+        let planned = Plan::new(&mut record, SECOND, OPEN_MAX);
         let remarks = planned.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
         assert!(
-            remarks.contains(told) && told.is_empty() == remarks.is_empty(),
+            remarks.contains(expected) && expected.is_empty() == remarks.is_empty(),
             "{case}: {remarks}"
         );
     }
 }
 
 /// A strategy with these waits in its rounds. `share`: the share of the steps that were done.
-fn entrant(waits_us: &[u64], share: f64) -> Entrant {
-    let rounds = waits_us.iter().map(|&us| Played {
+fn variant(waits_us: &[u64], share: f64) -> Variant {
+    let rounds = waits_us.iter().map(|&us| ReplayResult {
         waited: Duration::from_micros(us),
         took: Duration::from_micros(us + 1000),
         share,
     });
-    Entrant { rounds: rounds.collect(), ..Entrant::new("way", Way::AsItIs) }
+    Variant { rounds: rounds.collect(), ..Variant::new("way", ReadStrategy::AsItIs) }
 }
 
 #[test]
@@ -285,8 +286,8 @@ fn a_way_that_waits_where_hardly_anything_was_waited_is_predicted_to_wait_so_lon
     for recorded_ns in [0, 1, 600] {
         let plan = plan(&[(1_000_000, read(1, 3, recorded_ns))], 1 << 30).unwrap();
         assert_eq!(plan.waited_ns, recorded_ns);
-        let entrants = [entrant(&[0; 5], 1.0), entrant(&[300_000; 5], 1.0)];
-        let predicted = Prediction::of(&plan, &entrants);
+        let variants = [variant(&[0; 5], 1.0), variant(&[300_000; 5], 1.0)];
+        let predicted = Prediction::of(&plan, &variants);
         let way = &predicted.ways[1];
         assert!((way.wait_seconds - 0.3).abs() < 1e-4, "{recorded_ns}: {}", way.wait_seconds);
         assert_eq!(way.verdict, "loses");
@@ -313,11 +314,11 @@ fn no_more_tasks_are_read_for_than_may_have_their_files_open() {
     let done: Vec<(u64, Access)> = (1..).map(|at| at * 1_000_000).zip(reads).collect();
     let directory = tempfile::tempdir().unwrap();
     let mut record = record(directory.path(), &done).unwrap();
-    for (open_most, tasks) in [(3, Some(3)), (2, Some(2)), (1, Some(1)), (0, None)] {
-        let plan = Plan::new(&mut record, SECOND, open_most);
-        assert_eq!(plan.as_ref().ok().map(|plan| plan.tasks.len()), tasks, "[PLA-1] {open_most}");
-        let told = plan.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
-        assert_eq!(told.contains("no more files may be open"), open_most < 3, "{told}");
+    for (open_max, tasks) in [(3, Some(3)), (2, Some(2)), (1, Some(1)), (0, None)] {
+        let plan = Plan::new(&mut record, SECOND, open_max);
+        assert_eq!(plan.as_ref().ok().map(|plan| plan.tasks.len()), tasks, "[PLA-1] {open_max}");
+        let expected = plan.map_or_else(|error| error.to_string(), |plan| plan.remarks.concat());
+        assert_eq!(expected.contains("no more files may be open"), open_max < 3, "{expected}");
     }
 }
 
@@ -325,12 +326,12 @@ fn no_more_tasks_are_read_for_than_may_have_their_files_open() {
 fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     let done = [(1_000_000, read(1, 3, 800_000)), (2_000_000, read(1, 77, 200_000))];
     let predicted = |rounds: &[&[u64]], share: f64| {
-        let entrants: Vec<Entrant> = rounds
+        let variants: Vec<Variant> = rounds
             .iter()
             .enumerate()
-            .map(|(at, waits)| entrant(waits, if at == 0 { 1.0 } else { share }))
+            .map(|(at, waits)| variant(waits, if at == 0 { 1.0 } else { share }))
             .collect();
-        Prediction::of(&plan(&done, 1 << 30).unwrap(), &entrants)
+        Prediction::of(&plan(&done, 1 << 30).unwrap(), &variants)
     };
     let as_it_is: &[u64] = &[1000, 2000, 900];
     let ways = |other: &[u64], share| {
@@ -355,9 +356,9 @@ fn a_way_gains_or_loses_where_its_rounds_are_sure_of_it() {
     assert_eq!(ways(&[500, 2500, 950], 1.0).0, "undecided");
     assert_eq!(ways(&[500, 1000], 1.0).0, "undecided", "of two rounds");
     // The unchanged run is far from the recorded waiting, which was 1 ms.
-    let apart = predicted(&[&[9000, 9100, 9200], &[500, 1000, 450]], 1.0);
-    assert!(apart.remarks[0].contains("is about something else"), "{:?}", apart.remarks);
-    let text = apart.drawn(Look { width: 90, colour: false, ascii: false });
+    let delta = predicted(&[&[9000, 9100, 9200], &[500, 1000, 450]], 1.0);
+    assert!(delta.remarks[0].contains("is about something else"), "{:?}", delta.remarks);
+    let text = delta.drawn(Look { width: 90, colour: false, ascii: false });
     assert!(text.lines().all(|line| line.chars().count() <= 90), "{text}");
     let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(

@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 
-use super::super::access::{FILES_MOST, Read as ReadAccess, Way};
-use super::super::account::Account;
+use super::super::access::{FILES_MAX, Read as ReadAccess, ReadMode};
 use super::super::event::Transfer;
-use super::super::legend::Called;
+use super::super::file_table::FileName;
 use super::super::replay::Player;
-use super::super::told::Watched;
+use super::super::stats::Stats;
+use super::super::summary::Summary;
 use super::*;
 use forebay_measure::report::terminal::Look;
 
@@ -15,7 +15,7 @@ const PAGE: u64 = 4096;
 
 fn any_access() -> impl Strategy<Value = Access> {
     let transfer = prop::sample::select(vec![Transfer::Read, Transfer::Write, Transfer::Other]);
-    let way = prop::sample::select(vec![Way::Cached, Way::Direct, Way::Unseen]);
+    let mode = prop::sample::select(vec![ReadMode::Cached, ReadMode::Direct, ReadMode::Unseen]);
     let read = (
         0..5u32,
         0..9u32,
@@ -25,7 +25,7 @@ fn any_access() -> impl Strategy<Value = Access> {
         any::<bool>(),
     );
     prop_oneof![
-        (read, way).prop_map(|((task, file, first, more, waited_ns, missed), way)| {
+        (read, mode).prop_map(|((task, file, first, more, waited_ns, missed), mode)| {
             let (bytes, took_ns) = ((more + 1) * PAGE, waited_ns.unwrap_or(0) + 700);
             Access::Read(ReadAccess {
                 task,
@@ -36,7 +36,7 @@ fn any_access() -> impl Strategy<Value = Access> {
                 took_ns,
                 waited_ns,
                 missed,
-                way,
+                mode,
             })
         }),
         (0..9u32, 0..1u64 << 30).prop_map(|(file, bytes)| Access::ReadAnywhere { file, bytes }),
@@ -52,7 +52,7 @@ fn any_access() -> impl Strategy<Value = Access> {
             |(device, bytes, transfer, file)| Access::Request { device, bytes, transfer, file }
         ),
         Just(Access::Requeue { device: 1, bytes: 4096, transfer: Transfer::Read }),
-        Just(Access::Gone { task: 1 }),
+        Just(Access::Exited { task: 1 }),
     ]
 }
 
@@ -62,17 +62,17 @@ fn any_story() -> impl Strategy<Value = Vec<(u64, Access, bool)>> {
     prop::collection::vec(step, 1..60)
 }
 
-fn legend(files: u32) -> Legend {
+fn file_table(files: u32) -> FileTable {
     let called = |at| {
         let path = (at % 3 > 0).then(|| format!("/srv/{at}"));
-        (at, Called { name: format!("orders.{at}"), path, state: None })
+        (at, FileName { name: format!("orders.{at}"), path, state: None })
     };
-    Legend {
+    FileTable {
         subject: "process 7".to_owned(),
         processes: files as usize,
         files: (0..files).map(called).collect(),
         devices: (0..files.min(2)).map(|at| (at, format!("vd{at}"))).collect(),
-        ..Legend::default()
+        ..FileTable::default()
     }
 }
 
@@ -88,13 +88,13 @@ fn written(path: &Path, story: &[(u64, Access, bool)], ends: bool) -> Vec<(u64, 
         done.push((at_ns, access));
         if is_last_of_piece {
             files = 9.min(files + 1);
-            recorder.flush(at_ns, &legend(files));
+            recorder.flush(at_ns, &file_table(files));
         }
     }
     if ends {
-        recorder.end(at_ns, &legend(9)).unwrap();
+        recorder.end(at_ns, &file_table(9)).unwrap();
     } else {
-        recorder.flush(at_ns, &legend(9));
+        recorder.flush(at_ns, &file_table(9));
     }
     done
 }
@@ -114,11 +114,11 @@ fn opened(path: &Path) -> Result<Record, String> {
     match Record::open(path) {
         Ok(record) => {
             let mut player = Player::open(path).unwrap();
-            let mut account = Account::default();
+            let mut stats = Stats::default();
             for until_ns in [0, u64::MAX, u64::MAX] {
-                player.play(until_ns, &mut account, &mut Legend::default()).unwrap();
+                player.advance_to(until_ns, &mut stats, &mut FileTable::default()).unwrap();
             }
-            let watched = Watched::of(&account, &record.legend, record.page_bytes, 1.0);
+            let watched = Summary::of(&stats, &record.file_table, record.page_bytes, 1.0);
             watched.drawn(Look { width: 100, colour: false, ascii: false });
             Ok(record)
         }
@@ -138,22 +138,22 @@ proptest! {
         let path = directory.path().join("record");
         let done = written(&path, &story, true);
         let mut record = Record::open(&path).unwrap();
-        prop_assert_eq!(&record.legend, &legend(9));
+        prop_assert_eq!(&record.file_table, &file_table(9));
         prop_assert_eq!((record.remark.as_deref(), record.page_bytes), (None, PAGE));
         prop_assert_eq!(record.until_ns, done.last().unwrap().0);
         prop_assert_eq!(&read(&mut record).0, &done);
         record.rewind().unwrap();
         prop_assert_eq!(read(&mut record).0.len(), done.len());
 
-        let json = |account: &Account| {
-            serde_json::to_string(&Watched::of(account, &legend(9), PAGE, 1.0)).unwrap()
+        let json = |stats: &Stats| {
+            serde_json::to_string(&Summary::of(stats, &file_table(9), PAGE, 1.0)).unwrap()
         };
-        let (mut live, mut replayed) = (Account::default(), Account::default());
+        let (mut live, mut replayed) = (Stats::default(), Stats::default());
         done.iter().for_each(|(_, access)| live.access(access));
         let mut player = Player::open(&path).unwrap();
         // In two steps; the first ends exactly at the time of an access.
         for until_ns in [done[done.len() / 2].0, u64::MAX] {
-            player.play(until_ns, &mut replayed, &mut Legend::default()).unwrap();
+            player.advance_to(until_ns, &mut replayed, &mut FileTable::default()).unwrap();
         }
         prop_assert_eq!(json(&live), json(&replayed));
     }
@@ -171,7 +171,7 @@ proptest! {
         let cut = cut.index(bytes.len());
         std::fs::write(&path, &bytes[..cut]).unwrap();
         match opened(&path) {
-            Err(told) => prop_assert!(told.contains("is no record") || told.contains("is a truncated record"), "{told}"),
+            Err(error) => prop_assert!(error.contains("is no record") || error.contains("is a truncated record"), "{error}"),
             Ok(mut record) => {
                 prop_assert!(record.remark.is_some(), "[REC-2]");
                 let (some, whole) = read(&mut record);
@@ -199,8 +199,8 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= other;
         std::fs::write(&path, &bytes).unwrap();
-        let told = opened(&path).expect_err("[REC-2]");
-        prop_assert!(at < MAGIC.len() || told.contains("is damaged: a checksum is wrong"), "{told}");
+        let error = opened(&path).expect_err("[REC-2]");
+        prop_assert!(at < MAGIC.len() || error.contains("is damaged: a checksum is wrong"), "{error}");
     }
 
     #[test]
@@ -237,8 +237,8 @@ proptest! {
             piece.truncate(at);
         }
         std::fs::write(&path, [&MAGIC[..], &frame(&piece, 0).unwrap().0].concat()).unwrap();
-        let told = opened(&path).err().filter(|it| it.contains("damaged"));
-        prop_assert!(told.is_none_or(|it| it.ends_with("in the piece at byte 16")));
+        let error = opened(&path).err().filter(|it| it.contains("damaged"));
+        prop_assert!(error.is_none_or(|it| it.ends_with("in the piece at byte 16")));
     }
 }
 
@@ -269,16 +269,16 @@ fn pieces_that_are_missing_or_in_another_place_or_behind_the_end_are_noticed() {
         record.chain,
     );
     std::fs::write(&path, [&bytes[..], &behind.unwrap().0].concat()).unwrap();
-    let told = format!("it continues after its end in the piece at byte {}", bytes.len());
-    assert!(opened(&path).unwrap_err().contains(&told));
+    let error = format!("it continues after its end in the piece at byte {}", bytes.len());
+    assert!(opened(&path).unwrap_err().contains(&error));
     // A later version, and something else.
-    for (begin, told) in [
+    for (begin, error) in [
         ("forebay watch 27\n", "of version 27"),
         ("forebay watch x\n", "is no record"),
         ("", "is no record"),
     ] {
         std::fs::write(&path, [begin.as_bytes(), &bytes[16..]].concat()).unwrap();
-        assert!(opened(&path).unwrap_err().contains(told), "{begin}");
+        assert!(opened(&path).unwrap_err().contains(error), "{begin}");
     }
     assert!(opened(directory.path()).unwrap_err().contains("is no file"));
     assert!(opened(&directory.path().join("none")).unwrap_err().contains("cannot read"));
@@ -307,10 +307,10 @@ fn years_in_which_nothing_was_done_are_few_lines() {
     written(&path, &[(5, write, true), (years, write, false), (years, write, true)], true);
     let lines = |skips| {
         let mut player = Player::open(&path).unwrap();
-        let (mut shown_ns, mut lines, mut account) = (0, 0, Account::default());
+        let (mut shown_ns, mut lines, mut stats) = (0, 0, Stats::default());
         while shown_ns < player.record.until_ns && lines < 1000 {
             shown_ns = player.shown_next(shown_ns, second, skips).unwrap();
-            player.play(shown_ns, &mut account, &mut Legend::default()).unwrap();
+            player.advance_to(shown_ns, &mut stats, &mut FileTable::default()).unwrap();
             lines += 1;
         }
         lines
@@ -324,17 +324,17 @@ fn more_devices_or_files_than_there_can_be_are_refused() {
     let path = directory.path().join("record");
     let request =
         |device| Access::Request { device, bytes: 4096, transfer: Transfer::Read, file: None };
-    let most = DEVICES_MOST as u32;
+    let most = DEVICES_MAX as u32;
     for (devices, files, is_read) in
-        [(most, 9, true), (most + 1, 9, false), (1, FILES_MOST + 2, false)]
+        [(most, 9, true), (most + 1, 9, false), (1, FILES_MAX + 2, false)]
     {
         let mut recorder = Recorder::create(&path, 1 << 30, PAGE).unwrap();
         (0..devices).for_each(|device| recorder.add(1, request(device)));
-        recorder.end(2, &legend(files)).unwrap();
-        let told = opened(&path).err();
-        assert_eq!(told.is_none(), is_read, "[REC-1] {devices} {files}");
+        recorder.end(2, &file_table(files)).unwrap();
+        let error = opened(&path).err();
+        assert_eq!(error.is_none(), is_read, "[REC-1] {devices} {files}");
         // Too many devices take two pieces.
-        let is_first = told.is_some_and(|it| it.ends_with("in the piece at byte 16"));
+        let is_first = error.is_some_and(|it| it.ends_with("in the piece at byte 16"));
         assert_eq!(is_first, files > 9);
     }
 }
@@ -343,12 +343,12 @@ fn more_devices_or_files_than_there_can_be_are_refused() {
 fn a_record_that_has_no_room_for_names_still_says_who_was_watched() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("record");
-    let mut recorder = Recorder::create(&path, LIMIT_LEAST, PAGE).unwrap();
-    recorder.flush(1, &legend(1));
-    let mut names = legend(4000);
+    let mut recorder = Recorder::create(&path, LIMIT_MIN, PAGE).unwrap();
+    recorder.flush(1, &file_table(1));
+    let mut names = file_table(4000);
     names.files.values_mut().for_each(|called| called.name = "long".repeat(100));
     recorder.end(2, &names).unwrap();
-    let Legend { subject, processes, files, .. } = Record::open(&path).unwrap().legend;
+    let FileTable { subject, processes, files, .. } = Record::open(&path).unwrap().file_table;
     assert_eq!((subject.as_str(), processes, files.len()), ("process 7", 4000, 1));
 }
 
@@ -356,19 +356,19 @@ fn a_record_that_has_no_room_for_names_still_says_who_was_watched() {
 fn a_record_that_is_full_ends_within_its_limit_and_can_be_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("record");
-    let mut recorder = Recorder::create(&path, LIMIT_LEAST, PAGE).unwrap();
+    let mut recorder = Recorder::create(&path, LIMIT_MIN, PAGE).unwrap();
     for at in 0..1_000_000 {
         recorder.add(at, Access::Write { file: 3, bytes: at });
         if at % 100_000 == 0 {
-            recorder.flush(at, &legend(4));
+            recorder.flush(at, &file_table(4));
         }
     }
-    assert!(recorder.end(1_000_000, &legend(9)).unwrap().contains("it reached --record-limit"));
+    assert!(recorder.end(1_000_000, &file_table(9)).unwrap().contains("it reached --record-limit"));
     let length = std::fs::metadata(&path).unwrap().len();
-    assert!((LIMIT_LEAST / 2..=LIMIT_LEAST).contains(&length), "[REC-3] {length}");
+    assert!((LIMIT_MIN / 2..=LIMIT_MIN).contains(&length), "[REC-3] {length}");
     let mut record = Record::open(&path).unwrap();
     let (all, _) = read(&mut record);
     assert!(all.iter().map(|(at, _)| *at).eq(0..all.len() as u64), "the first of them");
-    let told = record.remark.unwrap();
-    assert!(told.contains("reached its limit"), "{told}");
+    let error = record.remark.unwrap();
+    assert!(error.contains("reached its limit"), "{error}");
 }

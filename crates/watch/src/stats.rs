@@ -1,4 +1,4 @@
-//! The account: figures of each file and device, from a process tree's accesses.
+//! Statistics of each file and device, from a process tree's accesses.
 //!
 //! Worked example, continuing the one in `calls`: a read of page 4, for which pages 5 to 35 are read ahead, and then
 //! one of page 5, which is a hit: 30 unused pages are left.
@@ -15,14 +15,14 @@ use forebay::{Action, Why};
 
 use super::access::{Access, Read};
 use super::event::Transfer;
-use super::foresight::{Foresight, Known};
+use super::pattern::{Pattern, PatternDetector};
 
 /// Maximum words of 64 pages that are kept for unused readahead of all files: 256 GiB at 4 KiB if all bits are set, in
 /// 50 MB of memory. Pages beyond that are not counted as read ahead.
-const AHEAD_MOST: usize = 1 << 20;
+const AHEAD_MAX: usize = 1 << 20;
 
 /// Maximum letters kept of a file's strip.
-const STRIP_MOST: usize = 256;
+const STRIP_MAX: usize = 256;
 
 /// Size classes, by powers of two: up to 2 GiB, more than one call reads.
 const SIZES: usize = 32;
@@ -74,7 +74,7 @@ impl Times {
 
 /// The figures of one file.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Figures {
+pub(super) struct FileStats {
     /// As programs request them.
     pub(super) reads: Sizes,
     pub(super) writes: Sizes,
@@ -83,7 +83,7 @@ pub(super) struct Figures {
     pub(super) requests_written: Sizes,
     pub(super) hits: u64,
     pub(super) waits: Times,
-    /// Indexed by [`Known`].
+    /// Indexed by [`Pattern`].
     pub(super) avoidable_ns: [u64; 3],
     pub(super) syncs: Times,
     /// Pages that were read without being requested.
@@ -94,7 +94,7 @@ pub(super) struct Figures {
     unused: Pages,
 }
 
-impl Figures {
+impl FileStats {
     /// Pages read ahead and not used yet.
     pub(super) fn unused_pages(&self) -> u64 {
         self.unused.pages
@@ -104,7 +104,7 @@ impl Figures {
         let Some(letter) = action.letter(why, false) else { return };
         // More than two hits in a row carry no more information.
         if letter != '.' || !self.strip.iter().rev().take(2).eq(['.', '.'].iter()) {
-            if self.strip.len() == STRIP_MOST {
+            if self.strip.len() == STRIP_MAX {
                 self.strip.pop_front();
             }
             self.strip.push_back(letter);
@@ -172,18 +172,18 @@ pub(super) struct Device {
 
 /// See the module's description.
 #[derive(Debug, Default)]
-pub(super) struct Account {
+pub(super) struct Stats {
     /// Indexed by file number.
-    files: Vec<Figures>,
-    foresight: Foresight,
-    /// Words of unused readahead, of all files: at most [`AHEAD_MOST`].
+    files: Vec<FileStats>,
+    patterns: PatternDetector,
+    /// Words of unused readahead, of all files: at most [`AHEAD_MAX`].
     ahead_words: usize,
     pub(super) devices: BTreeMap<u32, Device>,
 }
 
-impl Account {
+impl Stats {
     /// Numbers and figures of the files that were read, written or synced, in the order in which they were first seen.
-    pub(super) fn files(&self) -> impl Iterator<Item = (u32, &Figures)> {
+    pub(super) fn files(&self) -> impl Iterator<Item = (u32, &FileStats)> {
         (0..).zip(&self.files).filter(|(_, it)| {
             it.reads.count + it.writes.count + it.syncs.count + it.requests.count + it.ahead_pages
                 > 0
@@ -199,11 +199,11 @@ impl Account {
             Access::Sync { file, took_ns } => self.file(file).syncs.add(took_ns),
             Access::Advise { file, pages, .. } => self.file(file).advised_pages += pages,
             Access::Ahead { file, first, pages } => {
-                let room = AHEAD_MOST.saturating_sub(self.ahead_words);
-                let figures = self.file(file);
-                let before = figures.unused.words.len();
-                figures.ahead_pages += figures.unused.add(first, pages, room);
-                let added_words = figures.unused.words.len() - before;
+                let room = AHEAD_MAX.saturating_sub(self.ahead_words);
+                let file = self.file(file);
+                let before = file.unused.words.len();
+                file.ahead_pages += file.unused.add(first, pages, room);
+                let added_words = file.unused.words.len() - before;
                 self.ahead_words += added_words;
             }
             Access::Request { device, bytes, transfer, file } => {
@@ -216,10 +216,10 @@ impl Account {
                 all.add(bytes);
                 let Some(file) = file else { return };
                 own.add(bytes);
-                let figures = self.file(file);
+                let file = self.file(file);
                 match transfer {
-                    Transfer::Read => figures.requests.add(bytes),
-                    _ => figures.requests_written.add(bytes),
+                    Transfer::Read => file.requests.add(bytes),
+                    _ => file.requests_written.add(bytes),
                 }
             }
             Access::Requeue { device, bytes, transfer } => {
@@ -230,45 +230,45 @@ impl Account {
                     Transfer::Other => {}
                 }
             }
-            Access::Gone { task } => self.foresight.forget(task),
+            Access::Exited { task } => self.patterns.forget(task),
         }
     }
 
     /// The figures of file `number`, created if it is new.
-    fn file(&mut self, number: u32) -> &mut Figures {
+    fn file(&mut self, number: u32) -> &mut FileStats {
         let number = number as usize;
         if number >= self.files.len() {
-            self.files.resize_with(number + 1, Figures::default);
+            self.files.resize_with(number + 1, FileStats::default);
         }
         &mut self.files[number]
     }
 
     fn read(&mut self, read: &Read) {
-        let known = self.foresight.read(read.task, read.file, read.pages());
-        let figures = self.file(read.file);
-        figures.reads.add(read.bytes);
-        let before = figures.unused.words.len();
-        figures.unused.remove(read.first, read.more + 1);
-        let removed_words = before - figures.unused.words.len();
+        let known = self.patterns.read(read.task, read.file, read.pages());
+        let file = self.file(read.file);
+        file.reads.add(read.bytes);
+        let before = file.unused.words.len();
+        file.unused.remove(read.first, read.more + 1);
+        let removed_words = before - file.unused.words.len();
         if let Some(ns) = read.waited_ns {
-            figures.waits.add(ns);
+            file.waits.add(ns);
             if let Some(known) = known {
-                let avoidable_ns = &mut figures.avoidable_ns[known as usize];
+                let avoidable_ns = &mut file.avoidable_ns[known as usize];
                 *avoidable_ns = avoidable_ns.saturating_add(ns);
             }
         }
         match (read.missed, read.waited_ns) {
             (false, None) => {
-                figures.hits += 1;
-                figures.letter(Action::Deliver, Why::Hit);
+                file.hits += 1;
+                file.letter(Action::Deliver, Why::Hit);
             }
-            (false, Some(_)) => figures.letter(Action::Deliver, Why::Late),
-            (true, _) => figures.letter(
+            (false, Some(_)) => file.letter(Action::Deliver, Why::Late),
+            (true, _) => file.letter(
                 Action::Request,
                 match known {
-                    Some(Known::Sequence) => Why::Sequential,
-                    Some(Known::Stride) => Why::Strided,
-                    Some(Known::Range) | None => Why::Random,
+                    Some(Pattern::Sequence) => Why::Sequential,
+                    Some(Pattern::Stride) => Why::Strided,
+                    Some(Pattern::Range) | None => Why::Random,
                 },
             ),
         }

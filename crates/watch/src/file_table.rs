@@ -1,4 +1,4 @@
-//! The legend: names of files and devices, and everything else that is shown in addition to the figures.
+//! The file table: names of files and devices, and everything else that is shown in addition to the file.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -6,14 +6,14 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::access::FILES_MOST;
+use super::access::FILES_MAX;
 
 /// More devices than any machine has: a record that names more was not written by a watch.
-pub(super) const DEVICES_MOST: usize = 1 << 14;
+pub(super) const DEVICES_MAX: usize = 1 << 14;
 
 /// Name, path and state of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Called {
+pub(super) struct FileName {
     /// The PostgreSQL relation, the path, or the inode number.
     pub(super) name: String,
     pub(super) path: Option<String>,
@@ -44,11 +44,11 @@ impl State {
     }
 }
 
-impl Called {
+impl FileName {
     /// Reads the state of the file at `path`, if there is one.
-    pub(super) fn new(name: String, path: Option<String>) -> Called {
+    pub(super) fn new(name: String, path: Option<String>) -> FileName {
         let state = path.as_deref().and_then(|path| State::of(Path::new(path)));
-        Called { name, path, state }
+        FileName { name, path, state }
     }
 
     /// Updates the state, unless another file is at the path now.
@@ -64,20 +64,20 @@ impl Called {
 
 /// See the module's description. In a record: what is new since the previous piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Legend {
+pub(super) struct FileTable {
     /// The process, service or command that is watched.
     pub(super) subject: String,
     /// Where the events come from, and which are missing.
     pub(super) source: String,
     pub(super) processes: usize,
     pub(super) remarks: Vec<String>,
-    pub(super) files: BTreeMap<u32, Called>,
+    pub(super) files: BTreeMap<u32, FileName>,
     pub(super) devices: BTreeMap<u32, String>,
 }
 
-impl Legend {
-    pub(super) fn file(&self, number: u32) -> Called {
-        let unknown = || Called { name: format!("file {number}"), ..Called::default() };
+impl FileTable {
+    pub(super) fn file(&self, number: u32) -> FileName {
+        let unknown = || FileName { name: format!("file {number}"), ..FileName::default() };
         self.files.get(&number).cloned().unwrap_or_else(unknown)
     }
 
@@ -87,22 +87,22 @@ impl Legend {
 
     /// Whether a watch can have produced this many names.
     pub(super) fn is_possible(&self) -> bool {
-        self.files.keys().all(|&number| number <= FILES_MOST) && self.devices.len() <= DEVICES_MOST
+        self.files.keys().all(|&number| number <= FILES_MAX) && self.devices.len() <= DEVICES_MAX
     }
 
-    /// This legend without the names of files and devices that `before` has.
-    pub(super) fn since(&self, before: &Legend) -> Legend {
+    /// This file table without the names of files and devices that `before` has.
+    pub(super) fn since(&self, before: &FileTable) -> FileTable {
         let mut new = self.clone();
         new.files.retain(|number, called| before.files.get(number) != Some(called));
         new.devices.retain(|number, name| before.devices.get(number) != Some(name));
         new
     }
 
-    /// Merges the legend of the next piece: adds its names, and replaces everything else.
-    pub(super) fn add(&mut self, new: Legend) {
+    /// Merges the file table of the next piece: adds its names, and replaces everything else.
+    pub(super) fn add(&mut self, new: FileTable) {
         self.files.extend(new.files);
         self.devices.extend(new.devices);
         let (files, devices) = (std::mem::take(&mut self.files), std::mem::take(&mut self.devices));
-        *self = Legend { files, devices, ..new };
+        *self = FileTable { files, devices, ..new };
     }
 }

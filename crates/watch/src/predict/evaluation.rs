@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::plan::Plan;
-use super::play::{Played, Way};
+use super::replay::{ReadStrategy, ReplayResult};
 use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped};
 use forebay_measure::report::terminal::{self, Look};
 use forebay_measure::report::{Table, TableCell, numbers};
@@ -62,41 +62,50 @@ pub(super) struct Predicted {
 }
 
 /// A strategy, and its rounds.
-pub(super) struct Entrant {
+pub(super) struct Variant {
     pub(super) name: String,
-    pub(super) way: Way,
-    pub(super) rounds: Vec<Played>,
+    pub(super) strategy: ReadStrategy,
+    pub(super) rounds: Vec<ReplayResult>,
 }
 
-impl Entrant {
-    pub(super) fn new(name: impl Into<String>, way: Way) -> Entrant {
-        Entrant { name: name.into(), way, rounds: Vec::new() }
+impl Variant {
+    pub(super) fn new(name: impl Into<String>, strategy: ReadStrategy) -> Variant {
+        Variant { name: name.into(), strategy, rounds: Vec::new() }
     }
 
     /// The value `of` each round, in seconds, scaled up for rounds that were cut off.
-    fn each(&self, of: fn(&Played) -> Duration) -> Vec<f64> {
+    fn each(&self, of: fn(&ReplayResult) -> Duration) -> Vec<f64> {
         self.rounds.iter().map(|it| of(it).max(LEAST).as_secs_f64() / it.share).collect()
     }
 
     /// The expected seconds instead of the `recorded` ones, by the difference of each round from that of `as_it_is`.
-    fn expected(&self, recorded: f64, as_it_is: &Entrant, of: fn(&Played) -> Duration) -> Vec<f64> {
+    fn expected(
+        &self,
+        recorded: f64,
+        as_it_is: &Variant,
+        of: fn(&ReplayResult) -> Duration,
+    ) -> Vec<f64> {
         let pairs = self.each(of).into_iter().zip(as_it_is.each(of));
-        let expected = pairs.map(|(way, as_it_is)| {
-            if way < as_it_is { recorded * way / as_it_is } else { recorded + way - as_it_is }
+        let expected = pairs.map(|(variant, as_it_is)| {
+            if variant < as_it_is {
+                recorded * variant / as_it_is
+            } else {
+                recorded + variant - as_it_is
+            }
         });
         expected.collect()
     }
 }
 
 impl Prediction {
-    pub(super) fn of(plan: &Plan, entrants: &[Entrant]) -> Prediction {
+    pub(super) fn of(plan: &Plan, variants: &[Variant]) -> Prediction {
         let recorded = plan.waited_ns as f64 / 1e9;
         let seconds = (plan.until_ns - plan.from_ns) as f64 / 1e9;
-        let as_it_is = &entrants[0];
+        let as_it_is = &variants[0];
         let replayed = median(&as_it_is.each(|it| it.waited)).unwrap_or(0.0);
         let mut remarks = plan.remarks.clone();
-        let apart = replayed / at_least(recorded);
-        if !(1.0 / ALIKE..=ALIKE).contains(&apart) {
+        let factor = replayed / at_least(recorded);
+        if !(1.0 / ALIKE..=ALIKE).contains(&factor) {
             remarks.push(format!(
                 "repeated unchanged, reads waited {}, and {} when they were recorded: this prediction is about something \
                  else, such as another state of memory or a disk that others use",
@@ -104,16 +113,16 @@ impl Prediction {
                 numbers::seconds(recorded)
             ));
         }
-        let is_cut = |entrant: &&Entrant| entrant.rounds.iter().any(|it| it.share < 1.0);
-        for entrant in entrants.iter().filter(is_cut) {
+        let is_cut = |variant: &&Variant| variant.rounds.iter().any(|it| it.share < 1.0);
+        for variant in variants.iter().filter(is_cut) {
             remarks.push(format!(
                 "{}: cut off because it took too long; the rest is assumed to wait as much",
-                entrant.name
+                variant.name
             ));
         }
-        let ways = entrants.iter().enumerate().map(|(at, entrant)| {
-            let of = |recorded: f64, of: fn(&Played) -> Duration| {
-                let expected = entrant.expected(recorded, as_it_is, of);
+        let ways = variants.iter().enumerate().map(|(at, variant)| {
+            let of = |recorded: f64, of: fn(&ReplayResult) -> Duration| {
+                let expected = variant.expected(recorded, as_it_is, of);
                 paired_ratio(&expected, &vec![recorded; expected.len()])
             };
             let (least, seconds) = (at_least(recorded), at_least(seconds));
@@ -127,10 +136,10 @@ impl Prediction {
                 _ => "undecided",
             };
             let rounds =
-                entrant.rounds.iter().map(|it| (it.waited.as_secs_f64(), it.took.as_secs_f64()));
+                variant.rounds.iter().map(|it| (it.waited.as_secs_f64(), it.took.as_secs_f64()));
             let value = |ratio: Option<Estimate>| ratio.map_or(f64::NAN, |ratio| ratio.value);
             Predicted {
-                way: entrant.name.clone(),
+                way: variant.name.clone(),
                 wait_seconds: least * value(compared),
                 ratio,
                 seconds: seconds * value(of(seconds, |it| it.took)),
@@ -164,14 +173,14 @@ impl Prediction {
         } else {
             String::new()
         };
-        let told = format!(
+        let sentence = format!(
             "{} steps of {} were read again{part}: reads waited {} when it was recorded, and {} now",
             numbers::grouped(self.reads as f64),
             numbers::seconds(self.until_seconds - self.from_seconds),
             numbers::seconds(self.recorded_wait_seconds),
             numbers::seconds(self.replayed_wait_seconds),
         );
-        push_wrapped(&mut text, "prediction: ", &told, look.width);
+        push_wrapped(&mut text, "prediction: ", &sentence, look.width);
         for remark in &self.remarks {
             push_wrapped(&mut text, "* ", remark, look.width);
         }

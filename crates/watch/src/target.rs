@@ -1,4 +1,4 @@
-//! The subject of a watch: a command that it starts, a process, or a service, each with all its descendants.
+//! The target of a watch: a command that it starts, a process, or a service, each with all its descendants.
 //!
 //! Once the kernel has the list of existing tasks, it adds their descendants to it. A command is started by a thread
 //! that is already followed, so that none of its events is missed; the thread then exits.
@@ -26,14 +26,14 @@ use forebay_measure::bad_input;
 use forebay_measure::interrupt;
 
 /// Bytes of each output stream of a command that are kept while the live view has the terminal.
-const PRINTED_MOST: usize = 64 << 10;
+const PRINTED_MAX: usize = 64 << 10;
 
 /// How long a command may take to exit after SIGTERM.
 const ENDING: Duration = Duration::from_secs(5);
 
 /// Maximum number of searches for tasks to follow: a task started during one search is found by the next, or followed
 /// by the kernel.
-const LOOKS_MOST: usize = 4;
+const LOOKS_MAX: usize = 4;
 
 /// The directory of control groups.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -46,7 +46,7 @@ type Printed = Arc<Mutex<VecDeque<u8>>>;
 
 /// See the module's description.
 #[derive(Debug)]
-pub(super) enum Subject {
+pub(super) enum Target {
     Command {
         child: Child,
         printed: Vec<Printed>,
@@ -59,12 +59,12 @@ pub(super) enum Subject {
     Service(PathBuf),
 }
 
-impl Subject {
-    /// Finds or starts the subject, and makes `tracer` follow it. `live`: the live view uses the terminal.
+impl Target {
+    /// Finds or starts the target, and makes `tracer` follow it. `live`: the live view uses the terminal.
     ///
     /// # Errors
     /// [`BadInput`](forebay_measure::BadInput): there is no such process, service or command.
-    pub(super) fn begin(args: &WatchArgs, tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+    pub(super) fn begin(args: &WatchArgs, tracer: &Tracer, live: bool) -> anyhow::Result<Target> {
         if let Some(pid) = args.pid {
             if !Path::new(&format!("/proc/{pid}")).exists() {
                 bad_input!("there is no process {pid}");
@@ -75,7 +75,7 @@ impl Subject {
             let end =
                 Pid::from_raw(pid as i32).and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
             follow(tracer, || vec![pid])?;
-            return Ok(Subject::Process(end, pid));
+            return Ok(Target::Process(end, pid));
         }
         if let Some(name) = &args.service {
             let unit = unit(name);
@@ -86,29 +86,29 @@ impl Subject {
                 );
             };
             follow(tracer, || processes_of(&group))?;
-            return Ok(Subject::Service(group));
+            return Ok(Target::Service(group));
         }
         start(&args.command, tracer, live)
     }
 
-    /// The task that is followed but is not part of the subject.
+    /// The task that is followed but is not part of the target.
     pub(super) fn starter(&self) -> Option<u32> {
-        if let Subject::Command { starter, .. } = self { Some(*starter) } else { None }
+        if let Target::Command { starter, .. } = self { Some(*starter) } else { None }
     }
 
-    /// Whether the subject has exited.
+    /// Whether the target has exited.
     ///
     /// # Errors
     /// A system error.
     pub(super) fn has_ended(&mut self) -> anyhow::Result<bool> {
         Ok(match self {
-            Subject::Command { child, .. } => child.try_wait()?.is_some(),
-            Subject::Process(Some(end), _) => {
+            Target::Command { child, .. } => child.try_wait()?.is_some(),
+            Target::Process(Some(end), _) => {
                 let now = Timespec { tv_sec: 0, tv_nsec: 0 };
                 poll(&mut [PollFd::new(&*end, PollFlags::IN)], Some(&now))? > 0
             }
-            Subject::Process(None, pid) => !Path::new(&format!("/proc/{pid}")).exists(),
-            Subject::Service(group) => processes_of(group).is_empty(),
+            Target::Process(None, pid) => !Path::new(&format!("/proc/{pid}")).exists(),
+            Target::Service(group) => processes_of(group).is_empty(),
         })
     }
 
@@ -117,7 +117,7 @@ impl Subject {
     /// # Errors
     /// A system error.
     pub(super) fn end(self) -> anyhow::Result<(Option<ExitStatus>, Vec<u8>)> {
-        let Subject::Command { mut child, printed, .. } = self else {
+        let Target::Command { mut child, printed, .. } = self else {
             return Ok((None, Vec::new()));
         };
         let begun = Instant::now();
@@ -141,7 +141,7 @@ impl Subject {
 }
 
 /// Starts `words` so that the command is followed from its first instruction on.
-fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subject> {
+fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Target> {
     let Some((program, rest)) = words.split_first() else {
         bad_input!(
             "name what to watch: --pid P, --service NAME, or a command; forebay watch --help has examples"
@@ -169,16 +169,16 @@ fn start(words: &[OsString], tracer: &Tracer, live: bool) -> anyhow::Result<Subj
         }
         (starter, child) => (starter, child.with_context(|| format!("{shown} cannot be started"))?),
     };
-    let (out, told) = (child.stdout.take(), child.stderr.take());
-    let printed = out.map(kept).into_iter().chain(told.map(kept)).collect();
-    Ok(Subject::Command { child, printed, starter })
+    let (out, errors) = (child.stdout.take(), child.stderr.take());
+    let printed = out.map(kept).into_iter().chain(errors.map(kept)).collect();
+    Ok(Target::Command { child, printed, starter })
 }
 
 fn locked(printed: &Printed) -> MutexGuard<'_, VecDeque<u8>> {
     printed.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Reads all of `from` in a thread, and keeps the last [`PRINTED_MOST`] bytes.
+/// Reads all of `from` in a thread, and keeps the last [`PRINTED_MAX`] bytes.
 fn kept(mut from: impl Read + Send + 'static) -> Printed {
     let kept = Printed::default();
     let last = Arc::clone(&kept);
@@ -187,7 +187,7 @@ fn kept(mut from: impl Read + Send + 'static) -> Printed {
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             let mut last = locked(&last);
             last.extend(&buffer[..count]);
-            let more = last.len().saturating_sub(PRINTED_MOST);
+            let more = last.len().saturating_sub(PRINTED_MAX);
             last.drain(..more);
         }
     });
@@ -213,7 +213,7 @@ fn follow_new(
     mut follow: impl FnMut(&[u32]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut followed = HashSet::new();
-    for _ in 0..LOOKS_MOST {
+    for _ in 0..LOOKS_MAX {
         let new: Vec<u32> = tasks().into_iter().filter(|task| followed.insert(*task)).collect();
         if new.is_empty() {
             break;
@@ -315,7 +315,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         let (_, last) =
-            Subject::Command { child, printed: vec![printed], starter: 0 }.end().unwrap();
+            Target::Command { child, printed: vec![printed], starter: 0 }.end().unwrap();
         assert_eq!(last, b"said\n");
     }
 
@@ -324,17 +324,17 @@ mod tests {
         for (last, expected) in
             [(2, vec![vec![0], vec![1], vec![2]]), (99, vec![vec![0], vec![1], vec![2], vec![3]])]
         {
-            let (count, mut told) = (Cell::new(0), Vec::new());
+            let (count, mut calls) = (Cell::new(0), Vec::new());
             let tasks = || {
                 count.set(count.get() + 1);
                 (0..count.get().min(last + 1)).collect()
             };
             let follow = |new: &[u32]| {
-                told.push(new.to_vec());
+                calls.push(new.to_vec());
                 Ok(())
             };
             follow_new(tasks, follow).unwrap();
-            assert_eq!(told, expected);
+            assert_eq!(calls, expected);
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The result of a watch, as data and as text.
 //!
-//! Invariants:  [TLD-1] the text names at most `FILES_SHOWN` files
+//! Invariants:  [SUM-1] the text names at most `FILES_SHOWN` files
 
 use anstyle::Style;
 use serde::Serialize;
 
-use super::account::{Account, Figures, Sizes};
-use super::legend::{Called, Legend};
+use super::file_table::{FileName, FileTable};
 use super::predict::Prediction;
+use super::stats::{FileStats, Sizes, Stats};
 use forebay_measure::output::printable_line;
 use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped, styled};
 use forebay_measure::report::terminal::{self, Look};
@@ -21,13 +21,13 @@ pub(super) const FILES_SHOWN: usize = 20;
 const NOTHING: &str = "–";
 
 /// Maximum number of characters shown of a name.
-const NAME_MOST: usize = 34;
+const NAME_MAX: usize = 34;
 
 pub(super) const LEGEND: &str = "strip: S in sequence, R random, . hits, ! read ahead but not there in time; the newest to the right";
 
 /// The result.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Watched {
+pub(super) struct Summary {
     schema: &'static str,
     pub(super) forebay: &'static str,
     /// The process, service or command that was watched.
@@ -110,33 +110,38 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-impl Watched {
-    /// The state of `account` after `seconds`, with the names in `legend`. `page_bytes`: page size of the page cache.
-    pub(super) fn of(account: &Account, legend: &Legend, page_bytes: u64, seconds: f64) -> Watched {
-        let mut files: Vec<File> = account
+impl Summary {
+    /// The state of `stats` after `seconds`, with the names in `file_table`. `page_bytes`: page size of the page cache.
+    pub(super) fn of(
+        stats: &Stats,
+        file_table: &FileTable,
+        page_bytes: u64,
+        seconds: f64,
+    ) -> Summary {
+        let mut files: Vec<File> = stats
             .files()
-            .map(|(number, figures)| File::of(figures, legend.file(number), page_bytes))
+            .map(|(number, file)| File::of(file, file_table.file(number), page_bytes))
             .collect();
         files.sort_by(|one, other| {
             let weight = |file: &File| file.reads.bytes + file.writes.bytes + file.requests.bytes;
             other.wait_seconds.total_cmp(&one.wait_seconds).then(weight(other).cmp(&weight(one)))
         });
-        let devices = account.devices.iter().map(|(&device, of)| Device {
-            name: printable_line(&legend.device(device)),
+        let devices = stats.devices.iter().map(|(&device, of)| Device {
+            name: printable_line(&file_table.device(device)),
             read: (&of.read).into(),
             written: (&of.written).into(),
             own_read: (&of.own_read).into(),
             own_written: (&of.own_written).into(),
         });
         let devices = devices.collect();
-        Watched {
+        Summary {
             schema: "forebay-watch/1",
             forebay: env!("CARGO_PKG_VERSION"),
-            subject: printable_line(&legend.subject),
-            source: printable_line(&legend.source),
+            subject: printable_line(&file_table.subject),
+            source: printable_line(&file_table.source),
             seconds,
-            processes: legend.processes,
-            remarks: legend.remarks.iter().map(|remark| printable_line(remark)).collect(),
+            processes: file_table.processes,
+            remarks: file_table.remarks.iter().map(|remark| printable_line(remark)).collect(),
             files,
             devices,
             prediction: None,
@@ -243,12 +248,12 @@ impl Watched {
         })
     }
 
-    /// The files to show [TLD-1], without those that have no path and were only read from memory: mostly libraries.
+    /// The files to show [SUM-1], without those that have no path and were only read from memory: mostly libraries.
     pub(super) fn shown(&self) -> Vec<&File> {
-        let telling = self.files.iter().filter(|file| {
+        let shown = self.files.iter().filter(|file| {
             file.path.is_some() || file.requests.count + file.writes.count + file.syncs > 0
         });
-        telling.take(FILES_SHOWN).collect()
+        shown.take(FILES_SHOWN).collect()
     }
 
     /// At most `most` files that have a strip, and the length of their longest shown name in characters.
@@ -264,14 +269,14 @@ impl Watched {
         let shown = self.shown();
         let rows: Vec<[String; COLUMNS.len()]> = shown.iter().map(|file| file.cells()).collect();
         // Columns without values are left out.
-        let told: Vec<usize> = (0..COLUMNS.len())
+        let columns: Vec<usize> = (0..COLUMNS.len())
             .filter(|&column| rows.iter().any(|row| row[column] != NOTHING))
             .collect();
-        let mut table = Table::new("", told.iter().map(|&column| COLUMNS[column]));
+        let mut table = Table::new("", columns.iter().map(|&column| COLUMNS[column]));
         for row in &rows {
             table.push(
                 String::new(),
-                told.iter().map(|&column| TableCell::new(&row[column])).collect(),
+                columns.iter().map(|&column| TableCell::new(&row[column])).collect(),
             );
         }
         table
@@ -330,8 +335,8 @@ fn time(seconds: f64) -> String {
 }
 
 impl File {
-    fn of(it: &Figures, called: Called, page_bytes: u64) -> File {
-        let Called { name, path, .. } = called;
+    fn of(it: &FileStats, called: FileName, page_bytes: u64) -> File {
+        let FileName { name, path, .. } = called;
         let [sequence_seconds, stride_seconds, range_seconds] = it.avoidable_ns.map(seconds);
         File {
             name: printable_line(&name),
@@ -358,10 +363,10 @@ impl File {
     /// The name, cut at the start if it is too long: names differ most at the end.
     pub(super) fn short(&self) -> String {
         let count = self.name.chars().count();
-        if count <= NAME_MOST {
+        if count <= NAME_MAX {
             return self.name.clone();
         }
-        let end: String = self.name.chars().skip(count - NAME_MOST + 1).collect();
+        let end: String = self.name.chars().skip(count - NAME_MAX + 1).collect();
         format!("…{end}")
     }
 
@@ -421,9 +426,9 @@ impl Device {
     }
 }
 
-/// Fifty files with the same figures.
+/// Fifty files with the same file.
 #[cfg(test)]
-pub(super) fn sample() -> Watched {
+pub(super) fn sample() -> Summary {
     let file = |at| File {
         name: format!("/srv/a/path/that/is/longer/than/what/is/shown/orders.{at}"),
         requests: Transfers { count: 7, bytes: 7 << 13, ..Transfers::default() },
@@ -435,7 +440,7 @@ pub(super) fn sample() -> Watched {
     };
     let read = Transfers { count: 9, bytes: 9 << 13, ..Transfers::default() };
     let devices = vec![Device { name: "vda".to_owned(), read, ..Device::default() }];
-    Watched { files: (0..50).map(file).collect(), devices, processes: 3, ..Watched::default() }
+    Summary { files: (0..50).map(file).collect(), devices, processes: 3, ..Summary::default() }
 }
 
 #[cfg(test)]
@@ -444,14 +449,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_sum_of_pages_is_told() {
-        let mut account = Account::default();
+    fn any_sum_of_pages_is_shown() {
+        let mut stats = Stats::default();
         let (offset, bytes, pages, took_ns) = (0, 0, (1 << 33) - 1, 0);
         let advised = Access::Advise { task: 1, file: 0, offset, bytes, advice: 3, pages, took_ns };
         assert!(advised.is_possible());
-        account.access(&Access::Write { file: 0, bytes: 1 });
-        (0..1 << 16).for_each(|_| account.access(&advised));
-        Watched::of(&account, &Legend::default(), 1 << 16, 1.0);
+        stats.access(&Access::Write { file: 0, bytes: 1 });
+        (0..1 << 16).for_each(|_| stats.access(&advised));
+        Summary::of(&stats, &FileTable::default(), 1 << 16, 1.0);
     }
 
     #[test]
@@ -460,7 +465,7 @@ mod tests {
             let text = sample().drawn(Look { width, colour: false, ascii: false });
             assert!(text.lines().all(|line| line.chars().count() <= width), "{text}");
             let named = |at: usize| text.contains(&format!("shown/orders.{at} "));
-            assert!(named(FILES_SHOWN - 1) && !named(FILES_SHOWN), "[TLD-1] {text}");
+            assert!(named(FILES_SHOWN - 1) && !named(FILES_SHOWN), "[SUM-1] {text}");
             assert!(text.contains("30 more files") && !text.contains("syncs"), "{text}");
             assert!(
                 text.contains("vda: 9 requests read 72.0 KiB (0 by the watched processes)\n"),
@@ -471,17 +476,17 @@ mod tests {
                 "{text}"
             );
         }
-        let legend = Legend {
+        let file_table = FileTable {
             subject: "a\u{1b}]0;b\u{7}".to_owned(),
             remarks: vec!["c\nd".to_owned()],
-            files: [(0, Called::new("e\u{1b}[2J\u{202e}\u{200f}\t".to_owned(), None))].into(),
+            files: [(0, FileName::new("e\u{1b}[2J\u{202e}\u{200f}\t".to_owned(), None))].into(),
             devices: [(0, "f\r".to_owned())].into(),
-            ..Legend::default()
+            ..FileTable::default()
         };
-        let mut account = Account::default();
+        let mut stats = Stats::default();
         let transfer = super::super::event::Transfer::Read;
-        account.access(&Access::Request { device: 0, bytes: 1, transfer, file: Some(0) });
-        let hostile = Watched::of(&account, &legend, 4096, 1.0);
+        stats.access(&Access::Request { device: 0, bytes: 1, transfer, file: Some(0) });
+        let hostile = Summary::of(&stats, &file_table, 4096, 1.0);
         let text = hostile.drawn(Look { width: 100, colour: false, ascii: false });
         let shown = [
             "a\\u{1b}]0;b\\u{7}:",
@@ -494,7 +499,7 @@ mod tests {
         let ascii = sample().drawn(Look { width: 80, colour: false, ascii: true });
         assert!(ascii.is_ascii());
         assert!(
-            Watched::default()
+            Summary::default()
                 .drawn(Look { width: 80, colour: true, ascii: false })
                 .contains("No file")
         );

@@ -20,14 +20,14 @@ use rangemap::RangeSet;
 use rustix::io::{pread, retry_on_intr};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::plan::{Doing, Plan, PlanFile, Step, advised_end};
+use super::plan::{Plan, PlanFile, Step, StepKind, advised_end};
 use forebay_measure::interrupt;
 
 /// The limits of one hint.
 const LIMITS: Limits = Limits { combine_blocks: 32, gap_blocks: 0, over_read_percent: 0 };
 
 /// The shortest wait: no device answers sooner, and reading the clocks takes less.
-const WAIT_LEAST: Duration = Duration::from_micros(5);
+const WAIT_MIN: Duration = Duration::from_micros(5);
 
 /// How late the kernel wakes a sleeping thread, at most.
 const WAKES_LATER: Duration = Duration::from_micros(60);
@@ -46,7 +46,7 @@ pub(super) struct Ahead {
 
 /// A strategy of reading ahead, by what differs from the unchanged run.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum ReadStrategy {
     AsItIs,
     /// Each file is opened with this hint to the kernel.
     Hint(Hint),
@@ -59,7 +59,7 @@ pub(super) enum Way {
 
 /// The result of one run.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Played {
+pub(super) struct ReplayResult {
     pub(super) waited: Duration,
     pub(super) took: Duration,
     /// The share of the steps that were done before the run was cut off.
@@ -68,7 +68,7 @@ pub(super) struct Played {
 
 /// How the page cache differs from its state when the plan was recorded, in pages.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Apart {
+pub(super) struct CacheDelta {
     /// Other pages of the files that could not be dropped.
     pub(super) stayed: u64,
     /// Pages that could not be read in time; they are removed from the plan.
@@ -79,9 +79,9 @@ pub(super) struct Apart {
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or a system error.
-pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result<Apart> {
+pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result<CacheDelta> {
     let until = time.map(|time| Instant::now() + time);
-    let (mut apart, mut memory) = (Apart::default(), vec![0; PIECE_BYTES as usize]);
+    let (mut delta, mut memory) = (CacheDelta::default(), vec![0; PIECE_BYTES as usize]);
     let page_bytes = plan.page_bytes;
     for PlanFile { path, resident, .. } in &mut plan.files {
         interrupt::check()?;
@@ -109,35 +109,39 @@ pub(super) fn prepare(plan: &mut Plan, time: Option<Duration>) -> anyhow::Result
             resident.remove(first..u64::MAX);
         }
         let held = count(resident);
-        apart.missing += wanted - held;
+        delta.missing += wanted - held;
         // The last gap ends at the page boundary at or after the end of the file.
         for gap in resident.gaps(&(0..pages.max(1))) {
             file.advise(gap.start * page_bytes..gap.end * page_bytes, Advice::DontNeed)?;
         }
-        apart.stayed += file.residency(0..u64::MAX)?.pages_resident.saturating_sub(held);
+        delta.stayed += file.residency(0..u64::MAX)?.pages_resident.saturating_sub(held);
     }
-    Ok(apart)
+    Ok(delta)
 }
 
-/// Replays `plan` with the strategy `way`, for at most `time_max`.
+/// Replays `plan` with the strategy `strategy`, for at most `time_max`.
 ///
 /// # Errors
 /// [`Interrupted`](interrupt::Interrupted), or a system error.
-pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<Played> {
+pub(super) fn replay(
+    plan: &Plan,
+    strategy: ReadStrategy,
+    time_max: Duration,
+) -> anyhow::Result<ReplayResult> {
     let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
     // Tasks spin only if each has a processor.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let spins = plan.tasks.len() <= processors;
     let mut tasks = Vec::new();
     for steps in &plan.tasks {
-        tasks.push(Task::open(plan, steps, way, spins)?);
+        tasks.push(Task::open(plan, steps, strategy, spins)?);
     }
     let begun = Instant::now();
     let waits: Vec<anyhow::Result<Duration>> = std::thread::scope(|scope| {
         let (stop, done) = (&stop, &done);
         let threads: Vec<_> = tasks
             .into_iter()
-            .map(|task| scope.spawn(move || task.play(begun, time_max, stop, done)))
+            .map(|task| scope.spawn(move || task.run(begun, time_max, stop, done)))
             .collect();
         let joined = threads.into_iter().map(ScopedJoinHandle::join);
         joined
@@ -148,14 +152,14 @@ pub(super) fn play(plan: &Plan, way: Way, time_max: Duration) -> anyhow::Result<
     interrupt::check()?;
     let waited = waits.into_iter().sum::<anyhow::Result<Duration>>()?;
     let share = done.into_inner() as f64 / plan.steps() as f64;
-    Ok(Played { waited, took, share })
+    Ok(ReplayResult { waited, took, share })
 }
 
 /// A task, and its open files.
 pub(super) struct Task<'a> {
     plan: &'a Plan,
     steps: &'a [Step],
-    way: Way,
+    strategy: ReadStrategy,
     spins: bool,
     files: Vec<Option<File>>,
     /// In the numbering of the blocks of all files.
@@ -169,28 +173,28 @@ impl<'a> Task<'a> {
     pub(super) fn open(
         plan: &'a Plan,
         steps: &'a [Step],
-        way: Way,
+        strategy: ReadStrategy,
         spins: bool,
     ) -> anyhow::Result<Task<'a>> {
         let mut files: Vec<Option<File>> = plan.files.iter().map(|_| None).collect();
-        let hint = if let Way::Hint(hint) = way { hint } else { Hint::Normal };
+        let hint = if let ReadStrategy::Hint(hint) = strategy { hint } else { Hint::Normal };
         for step in steps {
             if files[step.file].is_none() {
                 let options = OpenOptions::new().read_only(true).hint(hint);
                 files[step.file] = Some(File::open(&plan.files[step.file].path, &options)?);
             }
         }
-        let hints = match way {
-            Way::Ahead(Ahead { most, takes, .. }) => Some(Hints::new(most, takes, LIMITS)),
+        let hints = match strategy {
+            ReadStrategy::Ahead(Ahead { most, takes, .. }) => Some(Hints::new(most, takes, LIMITS)),
             _ => None,
         };
         // Written now, so that page faults on first use are not measured.
         let memory = vec![1; PIECE_BYTES as usize];
-        Ok(Task { plan, steps, way, spins, files, hints, memory, next: 0 })
+        Ok(Task { plan, steps, strategy, spins, files, hints, memory, next: 0 })
     }
 
     /// Runs all steps. Returns how long the reads waited.
-    fn play(
+    fn run(
         mut self,
         begun: Instant,
         time_max: Duration,
@@ -233,12 +237,14 @@ impl<'a> Task<'a> {
     fn step(&mut self, at: usize, step: &Step) -> anyhow::Result<Duration> {
         let Some(file) = &self.files[step.file] else { return Ok(Duration::ZERO) };
         match step.what {
-            Doing::Advise(_) if matches!(self.way, Way::WithoutAdvice) => Ok(Duration::ZERO),
-            Doing::Advise(advice) => {
+            StepKind::Advise(_) if matches!(self.strategy, ReadStrategy::WithoutAdvice) => {
+                Ok(Duration::ZERO)
+            }
+            StepKind::Advise(advice) => {
                 advise(file, step, advice)?;
                 Ok(Duration::ZERO)
             }
-            Doing::Read { .. } => {
+            StepKind::Read { .. } => {
                 let (moment, worked) = (Instant::now(), processor_time());
                 read(file, step.offset, step.bytes, &mut self.memory)?;
                 let (took, worked) = (moment.elapsed(), processor_time().saturating_sub(worked));
@@ -248,7 +254,7 @@ impl<'a> Task<'a> {
                     }
                 }
                 // As in a watch, which counts from the first sleep, almost the start of the read, to its end.
-                let slept = took.saturating_sub(worked) >= WAIT_LEAST;
+                let slept = took.saturating_sub(worked) >= WAIT_MIN;
                 Ok(if slept { took } else { Duration::ZERO })
             }
         }
@@ -261,14 +267,14 @@ impl<'a> Task<'a> {
         step: &Step,
         took: Duration,
     ) -> Vec<(usize, Range<u64>)> {
-        let (Some(hints), Way::Ahead(ahead)) = (&mut self.hints, self.way) else {
+        let (Some(hints), ReadStrategy::Ahead(ahead)) = (&mut self.hints, self.strategy) else {
             return Vec::new();
         };
         hints.on_read(self.plan.blocks(step).start, Some(took));
         self.next = self.next.max(at + 1);
         let mut room = hints.available();
         while let Some(step) = self.steps.get(self.next).filter(|_| room > 0) {
-            if let Doing::Read { is_known } = step.what {
+            if let StepKind::Read { is_known } = step.what {
                 if !is_known && !ahead.knows_all {
                     break;
                 }

@@ -7,7 +7,7 @@
 //! could all have been known with the 9, and so 13 and 52 earlier than they were read. That holds for a limited number
 //! of blocks, since the list in an index block ends and random reads do not.
 //!
-//! Invariants:  [FOR-1] the first read of a file is never known
+//! Invariants:  [PAT-1] the first read of a file is never known
 
 use foldhash::HashMap;
 use serde::Serialize;
@@ -16,12 +16,12 @@ use serde::Serialize;
 const RECENT: usize = 16;
 
 /// Maximum number of blocks that one block of an index may name.
-const RANGE_MOST: u32 = 512;
+const RANGE_MAX: u32 = 512;
 
 /// How a read could have been known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Known {
+pub(super) enum Pattern {
     /// It begins where another read ended, or ends where another began.
     Sequence,
     /// It is as far from the task's last read as that was from the one before.
@@ -35,7 +35,7 @@ type Pages = (u64, u64);
 
 /// The recent reads of each file, by number, and the last read of each task.
 #[derive(Debug, Default)]
-pub(super) struct Foresight {
+pub(super) struct PatternDetector {
     files: HashMap<u32, Recent>,
     tasks: HashMap<u32, Last>,
 }
@@ -61,9 +61,9 @@ struct Last {
     since_other: Option<u32>,
 }
 
-impl Foresight {
+impl PatternDetector {
     /// Records that `task` reads `pages` of `file`. Returns how that could have been known.
-    pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Known> {
+    pub(super) fn read(&mut self, task: u32, file: u32, pages: Pages) -> Option<Pattern> {
         let (first, last) = pages;
         let recent = self.files.entry(file).or_default();
         let known = recent.in_sequence(pages);
@@ -79,13 +79,13 @@ impl Foresight {
         };
         let in_steps =
             step.is_some_and(|step| step != 0) && before.is_some_and(|it| it.step == step);
-        let in_range = since_other.is_some_and(|count| (1..RANGE_MOST).contains(&count));
+        let in_range = since_other.is_some_and(|count| (1..RANGE_MAX).contains(&count));
         self.tasks.insert(task, Last { file, first, step, other, since_other });
         recent.remember((first, last));
         known
-            .then_some(Known::Sequence)
-            .or(in_steps.then_some(Known::Stride))
-            .or(in_range.then_some(Known::Range))
+            .then_some(Pattern::Sequence)
+            .or(in_steps.then_some(Pattern::Stride))
+            .or(in_range.then_some(Pattern::Range))
     }
 
     /// Forgets a task that has exited, or whose number belongs to another one now.
@@ -119,9 +119,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn known(reads: &[(u32, u32, Pages)]) -> Vec<Option<Known>> {
-        let mut foresight = Foresight::default();
-        reads.iter().map(|&(task, file, pages)| foresight.read(task, file, pages)).collect()
+    fn known(reads: &[(u32, u32, Pages)]) -> Vec<Option<Pattern>> {
+        let mut detector = PatternDetector::default();
+        reads.iter().map(|&(task, file, pages)| detector.read(task, file, pages)).collect()
     }
 
     proptest! {
@@ -142,9 +142,9 @@ mod tests {
                 }
             }
             let known = known(&reads);
-            prop_assert!(known[..readers].iter().all(Option::is_none), "[FOR-1]");
-            let told = &known[readers..];
-            prop_assert!(backward && readers > 1 || told.iter().all(|it| *it == Some(Known::Sequence)));
+            prop_assert!(known[..readers].iter().all(Option::is_none), "[PAT-1]");
+            let later = &known[readers..];
+            prop_assert!(backward && readers > 1 || later.iter().all(|it| *it == Some(Pattern::Sequence)));
         }
 
         #[test]
@@ -155,7 +155,7 @@ mod tests {
                     .collect();
                 let known = known(&reads);
                 prop_assert!(known[..2].iter().all(Option::is_none));
-                prop_assert!(known[2..].iter().all(|it| *it == Some(Known::Stride)));
+                prop_assert!(known[2..].iter().all(|it| *it == Some(Pattern::Stride)));
             }
         }
 
@@ -182,7 +182,7 @@ mod tests {
             for (at, leaf) in known(&reads).chunks(each + 1).enumerate() {
                 prop_assert_eq!(&leaf[..2], [None, None]);
                 // The first leaf may be a coincidence.
-                let expected = (at > 0).then_some(Known::Range);
+                let expected = (at > 0).then_some(Pattern::Range);
                 prop_assert!(leaf[2..].iter().all(|it| *it == expected));
             }
         }
@@ -194,6 +194,6 @@ mod tests {
         let mut reads = vec![(1, 1, (1, 1)), (1, 0, (5, 5))];
         reads.extend((0..5000).map(|_| rng.u64(..1 << 40)).map(|at| (1, 1, (at, at))));
         let count = known(&reads).iter().flatten().count();
-        assert_eq!(count, RANGE_MOST as usize - 1);
+        assert_eq!(count, RANGE_MAX as usize - 1);
     }
 }
