@@ -65,7 +65,7 @@ impl Tree {
             EventKind::Closed { first, last } => names.closed(event.task, &(*first..=*last)),
             EventKind::Exec { before } => names.executed(event.task, *before),
             EventKind::Started { other, is_thread } => {
-                names.started(event.task, *other, *is_thread)
+                names.started(event.task, *other, *is_thread);
             }
             EventKind::TaskExited => names.ended(event.task),
             EventKind::Fault { .. } => names.met(event.task),

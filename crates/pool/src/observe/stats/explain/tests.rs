@@ -77,7 +77,9 @@ fn few_hits_suggest_memory() {
     (0..43).for_each(|_| counters.hit(StrategyKind::Normal));
     counters.add(StrategyKind::Normal, Event::Miss, 57);
     let advice = advice(&counters.snapshot());
-    assert!(advice[0].contains("Only 43% of the requested pages") && advice[0].contains("pool larger"));
+    assert!(
+        advice[0].contains("Only 43% of the requested pages") && advice[0].contains("pool larger")
+    );
     assert_eq!(advice.len(), 1);
 }
 
