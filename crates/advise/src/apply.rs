@@ -33,7 +33,7 @@ use super::propose::overridden;
 use super::server::Identity;
 use forebay_measure::bad_input;
 use forebay_measure::interrupt::{self, Cleanup};
-use forebay_measure::output::tell;
+use forebay_measure::output::note;
 use forebay_measure::report::Advice;
 use forebay_session::{Config, Refused, Row, rows, session};
 
@@ -176,7 +176,7 @@ fn session_when_back(config: &Config) -> anyhow::Result<Client> {
     let until = Instant::now() + BACK;
     let mut done = session(config);
     if let Err(error) = &done {
-        tell(&format!(
+        note(&format!(
             "waiting {} s for the server, to take back what is set: {error:#}",
             BACK.as_secs()
         ));
@@ -291,7 +291,7 @@ fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
             ours.push(set);
         } else {
             let now = now.map_or("no value".to_owned(), |it| format!("'{}'", it.value));
-            tell(&format!("{} is left as it is: since --apply it was changed to {now}", set.name));
+            note(&format!("{} is left as it is: since --apply it was changed to {now}", set.name));
         }
     }
     wait_for_reload(client)?;
@@ -304,7 +304,7 @@ fn take_back(client: &mut Client, file: &Path) -> anyhow::Result<()> {
         );
     }
     if let Err(error) = put_in_order(client, &state.before, current) {
-        tell(&format!(
+        note(&format!(
             "the entries of postgresql.auto.conf are not in the order in which they were: {error:#}"
         ));
     }

@@ -264,7 +264,7 @@ impl Counts {
 /// Proposes the default spread of checkpoints if `set` is less and the measurement of `disk` shows that readers gain.
 pub(super) fn spread(set: &Setting, disk: &Disk) -> Option<Proposal> {
     let mut verdicts = disk.report.as_ref()?.verdicts.iter();
-    let verdict = verdicts.find(|it| it.experiment == "checkpoint" && it.entrant == "spread");
+    let verdict = verdicts.find(|it| it.experiment == "checkpoint" && it.variant == "spread");
     let ratio = verdict.filter(|_| is_hasty(set))?.ratio;
     let evidence = format!(
         "Reads during a checkpoint on {}: their 99th percentile when it is written at once, relative to that when it \

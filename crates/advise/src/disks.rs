@@ -134,7 +134,7 @@ impl Disk {
                 self.name
             )));
         }
-        output::tell(&format!("measuring {what}"));
+        output::note(&format!("measuring {what}"));
         let report = laboratory.measure(&run)?;
         let burst = report.device.as_ref().and_then(|device| device.burst.as_ref());
         let told = burst.map(|burst| format!("{}: {}", self.name, burst));

@@ -34,7 +34,7 @@ pub use args::AdviseArgs;
 use args::{PostgresArgs, Product};
 use counts::Counts;
 use forebay_measure::interrupt::{self, Interrupted};
-use forebay_measure::output::{self, tell};
+use forebay_measure::output::{self, note};
 use forebay_measure::report::{Advice, Record, Report, Verdict};
 use forebay_measure::start;
 use forebay_measure::{Laboratory, bad_input};
@@ -194,7 +194,7 @@ fn carry_out(given: &Given<'_>, load: &mut Option<Load>) -> anyhow::Result<()> {
         );
     }
     let after = apply::apply(&config, &identity, &file, &changes, || {
-        tell("set, and in effect for new sessions: measuring again in one");
+        note("set, and in effect for new sessions: measuring again in one");
         propose::after(args, &config, &server, (&changes, &crossings), queries, load)
     })?;
     output::print(&told::applied(&changes, &file, after.as_ref(), output::look()))?;
@@ -256,7 +256,7 @@ fn measured<'s>(
     output::print(&told::findings(&findings, output::look()))?;
     saved?;
     for path in [&args.json, &args.html].into_iter().flatten() {
-        tell(&format!("everything that was found is in {}", path.display()));
+        note(&format!("everything that was found is in {}", path.display()));
     }
     Ok((findings, found.queries))
 }

@@ -104,7 +104,7 @@ pub(super) fn findings(findings: &Findings, look: Look) -> String {
     for verdict in &mut verdicts {
         // The change heads the group, instead of the experiment's name, which is the same for all.
         verdict.row = printable_line(&verdict.row);
-        verdict.experiment = format!("{} in place of {}", verdict.entrant, verdict.rival);
+        verdict.experiment = format!("{} in place of {}", verdict.variant, verdict.rival);
     }
     let mut table = tables::verdicts(&verdicts);
     for row in &mut table.rows {

@@ -1,4 +1,4 @@
-//! The command line: the commands, and errors that name what replaces an earlier one.
+//! The command line: the commands, and what replaces those of earlier versions.
 
 use std::ffi::OsString;
 
@@ -47,6 +47,32 @@ impl Cli {
     }
 }
 
+/// The earlier names of options of `lab`, and the present ones.
+const RENAMED: [(&str, &str); 5] = [
+    ("--on", "--emulate"),
+    ("--on-size", "--emulated-size"),
+    ("--apart", "--spacing"),
+    ("--by", "--set-via"),
+    ("--handicap", "--inject-slowdown"),
+];
+
+/// Replaces earlier names of options in `words`. Returns those that occurred, with the present ones.
+pub(crate) fn rename_options(words: &mut [OsString]) -> Vec<(&'static str, &'static str)> {
+    let mut renamed = Vec::new();
+    if words.get(1).is_none_or(|command| command != "lab") {
+        return renamed;
+    }
+    for word in words.iter_mut().take_while(|word| *word != "--") {
+        let Some(text) = word.to_str() else { continue };
+        let (name, value) =
+            text.split_once('=').map_or((text, None), |(name, it)| (name, Some(it)));
+        let Some(&(old, new)) = RENAMED.iter().find(|(old, _)| *old == name) else { continue };
+        *word = value.map_or(new.to_owned(), |value| format!("{new}={value}")).into();
+        renamed.push((old, new));
+    }
+    renamed
+}
+
 /// `command` whose options accept `-5` as a value, so that their own error says what is wrong with it.
 fn with_negative_numbers(command: clap::Command) -> clap::Command {
     let takes = |arg: clap::Arg| {
@@ -82,18 +108,38 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_an_earlier_version_are_told_with_what_does_it_now() {
+    fn commands_of_an_earlier_version_are_reported_with_what_does_it_now() {
         let refused = |command: &str| {
             Cli::read(["forebay", "lab", command].map(OsString::from)).unwrap_err().to_string()
         };
-        for (gone, now) in [
+        for (earlier, now) in [
             ("interplay", "tip: now it is forebay lab strategies\n"),
             ("activation", "tip: now it is forebay lab readahead --parts activation\n"),
             ("mixture", "tip: now it is forebay lab readahead --parts mixture\n"),
         ] {
-            assert!(refused(gone).contains(now), "{}", refused(gone));
+            assert!(refused(earlier).contains(now), "{}", refused(earlier));
         }
         assert!(!refused("stratagems").contains("tip: now it is"));
+    }
+
+    #[test]
+    fn options_of_an_earlier_version_are_renamed_under_lab_alone() {
+        let renamed = |line: &str| {
+            let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            let old: Vec<&str> = rename_options(&mut words).iter().map(|(old, _)| *old).collect();
+            let words: Vec<&str> = words.iter().map(|word| word.to_str().unwrap()).collect();
+            (words.join(" "), old.join(" "))
+        };
+        let (line, old) =
+            renamed("forebay lab readahead --on nvme --by=descriptor --apart 1GiB --fs xfs");
+        let now =
+            "forebay lab readahead --emulate nvme --set-via=descriptor --spacing 1GiB --fs xfs";
+        assert_eq!((line.as_str(), old.as_str()), (now, "--on --by --apart"));
+        let words = line.split(' ').map(OsString::from);
+        assert!(Cli::read(words).is_ok());
+        for line in ["forebay watch --on nvme", "forebay lab -- --on nvme", "forebay"] {
+            assert_eq!(renamed(line), (line.to_owned(), String::new()));
+        }
     }
 
     #[test]
@@ -128,13 +174,13 @@ mod tests {
             let Command::Lab(lab) = Cli::try_parse_from(line.split(' ')).unwrap().command else {
                 panic!("{line}");
             };
-            (lab.on.on, lab.on.fs.map(|filesystem| filesystem.to_string()), lab.on.speed_up)
+            (lab.on.emulate, lab.on.fs.map(|filesystem| filesystem.to_string()), lab.on.speed_up)
         };
         let expected = (Some("nvme".to_owned()), Some("xfs".to_owned()), Some(4.0));
-        assert_eq!(on("forebay lab --on nvme --fs xfs --speed-up 4"), expected);
-        assert_eq!(on("forebay lab depth --on nvme --fs xfs --quick --speed-up 4"), expected);
+        assert_eq!(on("forebay lab --emulate nvme --fs xfs --speed-up 4"), expected);
+        assert_eq!(on("forebay lab depth --emulate nvme --fs xfs --quick --speed-up 4"), expected);
         assert_eq!(on("forebay lab depth"), (None, None, None));
-        let refused = Cli::try_parse_from(["forebay", "lab", "--on", "nvme", "--fs", "zfs"]);
+        let refused = Cli::try_parse_from(["forebay", "lab", "--emulate", "nvme", "--fs", "zfs"]);
         assert!(refused.unwrap_err().to_string().contains("ext4, xfs, btrfs"));
     }
 }

@@ -5,40 +5,45 @@
 
 mod arguments;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use forebay_lab::Laboratory;
 use forebay_measure::interrupt::{self, Interrupted};
-use forebay_measure::output::tell;
+use forebay_measure::output::note;
 use forebay_measure::{BadInput, start};
 use forebay_watch::CommandFailed;
 
-use arguments::{Cli, Command};
+use arguments::{Cli, Command, rename_options};
 
 /// The version, with the commit that it was built from.
 const VERSION: &str = env!("FOREBAY_VERSION");
 
 fn main() -> ExitCode {
-    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
-    let result = run(&cli.command);
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    for (old, new) in rename_options(&mut words) {
+        note(&format!("{old} is now called {new}"));
+    }
+    let cli = Cli::read(words.iter().cloned()).unwrap_or_else(|error| error.exit());
+    let result = run(&cli.command, &words);
     // A second Ctrl-C may have removed files that the run needed.
     interrupt::wait_if_ending();
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
         let left = if interrupt::is_clean() { "; nothing is left behind" } else { "" };
-        tell(&format!("interrupted{left}"));
+        note(&format!("interrupted{left}"));
         return ExitCode::from(130);
     }
-    tell(&chain(&error));
+    note(&chain(&error));
     if let Some(failed) = error.downcast_ref::<CommandFailed>() {
         return ExitCode::from(failed.code());
     }
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }
 
-fn run(command: &Command) -> anyhow::Result<()> {
+fn run(command: &Command, words: &[OsString]) -> anyhow::Result<()> {
     // The reader of a report can repeat it.
-    let typed = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let typed = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     match command {
         Command::Lab(args) => forebay_lab::run(args, VERSION, typed),
         Command::Emulate(args) => forebay_lab::emulate::run(args),
@@ -59,26 +64,24 @@ fn run(command: &Command) -> anyhow::Result<()> {
 fn chain(error: &anyhow::Error) -> String {
     let mut ended = false;
     let own = |it: &&(dyn std::error::Error + 'static)| {
-        let told = !ended;
-        ended |= tells_its_cause(*it);
-        told
+        let is_first = !ended;
+        ended |= contains_its_cause(*it);
+        is_first
     };
     let causes = error.chain().take_while(own).map(ToString::to_string);
-    let told = causes.reduce(
-        |told, cause| {
-            if told.contains(&cause) { told } else { format!("{told}: {cause}") }
-        },
-    );
-    told.unwrap_or_default()
+    let message = causes.reduce(|message, cause| {
+        if message.contains(&cause) { message } else { format!("{message}: {cause}") }
+    });
+    message.unwrap_or_default()
 }
 
 /// The message of a tablespace's error says enough about its cause, whose message is the store's whole response.
 #[cfg(feature = "object")]
-fn tells_its_cause(error: &(dyn std::error::Error + 'static)) -> bool {
+fn contains_its_cause(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is::<forebay_object::Error>()
 }
 
 #[cfg(not(feature = "object"))]
-fn tells_its_cause(_: &(dyn std::error::Error + 'static)) -> bool {
+fn contains_its_cause(_: &(dyn std::error::Error + 'static)) -> bool {
     false
 }

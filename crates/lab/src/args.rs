@@ -6,7 +6,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, Command};
 use forebay_io::{CacheMode, Kind};
 
-use crate::experiment::Ground;
+use crate::experiment::WorkfileSpec;
 use forebay_measure::shell::quoted;
 use forebay_measure::workfile::Naming;
 
@@ -24,8 +24,19 @@ pub struct CommonArgs {
 
 impl CommonArgs {
     /// Where to measure with a working file of this size.
-    pub(crate) fn ground(&self, size_bytes: u64, block_bytes: u64, naming: Naming) -> Ground {
-        Ground { directory: self.dir.clone(), size_bytes, block_bytes, seed: self.seed, naming }
+    pub(crate) fn workfile_spec(
+        &self,
+        size_bytes: u64,
+        block_bytes: u64,
+        naming: Naming,
+    ) -> WorkfileSpec {
+        WorkfileSpec {
+            directory: self.dir.clone(),
+            size_bytes,
+            block_bytes,
+            seed: self.seed,
+            naming,
+        }
     }
 }
 
@@ -56,14 +67,14 @@ pub fn repeated(typed: impl IntoIterator<Item = String>, dir: Option<&Path>, see
             }
             Some("--dir" | "--dir2" | "--report") => true,
             // A profile has a name, unless it is the user's own file.
-            Some("--on") => Path::new(&word).is_file(),
+            Some("--emulate") => Path::new(&word).is_file(),
             _ => false,
         };
         let path = std::path::absolute(&word).ok().filter(|_| is_path);
         words.push(path.map_or(word, |path| path.display().to_string()));
     }
     let has = |option: &str| words.iter().any(|word| word == option);
-    let (has_place, has_seed) = (has("--dir") || has("--on"), has("--seed"));
+    let (has_place, has_seed) = (has("--dir") || has("--emulate"), has("--seed"));
     if let Some(dir) = dir.filter(|_| !has_place) {
         words.extend(["--dir".to_owned(), dir.display().to_string()]);
     }
@@ -118,10 +129,13 @@ mod tests {
             again("forebay lab --seed=9 --report /of(it) --sustained 500ms"),
             "forebay lab --seed 9 --report '/of(it)' --sustained 500ms --dir '/my data'"
         );
-        assert_eq!(again("forebay lab sync --on nvme"), "forebay lab sync --on nvme --seed 7");
         assert_eq!(
-            again("forebay lab sync --dir=/x --on=nvme"),
-            "forebay lab sync --dir /x --on nvme --seed 7"
+            again("forebay lab sync --emulate nvme"),
+            "forebay lab sync --emulate nvme --seed 7"
+        );
+        assert_eq!(
+            again("forebay lab sync --dir=/x --emulate=nvme"),
+            "forebay lab sync --dir /x --emulate nvme --seed 7"
         );
         let second = std::path::absolute("second").unwrap();
         assert_eq!(

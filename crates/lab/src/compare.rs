@@ -36,8 +36,8 @@ use forebay_measure::{BadInput, bad_input};
                   experiment and cell are compared, round by round of the one against round by round of the \
                   other. A figure has changed if the interval of its ratio does not include 1, has not if \
                   the interval lies within 5 % of 1, and is undecided otherwise: measure with more --rounds.\n\
-                  The interval knows how far the rounds of a run are apart, not how far two runs of the \
-                  same disk are: compare two reports of the same state first to see that.\n\n\
+                  The interval includes how much the rounds of a run differ, not how much two runs of the \
+                  same disk do: compare two reports of the same state first to see that.\n\n\
                   Example: forebay compare before/report.json after/report.json"
 )]
 pub struct CompareArgs {
@@ -377,7 +377,7 @@ fn counts(comparison: &Comparison) -> Vec<String> {
     let (all, changed) = (comparison.figures.len(), better + worse);
     let mut sentences = vec![format!(
         "Of {all} figures {changed} changed ({better} better, {worse} worse), {same} did not by more than 5 %, and \
-         {open} are undecided: their rounds are too few or too far apart."
+         {open} are undecided: their rounds are too few or differ too much."
     )];
     if changed > 0 {
         let chance = (all as f64 * 0.05).ceil();

@@ -1,11 +1,11 @@
-//! An emulated disk as the place to measure: `--on PROFILE`, perhaps with a filesystem over it.
+//! An emulated disk as the place to measure: `--emulate PROFILE`, perhaps with a filesystem over it.
 //!
 //! The emulation runs in a separate process and is mounted in a private directory; with `--fs` its file
 //! `disk` is attached to a block device, formatted and mounted. Experiments receive the directory and need
 //! not know the difference. Emulated time is switched off while working files are written and while everything
 //! is unmounted; only measurements take the time of the device.
 //!
-//! Worked example: `forebay lab depth --on 7200rpm --fs ext4` mounts `/run/forebay/forebay-disk-a`, makes ext4
+//! Worked example: `forebay lab depth --emulate 7200rpm --fs ext4` mounts `/run/forebay/forebay-disk-a`, makes ext4
 //! on `/dev/loop0` over its `disk`, and measures in `/run/forebay/forebay-mount-b`.
 //!
 //! Invariants:  [OND-1] the time is the device's when something is measured
@@ -34,13 +34,13 @@ pub struct OnArgs {
     /// Measure on an emulated disk: a profile's name (see forebay emulate --list), or the path of a
     /// .toml file. --dir then says where its data goes if that does not fit into half of the memory
     #[arg(long, value_name = "PROFILE", global = true)]
-    pub on: Option<String>,
+    pub emulate: Option<String>,
     /// Make a filesystem on the emulated disk and measure on that; needs root
     #[arg(long, value_name = "FILESYSTEM", global = true)]
     pub fs: Option<Filesystem>,
     /// Size of the emulated disk, at most the profile's [default: the profile's]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, global = true)]
-    pub on_size: Option<u64>,
+    pub emulated_size: Option<u64>,
     /// Let the emulated disk's time run this many times as fast; times and rates are real ones
     #[arg(long, value_name = "N", value_parser = parse_speed_up, global = true)]
     pub speed_up: Option<f64>,
@@ -75,10 +75,10 @@ impl OnDisk {
         dir: &Path,
         needed_bytes: impl FnOnce() -> anyhow::Result<u64>,
     ) -> anyhow::Result<Option<OnDisk>> {
-        let Some(spec) = &args.on else {
-            if args.fs.is_some() || args.on_size.is_some() || args.speed_up.is_some() {
+        let Some(spec) = &args.emulate else {
+            if args.fs.is_some() || args.emulated_size.is_some() || args.speed_up.is_some() {
                 bad_input!(
-                    "--fs, --on-size and --speed-up are for emulated disks: name one with --on (see \
+                    "--fs, --emulated-size and --speed-up are for emulated disks: name one with --emulate (see \
                      forebay emulate --list)"
                 );
             }
@@ -86,12 +86,12 @@ impl OnDisk {
         };
         let profile =
             Profile::load(spec).map_err(|error| forebay_measure::BadInput(error.to_string()))?;
-        let size_bytes = args.on_size.unwrap_or(profile.size_bytes);
+        let size_bytes = args.emulated_size.unwrap_or(profile.size_bytes);
         let written_bytes = written_bytes(needed_bytes()?, args.fs);
         if size_bytes < written_bytes {
             bad_input!(
-                "--on {spec}: a disk of {} is too small, {} are needed; choose a smaller --size or a \
-                 larger --on-size",
+                "--emulate {spec}: a disk of {} is too small, {} are needed; choose a smaller --size or a \
+                 larger --emulated-size",
                 shown_size(size_bytes),
                 shown_size(written_bytes)
             );
@@ -99,7 +99,7 @@ impl OnDisk {
         let fits = facts::available_bytes().is_none_or(|available| written_bytes <= available / 2);
         let (data, kept) = if fits { None } else { Some(keep(dir, written_bytes)?) }.unzip();
         let options = EmulatedOptions {
-            size_bytes: args.on_size,
+            size_bytes: args.emulated_size,
             speed_up: args.speed_up,
             data: kept.as_ref().map(|kept| kept.join("disk")),
             ..EmulatedOptions::default()
@@ -136,7 +136,7 @@ impl OnDisk {
 
     /// `error`, with its real cause added: a disk whose emulation has died fails every request, which is
     /// no sign of a bad device.
-    pub fn blamed(&self, error: anyhow::Error) -> anyhow::Error {
+    pub fn with_cause(&self, error: anyhow::Error) -> anyhow::Error {
         match self.emulated.last_words() {
             Some(words) => {
                 error.context(format!("the emulation has died ({words}), and so has its disk"))
@@ -163,7 +163,7 @@ impl OnDisk {
 ///
 /// # Errors
 /// Those of `work`, or the emulation has ended.
-pub fn untimed<T>(
+pub fn without_timing<T>(
     disk: Option<&OnDisk>,
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
@@ -211,17 +211,20 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_emulated_disks_without_one_is_told() {
+    fn an_option_of_emulated_disks_without_an_emulated_disk_is_reported() {
         let start = |args: &OnArgs| OnDisk::start(args, Path::new("."), || Ok(1));
         assert!(start(&OnArgs::default()).unwrap().is_none());
         let args = OnArgs { fs: Some(Filesystem::Ext4), ..OnArgs::default() };
         let error = start(&args).unwrap_err();
         assert!(error.is::<forebay_measure::BadInput>());
-        assert!(error.to_string().contains("--fs, --on-size and --speed-up are for"), "{error}");
-        let args = OnArgs { on: Some("no-such-disk".to_owned()), ..OnArgs::default() };
+        assert!(
+            error.to_string().contains("--fs, --emulated-size and --speed-up are for"),
+            "{error}"
+        );
+        let args = OnArgs { emulate: Some("no-such-disk".to_owned()), ..OnArgs::default() };
         assert!(start(&args).unwrap_err().is::<forebay_measure::BadInput>());
         let args =
-            OnArgs { on: Some("instant".to_owned()), on_size: Some(1 << 10), ..OnArgs::default() };
+            OnArgs { emulate: Some("instant".to_owned()), emulated_size: Some(1 << 10), ..OnArgs::default() };
         let error = OnDisk::start(&args, Path::new("."), || Ok(1 << 20)).unwrap_err();
         assert!(error.to_string().contains("too small"), "{error}");
     }

@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 
 use crate::args::{CommonArgs, repeated};
 use crate::device::{self, DeviceArgs};
-use crate::experiment::{Bench, Choice, Experiment, Ground, Measurements, Outcome};
+use crate::experiment::{Bench, Choice, Experiment, Measurements, Outcome, WorkfileSpec};
 #[cfg(feature = "object")]
 use crate::object::{self, ObjectArgs};
 use crate::on::{self, OnArgs, OnDisk};
@@ -28,11 +28,11 @@ use forebay_measure::{DiskRun, bad_input};
     args_conflicts_with_subcommands = true,
     after_help = "Without an experiment, all of them run with quick settings (about three \
                   minutes) and a report is written to forebay-report/.\n\
-                  The working file is made in --dir and is gone afterwards, also after Ctrl-C. \
+                  The working file is made in --dir and removed afterwards, also after Ctrl-C. \
                   Those of depth and sync have no name while they are used where the system allows that, and \
                   leave nothing even after a kill; the others are in a directory .forebay-lab-*, which the \
                   next start removes.\n\n\
-                  Example: forebay lab depth --on raid10-12 --fs ext4"
+                  Example: forebay lab depth --emulate raid10-12 --fs ext4"
 )]
 pub struct LabArgs {
     /// The one experiment to run.
@@ -41,7 +41,7 @@ pub struct LabArgs {
     /// The place and the conditions.
     #[command(flatten)]
     pub common: CommonArgs,
-    /// In place of a real disk.
+    /// An emulated disk, instead of a real one.
     #[command(flatten)]
     pub on: OnArgs,
     /// The disk itself, which is measured first.
@@ -78,8 +78,8 @@ pub enum Measured {
 pub fn run(lab: &LabArgs, version: &str, typed: Vec<String>) -> anyhow::Result<()> {
     let one = match &lab.experiment {
         #[cfg(feature = "object")]
-        Some(Measured::Object(_)) if lab.on.on.is_some() => {
-            bad_input!("an object store is measured without --on; --latency makes it slower")
+        Some(Measured::Object(_)) if lab.on.emulate.is_some() => {
+            bad_input!("an object store is measured without --emulate; --latency makes it slower")
         }
         #[cfg(feature = "object")]
         Some(Measured::Object(args)) => return object::run(args, version, typed),
@@ -110,7 +110,7 @@ pub fn run(lab: &LabArgs, version: &str, typed: Vec<String>) -> anyhow::Result<(
     match (on, done) {
         (None, done) => done,
         (Some(on), Ok(())) => on.remove(),
-        (Some(on), Err(error)) => Err(on.blamed(error)),
+        (Some(on), Err(error)) => Err(on.with_cause(error)),
     }
 }
 
@@ -160,7 +160,7 @@ fn measured(
 ) -> anyhow::Result<(Report, Vec<Section>)> {
     let clock = Instant::now();
     let started = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
-    let directory = experiments[0].ground().directory;
+    let directory = experiments[0].workfile_spec().directory;
     let largest = experiments.iter().map(|one| one.space_bytes()).max().unwrap_or(0);
     workfile::check_directory(&directory, largest)?;
     let mut storage = Storage::read(&directory)
@@ -228,12 +228,12 @@ struct Run<'a> {
 impl Run<'_> {
     /// Makes the working file, and lets `experiment` measure on it.
     fn measure<'e>(&mut self, experiment: &'e dyn Experiment) -> anyhow::Result<Measurements<'e>> {
-        let ground = experiment.ground();
-        let Ground { directory, size_bytes, block_bytes, seed, naming } = ground;
+        let workfile_spec = experiment.workfile_spec();
+        let WorkfileSpec { directory, size_bytes, block_bytes, seed, naming } = workfile_spec;
         let mut workfile = Workfile::create(&directory, size_bytes, block_bytes, seed, naming)?;
         let measuring = experiment.probe(&self.bench(&workfile))?;
         let mut filling = Progress::new(size_bytes >> 20);
-        on::untimed(self.on, || {
+        on::without_timing(self.on, || {
             workfile.fill(|written| filling.reach(written >> 20, "MiB of the working file written"))
         })?;
         drop(filling);
@@ -242,8 +242,8 @@ impl Run<'_> {
             let mut measuring = Progress::new(1);
             measuring.reach(0, "the disk itself");
             let summary = device::measure(&self.bench(&workfile), &self.device)?;
-            let told = summary.burst.as_ref().map(ToString::to_string);
-            self.report.conclusions.extend(Conclusion::all("device", told));
+            let sentence = summary.burst.as_ref().map(ToString::to_string);
+            self.report.conclusions.extend(Conclusion::all("device", sentence));
             self.report.device = Some(summary);
         }
         let mut progress = Progress::new(experiment.measurements());

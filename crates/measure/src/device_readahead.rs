@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_somebody_else_has_set_meanwhile_stays_and_is_told() {
+    fn a_value_that_another_process_has_set_meanwhile_stays_and_is_reported() {
         let (sys, device, file) = disk();
         let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
         guard.set(0).unwrap();
@@ -197,15 +197,15 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_noted_before_it_is_set() {
+    fn a_value_is_logged_before_it_is_set() {
         let (sys, device, file) = disk();
         let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
         // Not written, as if the run were killed just before.
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         guard.set(136 << 10).unwrap_err();
-        let noted = crate::undo_log::notes_of(&file);
-        assert!(noted.contains("136"), "[DRA-1] {noted}");
+        let entries = crate::undo_log::entries_about(&file);
+        assert!(entries.contains("136"), "[DRA-1] {entries}");
         fs::remove_dir(&file).unwrap();
         fs::write(&file, "136\n").unwrap();
         guard.restore().unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_had_or_put_back_is_told() {
+    fn a_value_that_cannot_be_set_or_restored_is_reported() {
         let (sys, device, file) = disk();
         let guard = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap();
         // A device that was taken out.
@@ -224,7 +224,7 @@ mod tests {
             error.contains("by hand: echo 8192 > ") && error.contains("read_ahead_kb"),
             "{error}"
         );
-        crate::undo_log::forget_notes_of(&file);
+        crate::undo_log::forget_entries_about(&file);
         let error = ReadaheadGuard::take(&sys.sysfs(), &device).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         assert!(error.to_string().starts_with("--device-readahead: "), "{error}");

@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::bad_input;
 use crate::program::run;
-use crate::retry::patiently;
+use crate::retry::retry_with_backoff;
 use crate::undo_log::{self, Change, Undo, loops_over};
 
 /// How far the kernel reads ahead on a disk that reports no preferred request size, as most do. A
@@ -199,7 +199,7 @@ fn mount_at(
     let flags = MountFlags::NOATIME | MountFlags::NODEV | MountFlags::NOEXEC | MountFlags::NOSUID;
     let mount = || mount(device, point, filesystem.name(), flags, options);
     // A service that examines every new disk (udev) keeps it open for a moment.
-    match patiently(mount, |error| *error == Errno::BUSY) {
+    match retry_with_backoff(mount, |error| *error == Errno::BUSY) {
         Err(Errno::NODEV) => {
             bad_input!(
                 "--fs {filesystem}: this kernel has no {filesystem} (modprobe {filesystem}?)"
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_who_is_not_root_is_told_so_in_a_sentence() {
+    fn a_user_who_is_not_root_gets_a_sentence() {
         if rustix::process::geteuid().is_root() {
             return;
         }

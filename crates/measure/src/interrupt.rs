@@ -21,7 +21,7 @@ use anyhow::Context;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-use crate::output::tell;
+use crate::output::note;
 
 /// The run was interrupted by the user.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -153,7 +153,7 @@ pub fn wait_if_ending() {
 /// Reports that a cleanup could not be done, and what is left.
 pub fn left(what: &str) {
     LEFT.store(true, Ordering::SeqCst);
-    tell(what);
+    note(what);
 }
 
 /// Whether all cleanups could be done so far.

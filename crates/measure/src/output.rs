@@ -50,20 +50,20 @@ impl Outputs {
     /// # Errors
     /// The system's error, with the path.
     pub fn write(&self, report: &Report, sections: &[Section]) -> anyhow::Result<String> {
-        let mut told = String::new();
+        let mut summary = String::new();
         if let Some(directory) = &self.directory {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         }
         if let Some(path) = &self.json {
             save(path, &(serde_json::to_string_pretty(report)? + "\n"))?;
-            told += &format!("records:  {}\n", path.display());
+            summary += &format!("records:  {}\n", path.display());
         }
         if let Some(path) = &self.html {
             save(path, &report::html::render(&report::html::Kind::lab(report), report, sections)?)?;
-            told += &format!("report:   {}\n", path.display());
+            summary += &format!("report:   {}\n", path.display());
         }
-        let Some(directory) = &self.directory else { return Ok(told) };
+        let Some(directory) = &self.directory else { return Ok(summary) };
         let snippets = report::snippets(&report.advice, &report.storage);
         for file in report::SNIPPET_FILES {
             let path = directory.join(file);
@@ -77,9 +77,9 @@ impl Outputs {
         }
         let files: Vec<&str> = snippets.iter().map(|snippet| snippet.file).collect();
         if !files.is_empty() {
-            told += &format!("to paste: in {}: {}\n", directory.display(), files.join(", "));
+            summary += &format!("to paste: in {}: {}\n", directory.display(), files.join(", "));
         }
-        Ok(told)
+        Ok(summary)
     }
 }
 
@@ -134,7 +134,7 @@ pub fn printable_line(text: &str) -> String {
 
 /// Writes a message that is no result to standard error. If the reader has exited, the message is lost
 /// without a panic.
-pub fn tell(what: &str) {
+pub fn note(what: &str) {
     let _ = writeln!(std::io::stderr(), "forebay: {}", printable(what));
 }
 
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_has_its_settings_beside_it_and_none_of_an_earlier_run() {
+    fn a_report_has_its_settings_next_to_it_and_none_of_an_earlier_run() {
         let scratch = tempfile::tempdir().unwrap();
         let outputs = Outputs::within(&scratch.path().join("report")).unwrap();
         let names = || {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_asked_for_come_first_also_in_a_pipe() {
+    fn requested_columns_come_first_also_in_a_pipe() {
         assert_eq!([columns(Some("72"), 80), columns(Some("72"), 0)], [72, 72]);
         assert_eq!([columns(None, 80), columns(Some("wide"), 80), columns(Some("0"), 80)], [80; 3]);
         assert_eq!(columns(None, 0), 100);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_is_missing_is_told_with_its_package() {
+    fn a_program_that_is_missing_is_reported_with_its_package() {
         let error = run("mkfs.nothing", &[]).unwrap_err();
         assert!(error.is::<crate::BadInput>());
         assert!(error.to_string().contains("mkfs.nothing is missing"), "{error}");

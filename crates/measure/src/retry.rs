@@ -7,7 +7,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Retries until it succeeds, the time limit is over, or an error is not temporary.
-pub(crate) fn patiently<T, E>(
+pub(crate) fn retry_with_backoff<T, E>(
     mut attempt: impl FnMut() -> Result<T, E>,
     passes: impl Fn(&E) -> bool,
 ) -> Result<T, E> {

@@ -8,8 +8,8 @@ use crate::{interrupt, output, undo_log};
 /// The signals cannot be handled.
 pub fn start() -> anyhow::Result<()> {
     interrupt::install()?;
-    for undone in undo_log::sweep() {
-        output::tell(&undone);
+    for undone in undo_log::recover() {
+        output::note(&undone);
     }
     Ok(())
 }

@@ -120,32 +120,32 @@ pub fn range(values: &[f64]) -> (f64, f64) {
     values.iter().fold(ends, |(low, high), &it| (low.min(it), high.max(it)))
 }
 
-/// The ratio of `entrant` to `rival`, whose rounds of one number were measured side by side: the geometric mean of
+/// The ratio of `variant` to `rival`, whose rounds of one number were measured side by side: the geometric mean of
 /// the ratios of the rounds that both have. `None` unless there is one, and all are above 0.
-pub fn paired_ratio(entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
-    geometric_mean(&paired_logs(entrant, rival))
+pub fn paired_ratio(variant: &[f64], rival: &[f64]) -> Option<Estimate> {
+    geometric_mean(&paired_logs(variant, rival))
 }
 
 /// The logarithms of those ratios.
-fn paired_logs(entrant: &[f64], rival: &[f64]) -> Vec<f64> {
-    entrant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln()).collect()
+fn paired_logs(variant: &[f64], rival: &[f64]) -> Vec<f64> {
+    variant.iter().zip(rival).map(|(ours, theirs)| (ours / theirs).ln()).collect()
 }
 
-/// The ratio of `entrant` to the best of `rivals`, by the rounds that all of them have. The best of
+/// The ratio of `variant` to the best of `rivals`, by the rounds that all of them have. The best of
 /// each round is chosen by the other rounds [STA-2]. Also returns the index of the rival that was most often the best.
-pub fn ratio_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Estimate)> {
-    let (best, logs) = logs_to_best(entrant, rivals)?;
+pub fn ratio_to_best<R: AsRef<[f64]>>(variant: &[f64], rivals: &[R]) -> Option<(usize, Estimate)> {
+    let (best, logs) = logs_to_best(variant, rivals)?;
     Some((best, geometric_mean(&logs)?))
 }
 
 /// The logarithms of those ratios, one for each round.
-fn logs_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize, Vec<f64>)> {
+fn logs_to_best<R: AsRef<[f64]>>(variant: &[f64], rivals: &[R]) -> Option<(usize, Vec<f64>)> {
     let fewest = rivals.iter().map(|rival| rival.as_ref().len()).min()?;
-    let rounds = fewest.min(entrant.len());
+    let rounds = fewest.min(variant.len());
     if rounds < 2 {
         return None;
     }
-    let entrant = logs(entrant);
+    let variant = logs(variant);
     let rivals: Vec<Vec<f64>> = rivals.iter().map(|it| logs(&it.as_ref()[..rounds])).collect();
     let sums: Vec<f64> = rivals.iter().map(|rival| rival.iter().sum()).collect();
     let mut chosen = vec![0; rivals.len()];
@@ -154,7 +154,7 @@ fn logs_to_best<R: AsRef<[f64]>>(entrant: &[f64], rivals: &[R]) -> Option<(usize
         let best = (0..rivals.len()).max_by(|&a, &b| without(a).total_cmp(&without(b)));
         let best = best.unwrap_or(0);
         chosen[best] += 1;
-        entrant[round] - rivals[best][round]
+        variant[round] - rivals[best][round]
     });
     let ratios = ratios.collect();
     let most = (0..chosen.len()).rev().max_by_key(|&rival| chosen[rival])?;
@@ -247,10 +247,10 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(7);
         let mut counts = [0; 3];
         for _ in 0..100 {
-            let entrant = rates(&mut random, rounds, first, noise);
+            let variant = rates(&mut random, rounds, first, noise);
             let rivals: Vec<_> = (0..5).map(|_| rates(&mut random, rounds, 1.0, noise)).collect();
             let rivals: Vec<&[f64]> = rivals.iter().map(Vec::as_slice).collect();
-            let (_, ratio) = ratio_to_best(&entrant, &rivals).unwrap();
+            let (_, ratio) = ratio_to_best(&variant, &rivals).unwrap();
             counts[ratio.judgement() as usize] += 1;
         }
         counts

@@ -51,7 +51,7 @@ pub fn check_directory(directory: &Path, size_bytes: u64) -> anyhow::Result<()> 
         bad_input!("{} is not a directory; name an existing one with --dir", directory.display());
     }
     let free = facts::free_bytes(directory)
-        .with_context(|| format!("cannot tell the free space of {}", directory.display()))?;
+        .with_context(|| format!("cannot determine the free space of {}", directory.display()))?;
     let needed = size_bytes.saturating_add(size_bytes / MARGIN_DIVISOR);
     if free < needed {
         bad_input!(
@@ -188,11 +188,11 @@ mod tests {
     #[test]
     fn the_file_has_the_size_and_stamps_promised_and_leaves_no_name() {
         let directory = tempfile::tempdir().unwrap();
-        let mut told = 0;
+        let mut reported = 0;
         let mut workfile =
             Workfile::create(directory.path(), 3 << 20, 8192, 7, Naming::Nameless).unwrap();
-        workfile.fill(|bytes| told = bytes).unwrap();
-        assert_eq!(told, 3 << 20);
+        workfile.fill(|bytes| reported = bytes).unwrap();
+        assert_eq!(reported, 3 << 20);
         assert_eq!(workfile.blocks(), 384);
         let file = std::fs::File::open(workfile.path()).unwrap();
         let mut start = [0; 8];
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_named_file_has_a_directory_of_its_own_which_goes_with_all_that_is_in_it() {
+    fn a_named_file_has_its_own_directory_which_is_removed_with_its_contents() {
         let directory = tempfile::tempdir().unwrap();
         let naming = Naming::Named;
         let mut workfile = Workfile::create(directory.path(), 1 << 20, 8192, 7, naming).unwrap();

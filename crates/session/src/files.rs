@@ -121,7 +121,7 @@ pub(super) fn password(of: [&str; 4]) -> Option<String> {
     let file = variable("PGPASSFILE").map(PathBuf::from).or_else(|| at_home(".pgpass"))?;
     let text = fs::read_to_string(&file).ok()?;
     if fs::metadata(&file).ok()?.mode() & 0o077 != 0 {
-        output::tell(&format!(
+        output::note(&format!(
             "{} is not used: others than its owner may read it (chmod 600)",
             file.display()
         ));

@@ -1,6 +1,6 @@
 //! Accesses: what a process tree did, as whole reads, writes, syncs and device requests.
 //!
-//! The stats is computed from them, and a record stores them. Files are numbers here, in the order in which they were
+//! The statistics are computed from them, and a record stores them. Files are numbers here, in the order in which they were
 //! first seen; `file_table` has their names, most of which are found later.
 //!
 //! Invariants:  [ACS-1] possible accesses can be added up: a sum of bytes overflows after 2^31 of them at the earliest

@@ -52,7 +52,7 @@ pub(super) struct Event {
     pub(super) kind: EventKind,
 }
 
-/// EventKind happened. Pages are those of the page cache, sectors have 512 bytes.
+/// What happened. Pages are those of the page cache, sectors have 512 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EventKind {
     /// A system call begins. `file` is set once the descriptor is looked up, `offset` if the call names one.

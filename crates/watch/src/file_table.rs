@@ -1,4 +1,4 @@
-//! The file table: names of files and devices, and everything else that is shown in addition to the file.
+//! The file table: names of files and devices, and what else is shown with the counts.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;

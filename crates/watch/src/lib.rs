@@ -2,10 +2,10 @@
 //!
 //! Data flow: `target` finds or starts the process tree, `tracer` enables its kernel events, `ring` parses them,
 //! `names` resolves files, `calls` turns events into accesses, and `observer` combines these. `stats` keeps the
-//! file, and `pattern` determines which reads could have been known. `summary` is the result, printed once or, on a
+//! counts, and `pattern` determines which reads could have been known. `summary` is the result, printed once or, on a
 //! terminal, redrawn by `live`. `record` writes accesses to a file, `replay` feeds them back from it, and `predict`
 //! repeats the reads with other strategies of reading ahead. `calls`, `stats` and `pattern` do not access the
-//! system: the same events give the same stats.
+//! system: the same events give the same statistics.
 //!
 //! Rejected: eBPF. It would count in the kernel and so cost less, but needs clang to build, and the kernel's type
 //! information to run; the events in a ring need neither.
@@ -43,7 +43,7 @@ pub use args::WatchArgs;
 use file_table::{FileName, FileTable};
 use forebay_measure::bad_input;
 use forebay_measure::interrupt;
-use forebay_measure::output::{self, tell};
+use forebay_measure::output::{self, note};
 use forebay_measure::start;
 use live::Live;
 use observer::Observer;
@@ -143,7 +143,7 @@ fn observed(args: &WatchArgs, version: &'static str) -> anyhow::Result<()> {
     let _ = std::io::stderr().write_all(&printed);
     let recorded = recorded.transpose();
     if let (Ok(Some(recorded)), Some(_)) = (&recorded, &args.record) {
-        tell(recorded);
+        note(recorded);
     }
     view.end(now_ns, args, path.as_deref().filter(|_| recorded.is_ok()))?;
     recorded?;
@@ -279,7 +279,7 @@ struct View {
     file_table: FileTable,
     page_bytes: u64,
     live: Option<Live>,
-    /// Summary time between two updates.
+    /// Time between two updates.
     step_ns: u64,
     shown_ns: u64,
     before: Totals,

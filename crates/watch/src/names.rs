@@ -54,7 +54,7 @@ pub(super) struct Names {
     unknown: HashSet<FileKey>,
     /// How many descriptors were closed when they were looked up.
     closed_count: u64,
-    /// EventKind the current search has not found, the processes that it has not finished, and how many files of the last of
+    /// What the current search has not found, the processes that it has not finished, and how many files of the last of
     /// these it has examined.
     wanted: HashSet<FileKey>,
     unsearched: Vec<u32>,
@@ -164,7 +164,7 @@ impl Names {
         }
         let key = FileKey { device: kernel_device(facts.dev()), inode: facts.ino() };
         if self.paths.len() >= PATHS_MAX {
-            self.paths.clear(); // [NAM-2] The file_table has the paths that were shown.
+            self.paths.clear(); // [NAM-2] `file_table` has the paths that were shown.
         }
         self.paths.extend(called.map(|called| (key, called)));
         Some(Some(key))

@@ -1,4 +1,4 @@
-//! Replay: feeds a record's accesses to the stats step by step, as if they happened now.
+//! Replay: feeds a record's accesses to the statistics step by step, as if they happened now.
 
 use std::path::Path;
 

@@ -426,7 +426,7 @@ impl Device {
     }
 }
 
-/// Fifty files with the same file.
+/// Fifty files with the same counts.
 #[cfg(test)]
 pub(super) fn sample() -> Summary {
     let file = |at| File {

@@ -194,7 +194,7 @@ pub(super) struct Tracer {
     ready: usize,
     /// How many times the kernel reported dropped events.
     pub(super) dropped: u64,
-    /// EventKind is missing because this kernel lacks the event for it.
+    /// What is missing because this kernel lacks the event for it.
     pub(super) lacking: Vec<&'static str>,
 }
 

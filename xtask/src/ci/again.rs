@@ -60,28 +60,28 @@ const LAB_WITHOUT_URING: &[&str] = &[
     "on::a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device",
     // Streams and checkpoints make the expected requests through any queue.
     "explain::six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream",
-    "explain::past_the_page_cache_a_stream_reads_what_it_asks_for",
-    "contests::strategies_measures_the_matrix_that_is_asked_for",
-    "checkpoint::two_tablespaces_end_by_themselves_and_both_directories_are_left_empty",
+    "explain::past_the_page_cache_a_stream_reads_what_it_requests",
+    "comparisons::strategies_measures_the_requested_matrix",
+    "checkpoint::two_tablespaces_end_on_their_own_and_both_directories_are_left_empty",
 ];
 
 /// The tests of the lab that another user could break.
 const LAB_AS_USER: &[&str] = &[
     // Files and directories that root may touch.
     "cli::a_directory_one_may_not_write_to_is_bad_input",
-    "cli::an_output_that_cannot_be_written_is_told_before_measuring",
+    "cli::an_output_that_cannot_be_written_is_reported_before_measuring",
     "cli::a_small_run_writes_records_of_the_promised_shape_and_cleans_up",
     // Mounting through fusermount3, and unmounting.
     "emulate::contents::what_is_written_to_the_disk_and_to_files_is_read_back_buffered_and_direct",
     "emulate::endings::a_killed_server_leaves_no_mount_and_no_reader_waiting",
     "emulate::endings::a_signal_unmounts_and_answers_what_was_under_way",
-    "emulate::refusals::what_cannot_be_mounted_is_told_plainly_with_exit_code_2",
+    "emulate::refusals::what_cannot_be_mounted_gets_a_plain_message_with_exit_code_2",
     "on::a_report_says_what_was_emulated_and_how_to_repeat_it",
     "on::without_fuse_or_root_it_is_bad_input_in_a_sentence",
     // Settings of a device, which only root may change.
-    "contests::a_readahead_that_cannot_be_set_is_told_before_anything_is_measured",
+    "comparisons::a_readahead_that_cannot_be_set_is_reported_before_anything_is_measured",
     "explain::what_it_shows_is_the_disks_own_log_request_by_request",
-    "ground::how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it",
+    "environment::how_far_the_kernel_reads_ahead_is_reported_for_a_file_as_its_device_has_it",
     // A browser with its own sandbox.
     "page::the_first_screen_has_the_disk_the_settings_and_the_plot_in_light_and_dark",
 ];

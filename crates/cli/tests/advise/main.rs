@@ -34,7 +34,7 @@ const TESTS: &[Test] = &[
     ("what_helps_is_proved_set_and_taken_back", what_helps),
     ("what_does_not_help_is_not_proposed", what_does_not_help),
     ("the_planner_changes_where_scans_cross", scans_cross),
-    ("what_the_server_has_read_is_told", what_was_read),
+    ("what_the_server_has_read_is_reported", what_was_read),
     ("service_and_password_files_are_found", files_of_libpq),
     ("what_takes_too_long_with_the_new_setting_is_a_harm", takes_too_long),
     ("what_is_set_is_measured_again", measured_again),
@@ -126,11 +126,12 @@ impl Site {
     /// The command's standard output and standard error, if it ends with `code`.
     fn ends_with(&self, code: i32, arguments: &[&str]) -> Result<(String, String), String> {
         let Output { status, stdout, stderr } = self.run(arguments)?;
-        let [printed, told] = [stdout, stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+        let [printed, stderr] =
+            [stdout, stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
         if status.code() == Some(code) {
-            return Ok((printed, told));
+            return Ok((printed, stderr));
         }
-        Err(format!("{arguments:?} ends with {status}, not {code}:\n{printed}\n{told}"))
+        Err(format!("{arguments:?} ends with {status}, not {code}:\n{printed}\n{stderr}"))
     }
 
     /// All settings as a new session sees them, and the file that ALTER SYSTEM writes.
@@ -204,22 +205,22 @@ fn bad_input(case: &Case) -> Result<(), String> {
         } else {
             site.run(arguments)?
         };
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         ensure(
             output.status.code() == Some(2),
-            format!("{arguments:?}: {} {told}", output.status),
+            format!("{arguments:?}: {} {stderr}", output.status),
         )?;
         ensure(
-            told.contains(words) && told.lines().count() == 1,
-            format!("{arguments:?}: {told}"),
+            stderr.contains(words) && stderr.lines().count() == 1,
+            format!("{arguments:?}: {stderr}"),
         )?;
     }
     // Without a directory for the state, the command fails before it measures anything.
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(["advise", "postgres", "--apply", "--dsn", &at("user=postgres dbname=postgres")]);
     let output = command.env_remove("HOME").env_remove("XDG_STATE_HOME").output().map_err(text)?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    ensure(output.status.code() == Some(2) && told.contains("no HOME"), told)?;
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure(output.status.code() == Some(2) && stderr.contains("no HOME"), stderr)?;
     ensure(output.stdout.is_empty(), "it has looked at the server first")?;
     Ok(())
 }
@@ -248,10 +249,10 @@ fn files_of_libpq(case: &Case) -> Result<(), String> {
         command.arg(site.path("state")).env_remove("PGPASSWORD");
         command.env("PGSERVICEFILE", &service).env("PGPASSFILE", &passwords);
         let output = command.output().map_err(text)?;
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         ensure(
-            output.status.code() == Some(2) && told.contains(words),
-            format!("{dsn} {mode:o}: {} {told}", output.status),
+            output.status.code() == Some(2) && stderr.contains(words),
+            format!("{dsn} {mode:o}: {} {stderr}", output.status),
         )?;
     }
     Ok(())
@@ -322,7 +323,7 @@ fn measured_again(case: &Case) -> Result<(), String> {
         [(130, "Ctrl-C", "interrupted"), (1, "terminate", ended), (1, "restart", ended)]
     {
         let command = site.command(&given);
-        let (ended, told) = while_it_measures(&mut site, command, |site, child| {
+        let (ended, stderr) = while_it_measures(&mut site, command, |site, child| {
             ensure(site.settings()? != before, "nothing is set")?;
             match how {
                 "Ctrl-C" => signal(child, Signal::INT),
@@ -337,8 +338,8 @@ fn measured_again(case: &Case) -> Result<(), String> {
             Ok(())
         })?;
         ensure(
-            ended == Some(code) && told.contains(words),
-            format!("[APL-2] {how}: {ended:?}: {told}"),
+            ended == Some(code) && stderr.contains(words),
+            format!("[APL-2] {how}: {ended:?}: {stderr}"),
         )?;
         site.is_as(&before, "[APL-2] ended while it measured again")?;
         ensure(site.states() == 0, "a state is left")?;
@@ -347,8 +348,8 @@ fn measured_again(case: &Case) -> Result<(), String> {
     let mut by_queries: Value = report(Path::new(&file))?;
     by_queries["queries"] = "mine.sql".into();
     fs::write(&file, by_queries.to_string()).map_err(text)?;
-    let (_, told) = site.ends_with(2, &from)?;
-    ensure(told.contains("--queries mine.sql"), told)?;
+    let (_, stderr) = site.ends_with(2, &from)?;
+    ensure(stderr.contains("--queries mine.sql"), stderr)?;
     site.is_as(&before, "without its queries")?;
     let file = proposals(&mut site, &[("work_mem", "9MB")])?;
     let (printed, _) = site.ends_with(0, &["--from", &file, "--apply"])?;
@@ -403,11 +404,11 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     site.ends_with(0, &["--rollback"])?;
     fs::write(&queries, "select pg_sleep(20);\n").map_err(text)?;
     let command = site.command(&apply);
-    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+    let (code, stderr) = while_it_measures(&mut site, command, |site, _| {
         ensure(site.settings()? != before, "nothing is set")?;
         others(site, 18)
     })?;
-    ensure(code == Some(1) && told.contains("other sessions are active"), told)?;
+    ensure(code == Some(1) && stderr.contains("other sessions are active"), stderr)?;
     site.is_as(&before, "stopped for the sessions of others")?;
     ensure(site.states() == 0, "a state is left")?;
     site.rows(
@@ -417,11 +418,11 @@ fn stops_when_others_suffer(case: &Case) -> Result<(), String> {
     let mut session = standby.connect("postgres", &[]).map_err(text)?;
     session.rows("select pg_wal_replay_pause()").map_err(text)?;
     let command = site.command(&given);
-    let (code, told) = while_it_measures(&mut site, command, |site, _| {
+    let (code, stderr) = while_it_measures(&mut site, command, |site, _| {
         site.rows("create table much as select repeat('x', 1000) from generate_series(1, 30000)")
             .map(drop)
     })?;
-    ensure(code == Some(1) && told.contains("a standby is"), told)?;
+    ensure(code == Some(1) && stderr.contains("a standby is"), stderr)?;
     site.is_as(&before, "stopped for a standby")
 }
 
@@ -535,8 +536,8 @@ fn interrupted(case: &Case) -> Result<(), String> {
     fs::write(state.join(format!(".advise-{id}-{port}-Ab1")), "{").map_err(text)?;
     let other = state.join(format!(".advise-{id}-1{port}-Ab1"));
     fs::write(&other, "{").map_err(text)?;
-    let (_, told) = site.ends_with(2, &["--rollback"])?;
-    ensure(told.contains("nothing is noted"), told)?;
+    let (_, stderr) = site.ends_with(2, &["--rollback"])?;
+    ensure(stderr.contains("nothing is noted"), stderr)?;
     let left: Vec<PathBuf> = site.left_in_state().collect();
     ensure(left == [other], format!("{left:?} is left"))?;
     // No session of the command is left on the server.
@@ -563,14 +564,14 @@ fn taking_back(case: &Case) -> Result<(), String> {
     site.set("geqo_threshold = 9")?;
     site.set("session_preload_libraries = 'auto_explain'")?;
     site.rows("alter system reset seq_page_cost")?;
-    let (_, told) = site.ends_with(0, &["--rollback"])?;
+    let (_, stderr) = site.ends_with(0, &["--rollback"])?;
     let left = [
         "session_preload_libraries is left",
         "'auto_explain'",
         "seq_page_cost is left",
         "no value",
     ];
-    ensure(left.iter().all(|words| told.contains(words)), told)?;
+    ensure(left.iter().all(|words| stderr.contains(words)), stderr)?;
     let now = site.settings()?.1;
     let entries: Vec<&str> = now.lines().filter(|line| !line.starts_with('#')).collect();
     let expected = [
@@ -587,20 +588,20 @@ fn taking_back(case: &Case) -> Result<(), String> {
     let file = proposals(&mut site, &[("geqo_threshold", "10"), ("work_mem", "9MB")])?;
     site.set("work_mem = '6MB'")?;
     let before = site.settings()?;
-    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
-    ensure(told.contains("work_mem is '6144' by now"), told)?;
-    site.is_as(&before, "after a change of somebody's")?;
+    let (_, stderr) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(stderr.contains("work_mem is '6144' by now"), stderr)?;
+    site.is_as(&before, "after a change by another role")?;
     // Nor is one that is overridden by now.
     let file = proposals(&mut site, &[("work_mem", "9MB")])?;
     site.rows("alter role postgres set work_mem = '6MB'")?;
-    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
-    ensure(told.contains("its value comes from: user"), told)?;
+    let (_, stderr) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(stderr.contains("its value comes from: user"), stderr)?;
     site.rows("alter role postgres reset work_mem")?;
     // If the server refuses a value, those set before it are taken back.
     let before = site.settings()?;
     let file = proposals(&mut site, &[("work_mem", "9MB"), (EFFECTIVE, "100000")])?;
-    let (_, told) = site.ends_with(1, &["--from", &file, "--apply"])?;
-    ensure(told.contains("effective_io_concurrency = 100000"), told)?;
+    let (_, stderr) = site.ends_with(1, &["--from", &file, "--apply"])?;
+    ensure(stderr.contains("effective_io_concurrency = 100000"), stderr)?;
     ensure(site.states() == 0, "a state is left")?;
     site.is_as(&before, "after a refusal")
 }
@@ -654,10 +655,10 @@ fn another_server(case: &Case) -> Result<(), String> {
     };
     for (field, value, words) in fields() {
         let whole = others(Path::new(&file), "/server/identity", field, value)?;
-        let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
+        let (_, stderr) = site.ends_with(2, &["--from", &file, "--apply"])?;
         ensure(
-            told.contains("of another server") && told.contains(words),
-            format!("[APL-4] {told}"),
+            stderr.contains("of another server") && stderr.contains(words),
+            format!("[APL-4] {stderr}"),
         )?;
         fs::write(&file, whole).map_err(text)?;
     }
@@ -668,12 +669,12 @@ fn another_server(case: &Case) -> Result<(), String> {
     let state = states.flatten().next().ok_or("there is no state")?.path();
     for (field, value, words) in fields() {
         let whole = others(&state, "/server", field, value)?;
-        let (_, told) = site.ends_with(2, &["--rollback"])?;
+        let (_, stderr) = site.ends_with(2, &["--rollback"])?;
         ensure(
-            told.contains("of another server") && told.contains(words),
-            format!("[APL-4] {told}"),
+            stderr.contains("of another server") && stderr.contains(words),
+            format!("[APL-4] {stderr}"),
         )?;
-        ensure(state.exists(), "[APL-4] the state is gone")?;
+        ensure(state.exists(), "[APL-4] the state is removed")?;
         site.is_as(&set, "after another server's --rollback")?;
         fs::write(&state, whole).map_err(text)?;
     }
@@ -687,8 +688,11 @@ fn keeps_out(case: &Case) -> Result<(), String> {
     let before = site.settings()?;
     let file =
         proposals(&mut site, &[("session_preload_libraries", "not_there"), ("work_mem", "9MB")])?;
-    let (_, told) = site.ends_with(2, &["--from", &file, "--apply"])?;
-    ensure(told.contains("no new session can be opened") && told.contains("not_there"), told)?;
+    let (_, stderr) = site.ends_with(2, &["--from", &file, "--apply"])?;
+    ensure(
+        stderr.contains("no new session can be opened") && stderr.contains("not_there"),
+        stderr,
+    )?;
     ensure(site.states() == 0, "a state is left")?;
     site.is_as(&before, "after a library that is not there")
 }
@@ -751,12 +755,12 @@ fn drops_options(case: &Case) -> Result<(), String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["advise", "postgres", "--dsn", &dsn, "--state"]).arg(site.path("state"));
         let output = command.args(arguments).output().map_err(text)?;
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         ensure(
             output.status.code() == Some(2)
-                && told.contains("connect to the server itself")
-                && told.contains(words),
-            format!("[CON-1] {}: {told}", output.status),
+                && stderr.contains("connect to the server itself")
+                && stderr.contains(words),
+            format!("[CON-1] {}: {stderr}", output.status),
         )?;
     }
     Ok(())

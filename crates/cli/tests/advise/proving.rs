@@ -31,7 +31,7 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
     }
     let mut site = site(case, Disk::Steady(20))?;
     // A table in which no rows are found any more does not prevent comparing the others.
-    for statement in TABLE.replace("rows", "gone").split(";\n").chain(["delete from gone"]) {
+    for statement in TABLE.replace("rows", "deleted").split(";\n").chain(["delete from deleted"]) {
         site.rows(statement)?;
     }
     site.set("work_mem = '8MB'")?;
@@ -56,8 +56,8 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
         setting == EFFECTIVE && ["1", "16", "64", "256"].contains(&&**advised),
         format!("{proposals:?}"),
     )?;
-    let gone = "bitmap of public.gone by key is left out: it has found no rows";
-    ensure(printed.replace("\n ", "").contains(gone), printed.clone())?;
+    let deleted = "bitmap of public.deleted by key is left out: it has found no rows";
+    ensure(printed.replace("\n ", "").contains(deleted), printed.clone())?;
     let paste = format!("ALTER SYSTEM SET effective_io_concurrency = '{advised}';");
     ensure(
         printed.contains(&paste) && printed.contains("SELECT pg_reload_conf();"),
@@ -94,8 +94,8 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
     ensure(now == [advised.clone()], format!("{now:?}"))?;
     // The second --apply finds the first before it measures.
     for arguments in [&["--from", json, "--apply"][..], &["--apply"]] {
-        let (printed, told) = site.ends_with(2, arguments)?;
-        ensure(told.contains("an earlier --apply") && printed.is_empty(), printed + &told)?;
+        let (printed, stderr) = site.ends_with(2, arguments)?;
+        ensure(stderr.contains("an earlier --apply") && printed.is_empty(), printed + &stderr)?;
     }
     site.ends_with(0, &["--rollback"])?;
     ensure(site.states() == 0, "a state is left")?;
@@ -110,8 +110,8 @@ pub(crate) fn what_does_not_help(case: &Case) -> Result<(), String> {
     let arguments = ["--json", json.to_str().unwrap(), "--rounds", "3", "--apply"];
     let (mut printed, _) = site.ends_with(0, &arguments)?;
     let method = "io_method = worker (default); this server was built with";
-    let told = printed.replace("\n ", "");
-    ensure(told.contains(method) == (case.installation.major >= 18), told)?;
+    let stderr = printed.replace("\n ", "");
+    ensure(stderr.contains(method) == (case.installation.major >= 18), stderr)?;
     // A 95 % interval misses the true value once in twenty, so one false proposal is not a failure.
     if !proposed(&report(&json)?).is_empty() {
         site.ends_with(0, &["--rollback"])?;
@@ -258,11 +258,11 @@ pub(crate) fn what_was_read(case: &Case) -> Result<(), String> {
         let dsn = format!("host={} user=reader dbname=postgres", socket.display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["advise", "postgres", "--dsn", &dsn]).args(arguments);
-        let told = String::from_utf8_lossy(&command.output().map_err(text)?.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&command.output().map_err(text)?.stderr).into_owned();
         let found = report(&json)?;
         let is_reader = found["server"]["superuser"] == false;
         let none = found["reads"]["statements"].as_array().is_some_and(Vec::is_empty);
-        ensure(is_reader && none, format!("{told} {}", found["reads"]))?;
+        ensure(is_reader && none, format!("{stderr} {}", found["reads"]))?;
     }
     Ok(())
 }

@@ -53,7 +53,7 @@ pub(crate) fn only_queries_that_read(case: &Case) -> Result<(), String> {
         ("select $1::int", "parameters"),
         ("select nothing from rows", "does not exist"),
     ] {
-        fs::write(&queries, format!("-- of somebody\nselect 1;\n{sql};\n")).map_err(text)?;
+        fs::write(&queries, format!("-- of a user\nselect 1;\n{sql};\n")).map_err(text)?;
         let (_, printed) = site.ends_with(2, &given)?;
         let place = "line 3";
         ensure(

@@ -70,9 +70,9 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         command.arg(site.path("state")).env_remove("PGSSLMODE").env_remove("PGSSLROOTCERT");
         command.env("HOME", site.path("tls"));
         let output = command.output().map_err(text)?;
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure(output.status.code() == Some(2), format!("{dsn}: {} {told}", output.status))?;
-        Ok::<_, String>(told)
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure(output.status.code() == Some(2), format!("{dsn}: {} {stderr}", output.status))?;
+        Ok::<_, String>(stderr)
     };
     let nothing = "nothing is noted";
 
@@ -80,11 +80,11 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
     fs::write(&hba, "local all all trust\nhost all all 127.0.0.0/8 trust\n").map_err(text)?;
     site.server.restart(&listening).map_err(text)?;
     for mode in ["", "sslmode=disable", "sslmode=prefer"] {
-        let told = reach(&site, "localhost", mode)?;
-        ensure(told.contains(nothing), format!("without TLS, {mode}: {told}"))?;
+        let stderr = reach(&site, "localhost", mode)?;
+        ensure(stderr.contains(nothing), format!("without TLS, {mode}: {stderr}"))?;
     }
-    let told = reach(&site, "localhost", "sslmode=require")?;
-    ensure(told.contains("TLS") && !told.contains(nothing), told)?;
+    let stderr = reach(&site, "localhost", "sslmode=require")?;
+    ensure(stderr.contains("TLS") && !stderr.contains(nothing), stderr)?;
 
     // A server that accepts only TLS.
     fs::write(&hba, "local all all trust\nhostssl all all 127.0.0.0/8 trust\n").map_err(text)?;
@@ -99,8 +99,8 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         ("localhost", format!("sslmode=verify-full {own}")),
     ];
     for (host, more) in served {
-        let told = reach(&site, host, &more)?;
-        ensure(told.contains(nothing), format!("{host} {more}: {told}"))?;
+        let stderr = reach(&site, host, &more)?;
+        ensure(stderr.contains(nothing), format!("{host} {more}: {stderr}"))?;
     }
     let refused = [
         ("localhost", "sslmode=disable".to_owned(), "no encryption"),
@@ -113,9 +113,9 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         ("localhost", "sslmode=any".to_owned(), "it is disable, allow"),
     ];
     for (host, more, expected) in refused {
-        let told = reach(&site, host, &more)?;
-        let is_told = told.contains(expected) && !told.contains(nothing);
-        ensure(is_told && told.lines().count() == 1, format!("{host} {more}: {told}"))?;
+        let stderr = reach(&site, host, &more)?;
+        let is_reported = stderr.contains(expected) && !stderr.contains(nothing);
+        ensure(is_reported && stderr.lines().count() == 1, format!("{host} {more}: {stderr}"))?;
     }
     // `watch` connects in the same way, before it checks whether it may trace.
     let json = site.path("watched.json");
@@ -126,21 +126,22 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.args(["watch", "--dsn", &dsn, "--json"]).arg(&json).arg("cat");
         let output = command.arg(data.join(&table)).output().map_err(text)?;
-        let told = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         if is_served && output.status.success() {
             let watched = fs::read_to_string(&json).map_err(text)?;
             ensure(watched.contains("\"rows\""), format!("{table} has no name: {watched}"))?;
         } else {
-            let is_told = told.contains("certificate") != is_served && told.lines().count() == 1;
-            ensure(output.status.code() == Some(2) && is_told, format!("watch: {told}"))?;
+            let is_reported =
+                stderr.contains("certificate") != is_served && stderr.lines().count() == 1;
+            ensure(output.status.code() == Some(2) && is_reported, format!("watch: {stderr}"))?;
         }
     }
     // The authorities in the default location also apply to `require`.
     fs::create_dir(made.join(".postgresql")).map_err(text)?;
     for (authority, is_served) in [("authority.crt", true), ("stranger.crt", false)] {
         fs::copy(made.join(authority), made.join(".postgresql/root.crt")).map_err(text)?;
-        let told = reach(&site, &address, "sslmode=require")?;
-        ensure(told.contains(nothing) == is_served, format!("{authority}: {told}"))?;
+        let stderr = reach(&site, &address, "sslmode=require")?;
+        ensure(stderr.contains(nothing) == is_served, format!("{authority}: {stderr}"))?;
     }
     site.server.restart(&[]).map_err(text)
 }

@@ -14,7 +14,7 @@ use crate::command::{
     self, assert_ends_with, assert_refused, assert_repeats, entries, interrupt, mount_over,
     scratch, wait_until_it_listens,
 };
-use crate::ground::lacking;
+use crate::environment::lacking;
 use crate::skip::skipped;
 
 /// The output of `forebay lab checkpoint ARGS`, run in `directory`.
@@ -53,7 +53,7 @@ fn is_plain(record: &Value) -> bool {
 }
 
 #[test]
-fn every_order_is_measured_in_every_company_and_the_best_beside_readers() {
+fn every_order_is_measured_with_every_option_and_the_best_with_readers() {
     let report = report(&[]);
     let best = best_backend(&report);
     let mut expected = BTreeSet::new();
@@ -124,15 +124,16 @@ fn a_record_has_what_was_written_and_what_that_took() {
 #[test]
 fn readers_are_there_before_and_during_and_over_time() {
     let report = report(&["--patterns", "uniform", "--elevators", "balanced", "--combine", "on"]);
-    let beside: Vec<&Value> =
+    let with_readers: Vec<&Value> =
         records(&report).iter().filter(|record| record["cell"]["foreground"] == true).collect();
-    assert_eq!(beside.len(), 4);
+    assert_eq!(with_readers.len(), 4);
     let verdicts = report["verdicts"].as_array().unwrap();
     assert!(
         verdicts.iter().all(|verdict| verdict["verdict"] == "undecided"),
         "one round: {verdicts:?}"
     );
-    let measured = beside.into_iter().filter(|record| record["metrics"]["seconds"].is_number());
+    let measured =
+        with_readers.into_iter().filter(|record| record["metrics"]["seconds"].is_number());
     let measured: Vec<&Value> = measured.collect();
     assert!(measured.len() >= 2, "through the page cache at least");
     for record in measured {
@@ -152,7 +153,7 @@ fn readers_are_there_before_and_during_and_over_time() {
 }
 
 #[test]
-fn two_tablespaces_end_by_themselves_and_both_directories_are_left_empty() {
+fn two_tablespaces_end_on_their_own_and_both_directories_are_left_empty() {
     let report =
         report(&["--patterns", "two-tablespaces", "--dir2", "second", "--cache", "buffered"]);
     for record in records(&report).iter().filter(|record| is_plain(record)) {
@@ -171,7 +172,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
 }
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 13] = [
         (&["--dir", "nowhere"], "nowhere"),

@@ -18,7 +18,7 @@ const SMALL: [&str; 8] =
     ["--size", "8MiB", "--blocks", "64", "--rounds", "2", "--depths", "0,1,16"];
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     std::fs::write(scratch.path().join("file"), "mine").unwrap();
     let cases: [(&[&str], &str); 17] = [
@@ -58,8 +58,8 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
     let mut args = vec!["lab", "depth", "--seed", "7", "--json", "out.json", "--html", "out.html"];
     args.extend(SMALL);
     let output = output(scratch.path(), &args);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let mut left = entries(scratch.path());
     left.sort();
     assert_eq!(left, ["out.html", "out.json"]);
@@ -91,7 +91,7 @@ fn a_small_run_writes_records_of_the_promised_shape_and_cleans_up() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_told_before_measuring() {
+fn an_output_that_cannot_be_written_is_reported_before_measuring() {
     let scratch = scratch();
     let begun = Instant::now();
     for args in [
@@ -99,16 +99,16 @@ fn an_output_that_cannot_be_written_is_told_before_measuring() {
         ["lab", "--report", "/sys/report"].as_slice(),
     ] {
         let output = output(scratch.path(), args);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains("/sys"), "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains("/sys"), "{args:?}: {stderr}");
     }
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert_eq!(entries(scratch.path()), [""; 0]);
 }
 
 #[test]
-fn a_reader_who_has_gone_is_no_failure_and_the_records_are_written() {
+fn a_closed_output_is_no_failure_and_the_records_are_written() {
     let scratch = scratch();
     let mut args = vec!["lab", "depth", "--json", "out.json"];
     args.extend(SMALL);
@@ -119,9 +119,9 @@ fn a_reader_who_has_gone_is_no_failure_and_the_records_are_written() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    assert!(!told.contains("panicked"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
     let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     assert!(serde_json::from_str::<Value>(&text).unwrap()["records"].is_array());
 }

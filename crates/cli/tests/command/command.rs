@@ -44,8 +44,8 @@ pub(crate) fn under_way(mut child: Child) -> Child {
 #[track_caller]
 pub(crate) fn assert_ends_with(code: i32, child: Child, what: &str) {
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{what}: {:?}: {told}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{what}: {:?}: {stderr}", output.status);
 }
 
 /// A directory on a disk (where the build is), not on a tmpfs.
@@ -131,9 +131,9 @@ pub(crate) fn assert_repeats(directory: &Path, report: &Value) {
 pub(crate) fn assert_refused(directory: &Path, command: &[&str], cases: &[(&[&str], &str)]) {
     for (args, expected) in cases {
         let output = output(directory, &[command, args].concat());
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
-        assert!(!told.contains("panicked"), "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
+        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
     }
 }

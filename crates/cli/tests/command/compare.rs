@@ -26,10 +26,13 @@ fn two_reports_are_compared_and_the_comparison_is_written() {
     report.host.kernel = "Linux 7.0".to_owned();
     save("b.json", &report);
     let compared = output(scratch.path(), &["compare", "a.json", "b.json", "--json", "out.json"]);
-    let told = String::from_utf8_lossy(&compared.stdout);
+    let stderr = String::from_utf8_lossy(&compared.stdout);
     assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
-    assert!(told.contains("Not the same kernel: Linux 6.18.44 in A, Linux 7.0 in B."), "{told}");
-    assert!(told.contains("22 changed (0 better, 22 worse)"), "{told}");
+    assert!(
+        stderr.contains("Not the same kernel: Linux 6.18.44 in A, Linux 7.0 in B."),
+        "{stderr}"
+    );
+    assert!(stderr.contains("22 changed (0 better, 22 worse)"), "{stderr}");
     let text = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let written: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(written["schema"], "forebay-compare/1");

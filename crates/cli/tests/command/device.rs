@@ -75,7 +75,7 @@ fn a_quick_depth_has_rounds_of_120_ms_or_the_whole_file() {
 }
 
 #[test]
-fn a_quick_sync_tells_what_a_commit_costs_by_every_method_there_is() {
+fn a_quick_sync_reports_what_a_commit_costs_by_every_method_there_is() {
     let scratch = scratch();
     let report = report(scratch.path(), "sync --quick --size 32MiB");
     assert_eq!(report["command"].as_str().unwrap().matches(" lab sync --quick ").count(), 1);
@@ -98,10 +98,10 @@ fn a_quick_sync_tells_what_a_commit_costs_by_every_method_there_is() {
     assert!(number(&commit("fdatasync")["metrics"], "syncs") > 0.0);
     // Before that the disk may be faster.
     let conclusions = report["conclusions"].as_array().unwrap();
-    let told = |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("ommit"));
+    let stderr = |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("ommit"));
     let is_free =
         |it: &Value| it["sentence"].as_str().is_some_and(|it| it.contains("costs nothing"));
-    assert!(conclusions.iter().any(|it| told(it) || is_free(it)), "{conclusions:?}");
+    assert!(conclusions.iter().any(|it| stderr(it) || is_free(it)), "{conclusions:?}");
 }
 
 #[test]
@@ -133,8 +133,8 @@ fn the_disk_itself_is_measured_first_and_what_could_not_be_is_said() {
 }
 
 #[test]
-fn a_volumes_credits_are_spent_before_its_rate_is_told() {
-    const TEST: &str = "a_volumes_credits_are_spent_before_its_rate_is_told";
+fn a_volumes_credits_are_spent_before_its_rate_is_reported() {
+    const TEST: &str = "a_volumes_credits_are_spent_before_its_rate_is_reported";
     if let Some(reason) = no_fuse() {
         return skipped(TEST, &reason);
     }
@@ -149,8 +149,7 @@ fn a_volumes_credits_are_spent_before_its_rate_is_told() {
     let volume =
         "about = \"a small volume\"\n[cloud]\nlike = \"cloud-burst\"\nburst_credits = 20000\n";
     std::fs::write(scratch.path().join("volume.toml"), volume).unwrap();
-    let line =
-        "depth --on volume.toml --size 16MiB --blocks 16 --depths 0 --rounds 1 --backends sync";
+    let line = "depth --emulate volume.toml --size 16MiB --blocks 16 --depths 0 --rounds 1 --backends sync";
     let report = report(scratch.path(), line);
     let device = &report["device"];
     let stated = number(&device["random_read_saturated"], "per_s");
@@ -158,6 +157,6 @@ fn a_volumes_credits_are_spent_before_its_rate_is_told() {
     let [start, end] = ["start_per_s", "end_per_s"].map(|moment| number(burst, moment));
     let expected = 270.0..=330.0;
     assert!(expected.contains(&stated) && expected.contains(&end) && start > 1500.0, "{device}");
-    let told = report["conclusions"].as_array().unwrap();
-    assert!(told.iter().any(|one| one["sentence"].as_str().unwrap().contains("faster at first")));
+    let stderr = report["conclusions"].as_array().unwrap();
+    assert!(stderr.iter().any(|one| one["sentence"].as_str().unwrap().contains("faster at first")));
 }

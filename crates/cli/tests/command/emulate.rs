@@ -118,7 +118,7 @@ impl Called {
     }
 
     /// Fails unless only the empty directory is left.
-    pub(crate) fn assert_gone(&self) {
+    pub(crate) fn assert_removed(&self) {
         wait_until("the mount to go", || !is_mounted(&self.mount_point));
         wait_until("the guardian to go", || guardians(&self.mount_point) == 0);
         assert_eq!(std::fs::read_dir(&self.mount_point).unwrap().count(), 0);

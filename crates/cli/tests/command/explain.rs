@@ -43,9 +43,9 @@ fn explained(args: &[&str]) -> (Value, tempfile::TempDir) {
 }
 
 /// The strategy of that name.
-fn told<'v>(explained: &'v Value, name: &str) -> &'v Value {
+fn stderr<'v>(explained: &'v Value, name: &str) -> &'v Value {
     let all = explained["strategies"].as_array().unwrap();
-    all.iter().find(|told| told["strategy"] == name).unwrap()
+    all.iter().find(|stderr| stderr["strategy"] == name).unwrap()
 }
 
 fn pairs(value: &Value) -> Vec<[u64; 2]> {
@@ -86,17 +86,17 @@ fn what_it_shows_is_the_disks_own_log_request_by_request() {
         assert_eq!(explained["schema"], "forebay-explain/1");
         let strategies = explained["strategies"].as_array().unwrap();
         let names: Vec<&str> =
-            strategies.iter().map(|told| told["strategy"].as_str().unwrap()).collect();
+            strategies.iter().map(|stderr| stderr["strategy"].as_str().unwrap()).collect();
         assert_eq!(names, ["os", "random", "max", "willneed", "adaptive"]);
-        for told in strategies {
-            let name = told["strategy"].as_str().unwrap();
+        for stderr in strategies {
+            let name = stderr["strategy"].as_str().unwrap();
             let log = scratch.path().join("logs").join(format!("{name}.jsonl"));
             let reads = logged(&std::fs::read_to_string(log).unwrap(), "blocks");
             assert!(!reads.is_empty());
-            assert_eq!(pairs(&told["request_bytes"]), reads, "{pattern} {name}");
-            assert_eq!(pairs(&told["requests"]), in_blocks(&reads), "{pattern} {name}");
-            assert_eq!(told["bytes"], reads.iter().map(|read| read[1]).sum::<u64>());
-            assert!(told["seconds"].as_f64().unwrap() > 0.0);
+            assert_eq!(pairs(&stderr["request_bytes"]), reads, "{pattern} {name}");
+            assert_eq!(pairs(&stderr["requests"]), in_blocks(&reads), "{pattern} {name}");
+            assert_eq!(stderr["bytes"], reads.iter().map(|read| read[1]).sum::<u64>());
+            assert!(stderr["seconds"].as_f64().unwrap() > 0.0);
         }
     }
 }
@@ -110,10 +110,10 @@ fn six_blocks_are_six_requests_by_willneed_and_at_most_three_by_a_stream() {
     assert_eq!(explained["pattern"], json!([1, 3, 2, 6, 4, 9]));
     let singly = vec![[1, 1], [3, 1], [2, 1], [6, 1], [4, 1], [9, 1]];
     for name in ["willneed", "random"] {
-        assert_eq!(pairs(&told(&explained, name)["requests"]), singly, "{name}");
-        assert_eq!(told(&explained, name)["over_read"], 0.0);
+        assert_eq!(pairs(&stderr(&explained, name)["requests"]), singly, "{name}");
+        assert_eq!(stderr(&explained, name)["over_read"], 0.0);
     }
-    let ours = pairs(&told(&explained, "adaptive")["requests"]);
+    let ours = pairs(&stderr(&explained, "adaptive")["requests"]);
     assert!(ours.len() <= 3, "{ours:?}");
 }
 
@@ -199,7 +199,7 @@ fn the_kernel_makes_the_same_requests_when_others_read_the_same_blocks() {
         let mounted = Mounted::new();
         for strategy in ["os", "random", "max", "willneed"] {
             let here = read_by_oneself(&mounted, strategy, &blocks);
-            let there = pairs(&told(&explained, strategy)["request_bytes"]);
+            let there = pairs(&stderr(&explained, strategy)["request_bytes"]);
             assert_eq!(there, here, "{pattern} {strategy}");
         }
     }
@@ -213,7 +213,7 @@ fn a_readahead_is_set_and_shown_and_its_edges_are_the_kernels() {
     let args = ["sequential:64", "--strategy", "os", "--readahead", "32KiB"];
     let (explained, _scratch) = explained(&args);
     assert_eq!(explained["readahead_bytes"], 32 << 10);
-    let reads = pairs(&told(&explained, "os")["request_bytes"]);
+    let reads = pairs(&stderr(&explained, "os")["request_bytes"]);
     assert!(reads.iter().all(|read| read[1] <= 32 << 10), "{reads:?}");
     assert!(reads.iter().skip(2).any(|read| read[1] == 32 << 10), "{reads:?}");
     // A scan: each request continues where the previous one ended.
@@ -221,13 +221,13 @@ fn a_readahead_is_set_and_shown_and_its_edges_are_the_kernels() {
 }
 
 #[test]
-fn past_the_page_cache_a_stream_reads_what_it_asks_for() {
+fn past_the_page_cache_a_stream_reads_what_it_requests() {
     if !can_emulate("explain: direct") {
         return;
     }
     let (explained, _scratch) =
         explained(&["1,3,2,6,4,9", "--strategy", "adaptive", "--cache", "direct"]);
-    let reads = pairs(&told(&explained, "adaptive")["request_bytes"]);
+    let reads = pairs(&stderr(&explained, "adaptive")["request_bytes"]);
     assert!(reads.len() <= 3, "{reads:?}");
     assert!(reads.iter().all(|read| read[0] >= BLOCK && read[0] + read[1] <= 10 * BLOCK));
 }
@@ -251,7 +251,7 @@ fn the_strips_and_the_picture_are_there_and_nothing_else() {
 }
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2() {
+fn bad_input_gets_a_plain_message_with_exit_code_2() {
     let scratch = scratch();
     std::fs::write(scratch.path().join("list"), "1\n2\nx\n").unwrap();
     let cases: [(&[&str], &str); 10] = [
@@ -276,21 +276,21 @@ fn a_block_beyond_the_disk_is_named_with_the_last_one_that_fits() {
         return;
     }
     let output = output(scratch().path(), &["explain", "4294967295", "--profile", DISK]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     for text in
         ["block 4294967295 is beyond the end of the disk nvme", "the last block that fits is"]
     {
-        assert!(told.contains(text), "{text} in {told}");
+        assert!(stderr.contains(text), "{text} in {stderr}");
     }
 }
 
 #[test]
 fn a_profile_that_is_not_there_is_bad_input() {
     let output = output(scratch().path(), &["explain", "1", "--profile", "no-such-disk"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(matches!(output.status.code(), Some(1 | 2)), "{told}");
-    assert!(told.contains("no-such-disk"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{stderr}");
+    assert!(stderr.contains("no-such-disk"), "{stderr}");
 }
 
 #[test]

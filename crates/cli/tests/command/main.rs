@@ -5,11 +5,11 @@ mod checkpoint;
 mod cli;
 mod command;
 mod compare;
-mod contests;
+mod comparisons;
 mod device;
 mod emulate;
+mod environment;
 mod explain;
-mod ground;
 #[cfg(feature = "object")]
 mod object;
 mod on;

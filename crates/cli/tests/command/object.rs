@@ -22,11 +22,11 @@ fn a_store_in_memory_is_measured_with_a_tablespace_on_it() {
                  --in-flight 1,4 --sizes 8KiB,1MiB --latency 1ms --bandwidth 10GB/s --seed 7 --json out.json";
     let args: Vec<&str> = words.split_whitespace().collect();
     let output = output(scratch.path(), &args);
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     for expected in ["GET 8KiB", "in flight reach", "scan, read ahead", "to repeat: ", "a request"]
     {
-        assert!(told.contains(expected), "{expected}: {told}");
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
     let json = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let json: Value = serde_json::from_str(&json).unwrap();
@@ -50,12 +50,12 @@ fn a_directory_is_measured_bare_and_left_as_it_was_also_by_an_interrupt() {
     let args = ["lab", "object", "--url", &url, "--in-flight", "2", "--sizes", "8KiB"];
     let short = [&args[..], &["--rounds", "1", "--time", "10ms"]].concat();
     let output = output(scratch.path(), &short);
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains("cannot hold a tablespace"), "{told}");
+    assert!(stderr.contains("cannot hold a tablespace"), "{stderr}");
     assert!(entries(scratch.path()).is_empty());
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!told.contains("other runs"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("other runs"), "{stderr}");
 
     let child = started(scratch.path(), &[&args[..], &["--time", "60s"]].concat());
     let is_read = || entries(scratch.path()).iter().any(|it| it.starts_with("forebay-lab-"));
@@ -67,7 +67,7 @@ fn a_directory_is_measured_bare_and_left_as_it_was_also_by_an_interrupt() {
 }
 
 #[test]
-fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
+fn what_a_killed_run_has_left_is_reported_and_removed_on_request() {
     let scratch = scratch();
     let url = format!("file://{}", scratch.path().display());
     let args = ["lab", "object", "--url", &url, "--in-flight", "2", "--sizes", "8KiB"];
@@ -86,14 +86,17 @@ fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
     std::fs::write(scratch.path().join(&left).join("begun#1"), "x").unwrap();
 
     let later = output(scratch.path(), &[&args[..], &["--rounds", "1", "--time", "10ms"]].concat());
-    let told = String::from_utf8_lossy(&later.stderr);
-    assert!(later.status.success() && told.contains("of 1 other runs"), "{told}");
-    assert!(told.contains(&format!("forebay lab object --url {url} --clean")), "{told}");
+    let stderr = String::from_utf8_lossy(&later.stderr);
+    assert!(later.status.success() && stderr.contains("of 1 other runs"), "{stderr}");
+    assert!(stderr.contains(&format!("forebay lab object --url {url} --clean")), "{stderr}");
     assert!(scratch.path().join(&left).exists(), "another run may be going on");
     let cleaned = output(scratch.path(), &["lab", "object", "--url", &url, "--clean"]);
-    let told = String::from_utf8_lossy(&cleaned.stderr);
-    assert!(cleaned.status.success() && told.contains("what 1 runs had left is removed"), "{told}");
-    assert!(told.contains(&format!("{left} is removed")), "{told}");
+    let stderr = String::from_utf8_lossy(&cleaned.stderr);
+    assert!(
+        cleaned.status.success() && stderr.contains("what 1 runs had left is removed"),
+        "{stderr}"
+    );
+    assert!(stderr.contains(&format!("{left} is removed")), "{stderr}");
     let mut stayed = entries(scratch.path());
     stayed.sort();
     assert_eq!(stayed, mine);
@@ -106,7 +109,7 @@ fn what_a_killed_run_has_left_is_told_and_removed_on_request() {
 }
 
 #[test]
-fn what_an_interrupted_run_cannot_remove_is_told() {
+fn what_an_interrupted_run_cannot_remove_is_reported() {
     use std::os::unix::ffi::OsStrExt;
     let scratch = scratch();
     let url = format!("file://{}", scratch.path().display());
@@ -119,10 +122,10 @@ fn what_an_interrupted_run_cannot_remove_is_told() {
     std::fs::write(scratch.path().join(ours().unwrap()).join(odd), "x").unwrap();
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
-    assert!(told.contains("could not be removed") && told.contains("--clean"), "{told}");
-    assert!(told.contains("interrupted") && !told.contains("nothing is left"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    assert!(stderr.contains("could not be removed") && stderr.contains("--clean"), "{stderr}");
+    assert!(stderr.contains("interrupted") && !stderr.contains("nothing is left"), "{stderr}");
 }
 
 /// PUTs that the server executes after the client has ended, as it may when it has read all of them.
@@ -141,11 +144,11 @@ fn a_second_interrupt_leaves_no_object_or_names_it() {
     std::thread::sleep(Duration::from_millis(50)); // two at once would be one
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     let left = server.keys_when_settled();
-    assert!(left.iter().all(|it| told.contains(it.as_str())), "{left:?}: {told}");
-    assert!(left.is_empty(), "in time: {left:?}: {told}");
+    assert!(left.iter().all(|it| stderr.contains(it.as_str())), "{left:?}: {stderr}");
+    assert!(left.is_empty(), "in time: {left:?}: {stderr}");
 }
 
 #[test]
@@ -161,16 +164,16 @@ fn objects_that_an_interrupted_run_may_not_delete_are_named() {
     wait_until("an object", || server.keys_when_settled().len() >= 4);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     let left = server.keys_when_settled();
-    assert!(left.len() >= 4 && left.iter().all(|it| told.contains(it.as_str())), "{told}");
-    assert!(told.contains("AccessDenied") && told.contains("--clean"), "{told}");
-    assert!(!told.contains("nothing is left"), "{told}");
+    assert!(left.len() >= 4 && left.iter().all(|it| stderr.contains(it.as_str())), "{stderr}");
+    assert!(stderr.contains("AccessDenied") && stderr.contains("--clean"), "{stderr}");
+    assert!(!stderr.contains("nothing is left"), "{stderr}");
 }
 
 #[test]
-fn a_request_that_fails_now_and_then_ends_no_run_and_is_told() {
+fn requests_that_fail_occasionally_end_no_run_and_are_reported() {
     let scratch = scratch();
     let server = Server::start();
     let mut requests = 0;
@@ -185,14 +188,14 @@ fn a_request_that_fails_now_and_then_ends_no_run_and_is_told() {
     let words = "lab object --url s3://bucket/a --parts requests --rounds 1 --time 10ms --in-flight 4 --sizes 8KiB";
     let args: Vec<&str> = words.split_whitespace().collect();
     let output = forebay(scratch.path(), &args).envs(server.variables()).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains("failed and were repeated"), "{told}");
+    assert!(stderr.contains("failed and were repeated"), "{stderr}");
     assert_eq!(server.keys_when_settled(), [""; 0]);
 }
 
 #[test]
-fn what_a_server_says_of_a_run_that_cannot_be_is_told() {
+fn a_servers_reason_for_refusing_a_run_is_reported() {
     let scratch = scratch();
     let server = Server::start();
     for (status, code, hint) in [
@@ -204,15 +207,15 @@ fn what_a_server_says_of_a_run_that_cannot_be_is_told() {
         server.script(move |_| refused(status, code));
         let args = ["lab", "object", "--url", "s3://bucket/a"];
         let output = forebay(scratch.path(), &args).envs(server.variables()).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains(hint) && told.contains(&format!("{code}: As the")), "{told}");
-        assert!(!told.contains("removed"), "nothing was put: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(hint) && stderr.contains(&format!("{code}: As the")), "{stderr}");
+        assert!(!stderr.contains("removed"), "nothing was put: {stderr}");
     }
 }
 
 #[test]
-fn what_cannot_be_measured_is_told_with_exit_code_2() {
+fn what_cannot_be_measured_is_reported_with_exit_code_2() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 11] = [
         (&["--url", "bucket"], "s3://bucket/prefix"),
@@ -224,7 +227,7 @@ fn what_cannot_be_measured_is_told_with_exit_code_2() {
         (&["--url", "memory:///a", "--bandwidth", "1GB"], "1GB/s"),
         (&["--url", "memory:///a", "--sizes", "1GiB"], "from 512 B to 8.0 MiB"),
         (&["--url", "memory:///a", "--in-flight", "0"], "--in-flight"),
-        (&["--url", "memory:///a", "--on", "nvme"], "without --on"),
+        (&["--url", "memory:///a", "--emulate", "nvme"], "without --emulate"),
         (&["--url", "memory:///a", "--json", "no/such/file"], "no directory"),
     ];
     assert_refused(scratch.path(), &["lab", "object"], &cases);

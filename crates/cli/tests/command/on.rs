@@ -1,4 +1,4 @@
-//! `--on PROFILE`: experiments on an emulated disk, and nothing left of it.
+//! `--emulate PROFILE`: experiments on an emulated disk, and nothing left of it.
 //!
 //! Mount points, undo log and data go into the test's own directory, so that leftovers can be distinguished from
 //! the files of other processes. Without FUSE, or root's rights for `--fs`, the tests say `skipped`.
@@ -17,7 +17,7 @@ use crate::command::{
     assert_ends_with, entries, forebay, has_ended, spawned, under_way, wait_until,
     wait_until_it_listens,
 };
-use crate::ground::{Grounds, lacking, left_of};
+use crate::environment::{Scratch, lacking, left_of};
 use crate::skip::{no_fuse, skipped};
 
 /// A small `depth`, for reports.
@@ -39,12 +39,12 @@ const DEPTH: [&str; 13] = [
 
 /// A private directory of the test, in which a run keeps everything.
 struct Scene {
-    scratch: Grounds,
+    scratch: Scratch,
 }
 
 impl Scene {
     fn new() -> Scene {
-        let scratch = Grounds::new();
+        let scratch = Scratch::new();
         for name in ["tmp", "work"] {
             std::fs::create_dir(scratch.path().join(name)).unwrap();
         }
@@ -73,8 +73,8 @@ impl Scene {
         line.push("out.json");
         line.extend(args);
         let output = self.command(&line).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {stderr}");
         let json = self.work().join("out.json");
         let text = std::fs::read_to_string(&json).unwrap();
         std::fs::remove_file(json).unwrap();
@@ -108,7 +108,7 @@ impl Scene {
     fn varying(&self) -> Child {
         let line = "lab strategies --quick --size 64MiB --cache buffered --rounds 50 \
                     --device-readahead 0,132KiB \
-                    --on fixed-100us --fs ext4";
+                    --emulate fixed-100us --fs ext4";
         let args: Vec<&str> = line.split_whitespace().collect();
         let child = spawned(&mut self.command(&args));
         wait_until_it_listens(&child);
@@ -144,7 +144,7 @@ fn a_report_says_what_was_emulated_and_how_to_repeat_it() {
         return skipped("a_report_says_what_was_emulated", &reason);
     }
     let scene = Scene::new();
-    let report = scene.report(&["--on", "fixed-100us", "--speed-up", "2"]);
+    let report = scene.report(&["--emulate", "fixed-100us", "--speed-up", "2"]);
     let emulated = &report["storage"]["emulated"];
     assert_eq!(emulated["profile"], "fixed-100us");
     assert_eq!(emulated["speed_up"], 2.0);
@@ -154,7 +154,7 @@ fn a_report_says_what_was_emulated_and_how_to_repeat_it() {
     assert_counted(&report);
     let command = report["command"].as_str().unwrap();
     assert!(command.contains("lab depth --size 16MiB "), "{command}");
-    assert!(command.contains(" --on fixed-100us --speed-up 2 --seed "), "{command}");
+    assert!(command.contains(" --emulate fixed-100us --speed-up 2 --seed "), "{command}");
     assert!(!command.contains("forebay-disk-"), "{command}");
     scene.assert_nothing_left();
     let mut again = Command::new("sh");
@@ -192,12 +192,12 @@ fn every_filesystem_goes_over_an_emulated_disk_and_is_counted() {
             continue;
         }
         let scene = Scene::new();
-        let report = scene.report(&["--on", "fixed-100us", "--fs", filesystem.name()]);
+        let report = scene.report(&["--emulate", "fixed-100us", "--fs", filesystem.name()]);
         let storage = &report["storage"];
         assert_eq!(storage["filesystem"], filesystem.name());
         assert_eq!(storage["emulated"]["profile"], "fixed-100us");
         assert_counted(&report);
-        let words = format!(" --on fixed-100us --fs {filesystem} --seed ");
+        let words = format!(" --emulate fixed-100us --fs {filesystem} --seed ");
         let command = report["command"].as_str().unwrap();
         assert!(command.contains(&words) && !command.contains("--dir"), "{command}");
         scene.assert_nothing_left();
@@ -210,7 +210,8 @@ fn what_is_measured_takes_the_devices_time_and_the_filling_none() {
         return skipped("what_is_measured_takes_the_devices_time", &reason);
     }
     let scene = Scene::new();
-    let line = "--on 7200rpm --backends sync --cache direct --depths 0 --rounds 1 --size 256MiB";
+    let line =
+        "--emulate 7200rpm --backends sync --cache direct --depths 0 --rounds 1 --size 256MiB";
     let args: Vec<&str> = line.split(' ').collect();
     let mut whole = vec!["lab", "depth", "--blocks", "64", "--json", "out.json"];
     whole.extend(args);
@@ -229,8 +230,7 @@ fn a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device() {
         return skipped("a_disk_whose_emulation_has_died", &reason);
     }
     let scene = Scene::new();
-    let line =
-        "lab depth --on 7200rpm --size 64MiB --backends sync --cache direct --depths 0 --rounds 9";
+    let line = "lab depth --emulate 7200rpm --size 64MiB --backends sync --cache direct --depths 0 --rounds 9";
     let args: Vec<&str> = line.split(' ').collect();
     let said = File::create(scene.scratch.path().join("said")).unwrap();
     let mut child = scene.command(&args).stdout(Stdio::null()).stderr(said).spawn().unwrap();
@@ -245,9 +245,12 @@ fn a_disk_whose_emulation_has_died_is_not_taken_for_a_bad_device() {
     let emulation = family(child.id())[1];
     kill_process(Pid::from_raw(emulation as i32).unwrap(), Signal::KILL).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(1));
-    let told = std::fs::read_to_string(scene.scratch.path().join("said")).unwrap();
-    assert!(told.contains("the emulation has died") || told.contains("forebay emulate"), "{told}");
-    wait_until("all to be gone", || left_of(scene.scratch.path()).is_empty());
+    let stderr = std::fs::read_to_string(scene.scratch.path().join("said")).unwrap();
+    assert!(
+        stderr.contains("the emulation has died") || stderr.contains("forebay emulate"),
+        "{stderr}"
+    );
+    wait_until("all to be removed", || left_of(scene.scratch.path()).is_empty());
     std::fs::remove_file(scene.scratch.path().join("said")).unwrap();
     scene.assert_nothing_left();
 }
@@ -265,7 +268,7 @@ fn after_a_signal_or_two_nothing_of_the_emulated_disk_is_left() {
         }
         assert_ends_with(130, child, &format!("{signals:?}"));
         // What was in use at the second signal is removed when its user ends.
-        wait_until("all to be gone", || left_of(scene.scratch.path()).is_empty());
+        wait_until("all to be removed", || left_of(scene.scratch.path()).is_empty());
         scene.assert_nothing_left();
     }
 }
@@ -279,13 +282,16 @@ fn after_a_kill_the_next_start_unmounts_detaches_and_removes() {
     let mut child = scene.varying();
     child.kill().unwrap();
     child.wait().unwrap();
-    let told = scene.next_start();
-    assert!(told.contains(&format!("(process {}) was killed; put back: ", child.id())), "{told}");
+    let stderr = scene.next_start();
+    assert!(
+        stderr.contains(&format!("(process {}) was killed; put back: ", child.id())),
+        "{stderr}"
+    );
     for word in ["unmounted ", "detached /dev/loop"] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(stderr.contains(word), "{word}: {stderr}");
     }
     // The emulation may still be ending; then the start after that finds nothing to do.
-    wait_until("all to be gone", || {
+    wait_until("all to be removed", || {
         scene.next_start().contains("nowhere") && scene.left().is_empty()
     });
     let again = scene.next_start();
@@ -308,8 +314,8 @@ fn after_everybody_was_killed_at_once_the_next_start_cleans_up_for_all_of_them()
     child.wait().unwrap();
     wait_until("all to be dead", || family.iter().all(|&pid| has_ended(pid)));
     assert!(left_of(scene.scratch.path()).len() >= 2, "a mount and a loop device");
-    let told = scene.next_start();
-    assert!(told.contains("put back: "), "{told}");
+    let stderr = scene.next_start();
+    assert!(stderr.contains("put back: "), "{stderr}");
     scene.assert_nothing_left();
 }
 
@@ -321,51 +327,51 @@ fn without_fuse_or_root_it_is_bad_input_in_a_sentence() {
             return skipped("without_fuse_or_root_it_is_bad_input", &reason);
         }
         let output =
-            scene.command(&["lab", "depth", "--on", "nvme", "--fs", "xfs"]).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{told}");
-        assert!(told.contains("--fs xfs: ") && told.contains("needs root"), "{told}");
+            scene.command(&["lab", "depth", "--emulate", "nvme", "--fs", "xfs"]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("--fs xfs: ") && stderr.contains("needs root"), "{stderr}");
         return scene.assert_nothing_left();
     }
     // A machine without the device: a view of /dev that lacks it.
     let mut command = Command::new("unshare");
-    let script = "mount -t tmpfs none /dev && exec \"$0\" lab depth --on nvme";
+    let script = "mount -t tmpfs none /dev && exec \"$0\" lab depth --emulate nvme";
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_forebay")]);
     command.current_dir(scene.work()).stdin(Stdio::null());
     scene.surround(&mut command);
     let Ok(output) = command.output() else {
         return skipped("without_fuse_or_root_it_is_bad_input", "no unshare");
     };
-    let told = String::from_utf8_lossy(&output.stderr);
-    if told.contains("unshare") || told.contains("mount:") {
-        return skipped("without_fuse_or_root_it_is_bad_input", told.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("unshare") || stderr.contains("mount:") {
+        return skipped("without_fuse_or_root_it_is_bad_input", stderr.trim());
     }
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("/dev/fuse"), "{told}");
-    assert!(!told.contains("panicked"), "{told}");
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("/dev/fuse"), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
     scene.assert_nothing_left();
 }
 
 #[test]
-fn what_is_wrong_with_the_line_is_told_before_anything_is_mounted() {
+fn what_is_wrong_with_the_line_is_reported_before_anything_is_mounted() {
     let scene = Scene::new();
     let cases = [
-        (&["--on", "no-such-disk"][..], "no-such-disk"),
-        (&["--fs", "ext4"], "are for emulated disks: name one with --on"),
-        (&["--speed-up", "3"], "are for emulated disks: name one with --on"),
-        (&["--on", "nvme", "--fs", "zfs"], "ext4, xfs, btrfs"),
-        (&["--on", "nvme", "--speed-up", "0"], "a speed-up is a number"),
-        (&["--on", "nvme", "--on-size", "1MiB"], "too small"),
-        (&["--on", "nvme", "--block-size", "5000"], "power of two"),
+        (&["--emulate", "no-such-disk"][..], "no-such-disk"),
+        (&["--fs", "ext4"], "are for emulated disks: name one with --emulate"),
+        (&["--speed-up", "3"], "are for emulated disks: name one with --emulate"),
+        (&["--emulate", "nvme", "--fs", "zfs"], "ext4, xfs, btrfs"),
+        (&["--emulate", "nvme", "--speed-up", "0"], "a speed-up is a number"),
+        (&["--emulate", "nvme", "--emulated-size", "1MiB"], "too small"),
+        (&["--emulate", "nvme", "--block-size", "5000"], "power of two"),
     ];
     let started = std::time::Instant::now();
     for (args, expected) in cases {
         let mut line = vec!["lab", "depth"];
         line.extend(args);
         let output = scene.command(&line).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }
     assert!(started.elapsed() < Duration::from_secs(180));
     scene.assert_nothing_left();

@@ -15,7 +15,7 @@ use chromium::{Visit, visit};
 use forebay_measure::report::{html, sample};
 
 const PROBE: &str = include_str!("page/probe.js");
-/// Runs before any script of the page, so that it sees every error of theirs.
+/// Runs before any script of the page, so that it sees all their errors.
 const WATCH: &str = "<script>window.seenErrors = [];\
     addEventListener('error', (event) => seenErrors.push('error: ' + event.message));\
     addEventListener('unhandledrejection', (event) => seenErrors.push('rejected: ' + event.reason));\
@@ -81,7 +81,10 @@ fn faults(visit: &Visit) -> Vec<String> {
     check(seen(visit, "done") == "true", "the probe did not get to its end");
     check(seen(visit, "errors").is_empty(), "the page had errors");
     check(seen(visit, "resources").is_empty(), "the page fetched something");
-    check(seen(visit, "width") == SCREEN.0.to_string(), "the screen is not as wide as asked for");
+    check(
+        seen(visit, "width") == SCREEN.0.to_string(),
+        "the screen does not have the requested width",
+    );
     for name in ["device", "settings", "plot", "knee"] {
         let Some([left, top, right, bottom]) = place(visit, name) else {
             check(false, &format!("{name} is nowhere"));
@@ -96,10 +99,7 @@ fn faults(visit: &Visit) -> Vec<String> {
     check(seen(visit, "sideways") == "false", "the page is wider than the screen");
     check(seen(visit, "figures") == "right tabular-nums", "figures do not stand under each other");
     check(seen(visit, "open") == "0", "what is for engine authors is not collapsed");
-    check(
-        seen(visit, "hover").contains(", prefetch depth 0: 1,"),
-        "a point does not tell its figure",
-    );
+    check(seen(visit, "hover").contains(", prefetch depth 0: 1,"), "a point lacks its figure");
     check(seen(visit, "bar") == "true", "no bar behind a share");
     let copied = seen(visit, "copied");
     check(
@@ -240,9 +240,9 @@ fn on_a_phone_the_advised_values_and_their_gains_are_seen_first() {
          const page = document.querySelector('iframe').contentDocument;\
          const cells = [...page.querySelectorAll('#settings thead th')];\
          const ends = cells.map((cell) => cell.textContent + ' ' + Math.round(cell.getBoundingClientRect().right));\
-         const tell = (name, value) => document.documentElement.setAttribute('data-seen-' + name, value);\
-         tell('ends', ends.join(','));\
-         tell('sideways', page.scrollingElement.scrollWidth > 390);\
+         const set = (name, value) => document.documentElement.setAttribute('data-seen-' + name, value);\
+         set('ends', ends.join(','));\
+         set('sideways', page.scrollingElement.scrollWidth > 390);\
          }}</script></body></html>"
     );
     let visit = visit(&browser, &framed, &[LIGHT]);

@@ -15,7 +15,7 @@ use crate::command::{
     assert_ends_with, assert_refused, assert_repeats, entries, interrupt, mount_over, output,
     scratch, started, wait_until, wait_until_it_listens,
 };
-use crate::ground::lacking;
+use crate::environment::lacking;
 use crate::skip::{is_quiet, skipped};
 
 /// The smallest size that all three filesystems accept.
@@ -170,9 +170,9 @@ fn mixture_measures_each_kind_alone_and_both() {
 fn the_command_of_a_report_repeats_the_run_as_it_stands() {
     let mut readahead = vec!["readahead", "--cache", "buffered"];
     readahead.extend(SMALL);
-    let beside = "readahead --parts activation,mixture --size 32MiB --repetitions 1 --strides 1 --quick \
-                  --time 50ms --rounds 1 --by descriptor --request 4KiB";
-    for args in [readahead, beside.split_whitespace().collect()] {
+    let others = "readahead --parts activation,mixture --size 32MiB --repetitions 1 --strides 1 --quick \
+                  --time 50ms --rounds 1 --set-via descriptor --request 4KiB";
+    for args in [readahead, others.split_whitespace().collect()] {
         let report = report(&args);
         assert_repeats(scratch().path(), &report);
         // All that was measured, and no more.
@@ -191,7 +191,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
 }
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 14] = [
         (&["readahead", "--dir", "nowhere"], "nowhere"),
@@ -298,7 +298,7 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
     // as in document 002, of which the first part is used: more than can be read before time is up.
     let args = [
         "readahead",
-        "--on",
+        "--emulate",
         "raid10-12",
         "--speed-up",
         "0.25",
@@ -312,7 +312,7 @@ fn rates_on_an_array() -> impl Fn(u64, u64) -> f64 {
         "4KiB,128KiB,6MiB",
         "--share",
         "64MiB",
-        "--apart",
+        "--spacing",
         "8GiB",
         "--time",
         "4s",

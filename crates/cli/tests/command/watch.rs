@@ -19,12 +19,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::command::{assert_ends_with, forebay, has_ended, spawned, under_way, wait_until};
-use crate::ground::{Grounds, lacking};
+use crate::environment::{Scratch, lacking};
 use crate::skip::skipped;
 
 /// A scratch directory with tracefs mounted in it; otherwise the test is counted as skipped.
-fn traced(test: &str) -> Option<(Grounds, PathBuf)> {
-    let scratch = Grounds::new();
+fn traced(test: &str) -> Option<(Scratch, PathBuf)> {
+    let scratch = Scratch::new();
     let tracing = scratch.path().join("tracing");
     std::fs::create_dir(&tracing).unwrap();
     let mounted = mount("tracefs", &tracing, "tracefs", MountFlags::empty(), None);
@@ -78,12 +78,12 @@ fn begun(directory: &Path, tracing: &Path, args: &[&str]) -> Child {
 
 #[test]
 fn without_rights_or_a_subject_it_says_what_is_missing() {
-    let scratch = Grounds::new();
+    let scratch = Scratch::new();
     let refused = |args: &[&str], expected: &str| {
         let output = watch(scratch.path(), args).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected) && told.lines().count() == 1, "{args:?}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected) && stderr.lines().count() == 1, "{args:?}: {stderr}");
     };
     if !rustix::process::geteuid().is_root() {
         return refused(&["true"], "only root may read: start it with sudo");
@@ -105,7 +105,7 @@ fn without_rights_or_a_subject_it_says_what_is_missing() {
 }
 
 #[test]
-fn in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside() {
+fn in_a_separate_pid_namespace_it_says_that_it_has_to_be_outside() {
     const TEST: &str = "in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let watch = watch(scratch.path(), &["true"]);
@@ -113,13 +113,13 @@ fn in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside() {
     command.args(["--pid", "--fork", "--mount-proc"]).arg(watch.get_program());
     command.args(watch.get_args()).env(STATE_DIRECTORY, scratch.path().join("state"));
     let Ok(output) = command.output() else { return skipped(TEST, "no unshare") };
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("watch from outside of it") && told.lines().count() == 1, "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("watch from outside of it") && stderr.lines().count() == 1, "{stderr}");
 }
 
 /// Makes a filesystem on a loop device for this test: returns the device's name and the mount point.
-fn filesystem(scratch: &Grounds) -> (String, PathBuf) {
+fn filesystem(scratch: &Scratch) -> (String, PathBuf) {
     let (image, point) = (scratch.path().join("image"), scratch.path().join("mounted"));
     File::create(&image).unwrap().set_len(256 << 20).unwrap();
     std::fs::create_dir(&point).unwrap();
@@ -322,28 +322,30 @@ fn replayed(directory: &Path, record: &Path, code: i32) -> (Value, String) {
     let json = directory.join("replayed.json");
     let args = ["--replay", record.to_str().unwrap(), "--json", json.to_str().unwrap()];
     let output = watch(directory, &args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-    assert_eq!(output.status.code(), Some(code), "{told}");
+    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     let json = std::fs::read(&json).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap());
-    (json.unwrap_or_default(), told)
+    (json.unwrap_or_default(), stderr)
 }
 
 #[test]
 fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     const TEST: &str = "what_was_recorded_is_seen_again_and_a_damaged_record_is_refused";
-    let scratch = Grounds::new();
+    let scratch = Scratch::new();
     let record = scratch.path().join("record");
     std::fs::write(&record, "something else").unwrap();
-    let (_, told) = replayed(scratch.path(), &record, 2);
-    assert!(told.ends_with("record is no record of forebay watch\n") && told.lines().count() == 1);
+    let (_, stderr) = replayed(scratch.path(), &record, 2);
+    assert!(
+        stderr.ends_with("record is no record of forebay watch\n") && stderr.lines().count() == 1
+    );
     std::os::unix::fs::symlink(&record, scratch.path().join("link")).unwrap();
     for other in [scratch.path().join("link"), record.clone()] {
         let args = ["--replay", record.to_str().unwrap(), "--json", other.to_str().unwrap()];
         let output = watch(scratch.path(), &args).output().unwrap();
-        let told = String::from_utf8(output.stderr).unwrap();
+        let stderr = String::from_utf8(output.stderr).unwrap();
         assert!(
-            output.status.code() == Some(2) && told.contains("--json would overwrite the record"),
-            "{told}"
+            output.status.code() == Some(2) && stderr.contains("--json would overwrite the record"),
+            "{stderr}"
         );
         assert_eq!(std::fs::read(&record).unwrap(), b"something else");
     }
@@ -366,30 +368,31 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     std::fs::write(scratch.path().join("seen"), "").unwrap();
     lines.read_to_string(&mut printed).unwrap();
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && told.contains("forebay: recorded "), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.contains("forebay: recorded "), "{stderr}");
     let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let files = seen["files"].as_array().unwrap();
     let copied =
         files.iter().find(|file| file["path"].as_str().is_some_and(|it| it.ends_with("/copy")));
     assert_eq!(copied.map(|file| file["writes"]["bytes"].as_u64()), Some(Some(8)), "{seen}");
-    let (again, told) = replayed(scratch.path(), &record, 0);
+    let (again, stderr) = replayed(scratch.path(), &record, 0);
     assert_eq!(again, seen);
     // The end of the output is the same as in the watch itself.
     let end = printed.split_once("source: ").unwrap().1;
-    assert!(told.contains(end) && told.contains("    1 s  "), "{told}");
+    assert!(stderr.contains(end) && stderr.contains("    1 s  "), "{stderr}");
 
     let predict = |readahead: &str, code| {
         let args = ["--replay", of_record, "--predict", "--rounds", "3", "--predict-seconds", "3"];
         let output = watch(scratch.path(), &[&args[..], &["--json", of_json, readahead]].concat());
         let output = { output }.output().unwrap();
-        let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-        assert_eq!(output.status.code(), Some(code), "{told}");
+        let stderr =
+            [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
         let ways: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), told)
+        (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), stderr)
     };
-    let (ways, told) = predict("--readahead=4KiB,256KiB", 0);
-    assert!(ways == 8 && told.contains("kernel readahead: 256.0 KiB"), "{told}");
+    let (ways, stderr) = predict("--readahead=4KiB,256KiB", 0);
+    assert!(ways == 8 && stderr.contains("kernel readahead: 256.0 KiB"), "{stderr}");
     std::fs::remove_file(scratch.path().join("file")).unwrap();
     std::fs::remove_file(scratch.path().join("copy")).unwrap();
 
@@ -402,8 +405,10 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&record, bytes).unwrap();
-    let (_, told) = replayed(scratch.path(), &record, 2);
-    assert!(told.contains("record is damaged: a checksum is wrong") && told.lines().count() == 1);
+    let (_, stderr) = replayed(scratch.path(), &record, 2);
+    assert!(
+        stderr.contains("record is damaged: a checksum is wrong") && stderr.lines().count() == 1
+    );
 }
 
 #[test]
@@ -448,7 +453,7 @@ fn ctrl_c_ends_it_with_what_was_seen_and_leaves_neither_instance_nor_command() {
 }
 
 /// Watches this process while `doing` runs, and returns the result as JSON.
-fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce()) -> Value {
+fn seen_of_this_process(scratch: &Scratch, tracing: &Path, doing: impl FnOnce()) -> Value {
     let (own, json) = (std::process::id().to_string(), scratch.path().join("watched.json"));
     let child = begun(scratch.path(), tracing, &["--pid", &own, "--json", json.to_str().unwrap()]);
     doing();
@@ -460,7 +465,7 @@ fn seen_of_this_process(scratch: &Grounds, tracing: &Path, doing: impl FnOnce())
 /// Bytes written to the files `names` in `scratch`, by path: other tests of this process have files of the same names.
 fn written_to<const COUNT: usize>(
     seen: &Value,
-    scratch: &Grounds,
+    scratch: &Scratch,
     names: [&str; COUNT],
 ) -> [u64; COUNT] {
     names.map(|name| {
@@ -472,8 +477,8 @@ fn written_to<const COUNT: usize>(
 }
 
 #[test]
-fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
-    const TEST: &str = "what_is_written_is_told_of_the_file_that_the_descriptor_is_then";
+fn a_write_is_reported_for_the_file_that_the_descriptor_has_then() {
+    const TEST: &str = "what_is_written_is_reported_for_the_file_that_the_descriptor_is_then";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let [first, second] =
         ["first", "second"].map(|name| File::create(scratch.path().join(name)).unwrap());
@@ -494,8 +499,8 @@ fn what_is_written_is_told_of_the_file_that_the_descriptor_is_then() {
 }
 
 #[test]
-fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
-    const TEST: &str = "a_close_that_is_lost_does_not_have_writes_told_of_another_file";
+fn a_close_that_is_lost_does_not_have_writes_counted_for_another_file() {
+    const TEST: &str = "a_close_that_is_lost_does_not_have_writes_counted_for_another_file";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     if Command::new("perl").arg("-e0").status().is_err() {
         return skipped(TEST, "no perl");
@@ -530,8 +535,8 @@ fn a_close_that_is_lost_does_not_have_writes_told_of_another_file() {
 }
 
 #[test]
-fn what_threads_of_a_moment_do_is_told_and_they_are_no_processes() {
-    const TEST: &str = "what_threads_of_a_moment_do_is_told_and_they_are_no_processes";
+fn short_threads_are_reported_and_are_no_processes() {
+    const TEST: &str = "what_threads_of_a_moment_do_is_reported_and_they_are_no_processes";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let file = File::create(scratch.path().join("written")).unwrap();
     let seen = seen_of_this_process(&scratch, &tracing, || {
@@ -558,17 +563,17 @@ fn what_is_closed_by_close_range_is_looked_up_again() {
                   syswrite B, 'x' x 4000; select undef, undef, undef, 0.3";
     let args = ["--json", json.to_str().unwrap(), "--", "perl", "-e", script, "first", "second"];
     let output = watch(scratch.path(), &args).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && stderr.contains("perl cannot be started") {
         return skipped(TEST, "no perl");
     }
-    assert!(output.status.success() && told.is_empty(), "{told}");
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
     let seen: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     assert_eq!(written_to(&seen, &scratch, ["first", "second"]), [300, 4000], "{seen}");
 }
 
 #[test]
-fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
+fn a_process_that_has_ended_is_not_watched_without_end() {
     const TEST: &str = "a_process_that_has_ended_is_not_watched_until_somebody_asks_how";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
@@ -580,7 +585,7 @@ fn a_process_that_has_ended_is_not_watched_until_somebody_asks_how() {
 }
 
 #[test]
-fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
+fn a_file_that_replaced_another_is_not_read_again_for_it() {
     const TEST: &str = "a_file_that_came_in_place_of_another_is_not_read_again_for_it";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     for name in ["file", "other"] {
@@ -590,17 +595,17 @@ fn a_file_that_came_in_place_of_another_is_not_read_again_for_it() {
                   rename 'other', 'file'; select undef, undef, undef, 1.3";
     let args = ["--record", "record", "--", "perl", "-e", script];
     let output = watch(scratch.path(), &args).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    if output.status.code() == Some(2) && told.contains("perl cannot be started") {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if output.status.code() == Some(2) && stderr.contains("perl cannot be started") {
         return skipped(TEST, "no perl");
     }
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{stderr}");
     // If the file were read, a remark would report this change.
     std::fs::write(scratch.path().join("file"), vec![b'y'; 10 << 12]).unwrap();
     let args = ["--replay", "record", "--predict", "--rounds", "1", "--predict-seconds", "3"];
     let output = watch(scratch.path(), &args).output().unwrap();
-    let told = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-    assert!(told.contains("left out: ") && !told.contains("were written since"), "{told}");
+    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert!(stderr.contains("left out: ") && !stderr.contains("were written since"), "{stderr}");
 }
 
 #[test]
@@ -610,11 +615,11 @@ fn a_file_may_have_any_name() {
     std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
     let mut command = watch(scratch.path(), &["--", "cat"]);
     let output = command.arg(name).env("LC_ALL", "C.UTF-8").output().unwrap();
-    let told = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
-    assert!(output.status.success(), "{told:?}");
+    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    assert!(output.status.success(), "{stderr:?}");
     assert!(
-        told[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !told[0].contains('\u{1b}'),
-        "{told:?}"
+        stderr[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !stderr[0].contains('\u{1b}'),
+        "{stderr:?}"
     );
 }
 
@@ -638,7 +643,7 @@ fn a_file_that_the_command_names_has_its_whole_path() {
 }
 
 #[test]
-fn a_watch_ends_when_nobody_reads_its_lines_any_more() {
+fn a_watch_ends_when_its_output_is_closed() {
     const TEST: &str = "a_watch_ends_when_nobody_reads_its_lines_any_more";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let own = std::process::id().to_string();
@@ -666,19 +671,19 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     wait_until("the record", || std::fs::metadata(&record).is_ok_and(|facts| facts.len() > 16));
     killed.kill().unwrap();
     killed.wait().unwrap();
-    assert_eq!(instances(&tracing, killed.id()).len(), 2, "nobody had a chance to remove them");
+    assert_eq!(instances(&tracing, killed.id()).len(), 2, "nothing could remove them");
     let output = watch(scratch.path(), &["--seconds", "1", "true"]).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     assert_eq!(
-        told.matches("was killed; put back: removed the trace instance").count(),
+        stderr.matches("was killed; put back: removed the trace instance").count(),
         2,
-        "{told}"
+        "{stderr}"
     );
     assert_eq!(instances(&tracing, killed.id()), [""; 0]);
     assert_eq!(instances(&tracing, running.id()).len(), 2);
-    let (_, told) = replayed(scratch.path(), &record, 0);
-    assert!(told.contains("the record is incomplete, as the watch was killed"), "{told}");
+    let (_, stderr) = replayed(scratch.path(), &record, 0);
+    assert!(stderr.contains("the record is incomplete, as the watch was killed"), "{stderr}");
     let id = running.id();
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert_ends_with(0, running, "the other watch");

@@ -115,15 +115,15 @@ fn one_of_the_metrics_that_say_the_same_counts() {
 }
 
 #[test]
-fn another_machine_and_other_advice_are_told() {
+fn another_machine_and_other_advice_are_reported() {
     let mut other = changed(1.5, |record| record.cell_text("backend") == "uring");
     other.host.kernel = "Linux 6.1.0".to_owned();
     other.storage.device.as_mut().unwrap().readahead_bytes = Some(4 << 20);
     other.advice.remove(0);
     other.advice[0].advised = "128".to_owned();
     let found = comparison(&other);
-    let told: Vec<&str> = found.differences.iter().map(|difference| difference.what).collect();
-    assert_eq!(told, ["kernel", "readahead"]);
+    let names: Vec<&str> = found.differences.iter().map(|difference| difference.what).collect();
+    assert_eq!(names, ["kernel", "readahead"]);
     for width in [30, 80] {
         let look = Look { width, colour: false, ascii: false };
         let text = shown(&found, &sample::report(), &other, look);

@@ -93,8 +93,8 @@ impl DeviceArgs {
 pub(crate) fn measure(bench: &Bench<'_>, args: &DeviceArgs) -> anyhow::Result<DeviceSummary> {
     let mut summary = DeviceSummary::default();
     if bench.storage.filesystem.as_deref() == Some("tmpfs") {
-        let told = "tmpfs keeps its files in memory: these are no figures of a disk";
-        summary.remarks.push(told.to_owned());
+        let remark = "tmpfs keeps its files in memory: these are no figures of a disk";
+        summary.remarks.push(remark.to_owned());
     }
     let site = Site::open(bench, args, &mut summary.remarks)?;
     let parts: [(&str, Part<'_>); 4] = [
@@ -209,12 +209,12 @@ impl<'a> Site<'a> {
                 break since;
             }
         };
-        let told: Vec<&[Window]> = by_depth.iter().map(|it| &it[since_fall..]).collect(); // [DEV-1]
+        let counted: Vec<&[Window]> = by_depth.iter().map(|it| &it[since_fall..]).collect(); // [DEV-1]
         let rates: Vec<Vec<f64>> =
-            told.iter().map(|it| it.iter().map(|window| window.per_s).collect()).collect();
+            counted.iter().map(|it| it.iter().map(|window| window.per_s).collect()).collect();
         let saturated = statistics::knee(&rates).unwrap_or(depths.len() - 1);
-        summary.random_read_depth_1 = figure(told[0], 1.0);
-        summary.random_read_saturated = figure(told[saturated], 1.0);
+        summary.random_read_depth_1 = figure(counted[0], 1.0);
+        summary.random_read_saturated = figure(counted[saturated], 1.0);
         summary.saturated_depth = Some(depths[saturated]);
         Ok(())
     }
@@ -256,7 +256,7 @@ impl<'a> Site<'a> {
             Ok(window)
         };
         // A first pass allocates the space, which the others overwrite.
-        on::untimed(self.bench.on, || write(size, Duration::MAX))?;
+        on::without_timing(self.bench.on, || write(size, Duration::MAX))?;
         let windows = rounds(|| {
             written.set(0);
             let begun = Instant::now();

@@ -9,7 +9,7 @@ fn a_fall_is_where_every_later_window_is_much_slower_than_before() {
     assert_eq!(fall(&[3000.0, 2990.0, 3010.0, 301.0, 300.0, 299.0]), Some(3), "[DEV-1]");
     assert_eq!(fall(&[3000.0, 2990.0, 3010.0, 3000.0]), None);
     let once_slow = [3000.0, 300.0, 3010.0, 3000.0, 301.0, 300.0, 302.0];
-    assert_eq!(fall(&once_slow), Some(4), "it came back from the first");
+    assert_eq!(fall(&once_slow), Some(4), "it returned from the first");
     assert_eq!(fall(&[100.0, 180.0, 90.0, 170.0, 95.0, 160.0, 90.0, 95.0]), None, "noise");
     assert_eq!(fall(&[100.0, 101.0, 99.0, 40.0, 41.0]), None, "two slow windows are no level");
     assert_eq!(fall(&[300.0, 301.0, 3000.0, 3010.0]), None, "faster is no fall");
@@ -40,7 +40,7 @@ fn every_figure_of_a_real_file_is_there_in_less_than_a_few_seconds() {
     let storage = Storage::read(path).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let summary = measure(&bench, &DeviceArgs::short(None)).unwrap();
-    let told = format!("{summary:?}");
+    let text = format!("{summary:?}");
     for figure in [
         summary.random_read_depth_1,
         summary.random_read_saturated,
@@ -48,9 +48,9 @@ fn every_figure_of_a_real_file_is_there_in_less_than_a_few_seconds() {
         summary.sequential_write,
         summary.sync,
     ] {
-        let figure = figure.expect(&told);
-        assert!(figure.per_s > 0.0 && figure.low <= figure.per_s, "{told}");
-        assert!(figure.wait_us_p50.is_some() && figure.rounds >= 3, "{told}");
+        let figure = figure.expect(&text);
+        assert!(figure.per_s > 0.0 && figure.low <= figure.per_s, "{text}");
+        assert!(figure.wait_us_p50.is_some() && figure.rounds >= 3, "{text}");
     }
     assert!(summary.saturated_depth.is_some());
     assert_eq!(std::fs::read_dir(path).unwrap().count(), 0, "nothing is left");
@@ -67,7 +67,7 @@ fn a_file_that_the_disk_would_answer_from_its_cache_gives_no_figure_of_reads() {
     let summary = measure(&bench, &DeviceArgs::short(None)).unwrap();
     assert!(summary.random_read_depth_1.is_none() && summary.random_read_saturated.is_none());
     assert!(summary.burst.is_none() && summary.saturated_depth.is_none(), "{summary:?}");
-    let told = "random reads: not measured: the working file is too small";
-    assert!(summary.remarks.iter().any(|remark| remark == told), "{:?}", summary.remarks);
+    let expected = "random reads: not measured: the working file is too small";
+    assert!(summary.remarks.iter().any(|remark| remark == expected), "{:?}", summary.remarks);
     assert!(summary.sync.is_some(), "syncs have files of their own");
 }

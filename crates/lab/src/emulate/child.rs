@@ -127,7 +127,7 @@ impl Emulated {
     /// # Errors
     /// It cannot be read.
     pub fn log(&self) -> anyhow::Result<Vec<LoggedRequest>> {
-        let text = self.told("log")?;
+        let text = self.read_file("log")?;
         let lines = text.lines().map(serde_json::from_str);
         lines.collect::<Result<_, _>>().context("cannot understand the emulated disk's log")
     }
@@ -137,7 +137,7 @@ impl Emulated {
     /// # Errors
     /// They cannot be read.
     pub fn counters(&self) -> anyhow::Result<Counters> {
-        let text = self.told("counters")?;
+        let text = self.read_file("counters")?;
         serde_json::from_str(&text).context("cannot understand the emulated disk's counters")
     }
 
@@ -146,7 +146,7 @@ impl Emulated {
     /// # Errors
     /// It cannot be read.
     pub fn profile(&self) -> anyhow::Result<Told> {
-        let text = self.told("profile")?;
+        let text = self.read_file("profile")?;
         serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
     }
 
@@ -156,7 +156,7 @@ impl Emulated {
     }
 
     /// A file of the emulated disk about itself, as it is.
-    pub(crate) fn told(&self, name: &str) -> anyhow::Result<String> {
+    pub(crate) fn read_file(&self, name: &str) -> anyhow::Result<String> {
         let path = self.mount_point.join(".forebay").join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     }

@@ -34,7 +34,7 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
         return list();
     }
     let (Some(spec), Some(mount_point)) = (&args.profile, &args.mount_point) else {
-        bad_input!("name a profile and a mount point, or ask for --list");
+        bad_input!("name a profile and a mount point, or use --list");
     };
     let profile =
         Profile::load(spec).map_err(|error| forebay_measure::BadInput(error.to_string()))?;
@@ -58,27 +58,28 @@ pub fn run(args: &EmulateArgs) -> anyhow::Result<()> {
     let mount_point = emulation.mount_point().to_owned();
     let mount_point = mount_point.display();
     let ending = emulation.unmount().context("the emulated disk is still mounted")?;
-    let mut told = String::new();
+    let mut message = String::new();
     if ending.detached {
-        told += &format!(
+        message += &format!(
             "{mount_point} was in use; it was detached, and processes that use it get errors"
         );
         if ending.kept {
-            told += &format!("; what was written to disk until then is in {}", args.data.display());
+            message +=
+                &format!("; what was written to disk until then is in {}", args.data.display());
         }
-        told += "\n";
+        message += "\n";
     }
     let summary = ending.summary;
-    told += &format!(
-        "unmounted {mount_point}: {} requests; answers came {} us (p50) and {} us (p99) after the \
+    message += &format!(
+        "unmounted {mount_point}: {} requests; completions were {} us (p50) and {} us (p99) later than the \
          model's time",
         summary.requests, summary.late_us_p50, summary.late_us_p99,
     );
     if summary.requests > 0 {
         let seconds = ending.cpu_seconds * 1000.0 / summary.requests as f64;
-        told += &format!("; {seconds:.3} processor seconds for 1000 requests");
+        message += &format!("; {seconds:.3} processor seconds for 1000 requests");
     }
-    output::print(&(told + "\n"))
+    output::print(&(message + "\n"))
 }
 
 fn mount(

@@ -9,8 +9,8 @@
 
 use std::time::Duration;
 
+use super::samples::{Row, unsupported};
 use super::schedule::{Limits, Schedule};
-use super::tally::{Row, unsupported};
 use forebay_measure::interrupt;
 
 /// The set of rows that one experiment measures in rounds.
@@ -156,8 +156,8 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(1);
         let mut rows = AllAlike::new(vec!["one", "other"], ToString::to_string);
         let mut labels = Vec::new();
-        let tell = &mut |label: &str| labels.push(label.to_owned());
-        drive(&mut rows, limits(3), &mut random, &|| Duration::ZERO, tell, |rows, index, turn| {
+        let note = &mut |label: &str| labels.push(label.to_owned());
+        drive(&mut rows, limits(3), &mut random, &|| Duration::ZERO, note, |rows, index, turn| {
             if rows.rows[index].cell == "one" && turn.round == 1 {
                 Err(lack().into())
             } else {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn drv_1_a_round_is_of_all_rows_in_an_order_of_its_own() {
+    fn drv_1_a_round_is_of_all_rows_in_a_new_order() {
         let mut random = fastrand::Rng::with_seed(1);
         let mut rows = AllAlike::new((0..9).collect(), u32::to_string);
         let mut order = Vec::new();

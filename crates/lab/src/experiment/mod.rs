@@ -2,28 +2,28 @@
 //!
 //! [`Experiment`] is the interface to a run: how large a file the experiment needs and where, what it can be
 //! measured with, and the measurement. `strategies` compares ways of reading on the same blocks: the comparison
-//! itself is in `contest`, and the orders in which blocks are read are in `pattern`. `checkpoint` measures
+//! itself is in `comparison`, and the orders in which blocks are read are in `pattern`. `checkpoint` measures
 //! writes: what happens to pages that were changed. `readahead` measures the kernel's own readahead: how
 //! much of it sequential readers need, when it begins, and what it costs concurrent random readers. `sync`
 //! measures commits.
 
 pub mod checkpoint;
-mod contest;
+mod comparison;
 pub mod depth;
 mod driver;
 mod modes;
 mod pattern;
 pub mod readahead;
 pub(crate) mod rounds;
+mod samples;
 mod schedule;
 #[cfg(test)]
 mod simulation;
 pub mod strategies;
 pub mod sync;
-mod tally;
 mod window;
 
-pub use contest::{CacheState, Entrant};
+pub use comparison::{CacheState, Variant};
 pub use pattern::Pattern;
 pub use rounds::Rounds;
 
@@ -71,7 +71,7 @@ impl Choice {
             Choice::Strategies(typed("--quick --noise-check")),
             Choice::Checkpoint(typed("--quick --essential")),
             // All programs share the device's own readahead, and the user did not ask to change it.
-            Choice::Readahead(typed("--quick --files own --by descriptor")),
+            Choice::Readahead(typed("--quick --files own --set-via descriptor")),
         ];
         for choice in &mut all {
             choice.args().0.clone_from(common);
@@ -83,7 +83,7 @@ impl Choice {
     pub(crate) fn of_postgres(run: &DiskRun) -> Vec<Choice> {
         let common = CommonArgs { dir: run.directory.clone(), seed: run.seed };
         let depth = format!("--quick --cache buffered --backends {}", run.backends);
-        let readahead = "--quick --parts throughput --files own --by descriptor";
+        let readahead = "--quick --parts throughput --files own --set-via descriptor";
         // As PostgreSQL writes: page by page, in the order of files. Few enough pages for a spinning disk; with readers
         // enough pages that a fast disk writes them during more than one read in a hundred.
         let pages = if run.readers {
@@ -135,11 +135,11 @@ impl Choice {
 /// An experiment, as a run sees it. The experiments' settings implement it.
 pub trait Experiment {
     /// The place and the kind of working file of its measurements.
-    fn ground(&self) -> Ground;
+    fn workfile_spec(&self) -> WorkfileSpec;
 
     /// Total bytes of its files, including those that it makes on its own.
     fn space_bytes(&self) -> u64 {
-        self.ground().size_bytes
+        self.workfile_spec().size_bytes
     }
 
     /// Measurements in all, for the progress bar.
@@ -191,7 +191,7 @@ fn stopwatch() -> impl Fn() -> Duration {
 
 /// The place where an experiment measures, and the properties of its working file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ground {
+pub struct WorkfileSpec {
     /// Absolute directory of the working file.
     pub directory: PathBuf,
     /// Size of the working file, in bytes.
@@ -269,6 +269,6 @@ mod tests {
             last.unwrap()
         };
         assert_eq!(measurements(false), 3, "one way, three times");
-        assert_eq!(measurements(true), 9, "and beside readers, at once and spread");
+        assert_eq!(measurements(true), 9, "and with readers, at once and spread");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use forebay_io::{CacheMode, Error, File, Io, Kind, Op, OpenOptions, Volume};
 
-use super::Ground;
+use super::WorkfileSpec;
 use forebay_measure::bad_input;
 use forebay_measure::report::BackendNote;
 use forebay_measure::workfile::Workfile;
@@ -25,13 +25,13 @@ impl Modes {
     /// # Errors
     /// [`BadInput`](forebay_measure::BadInput) when blocks are too small for direct files.
     pub(super) fn probe(
-        ground: &Ground,
+        workfile_spec: &WorkfileSpec,
         workfile: &Workfile,
         caches: &[CacheMode],
         op: Op,
         backends: Vec<BackendNote>,
     ) -> anyhow::Result<Modes> {
-        Ok(Modes { backends, direct: probe_direct(ground, workfile, caches, op)? })
+        Ok(Modes { backends, direct: probe_direct(workfile_spec, workfile, caches, op)? })
     }
 
     pub(super) fn works(&self, kind: Kind) -> bool {
@@ -76,7 +76,7 @@ pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
     let through = if op == Op::Read { found.reads } else { found.writes };
     through.then(|| {
         format!(
-            "the kernel carries out direct {found} in {} through its page cache, as btrfs does with files that have \
+            "the kernel executes direct {found} in {} through its page cache, as btrfs does with files that have \
              checksums; measure buffered files, another --dir, or one with chattr +C",
             directory.display()
         )
@@ -88,7 +88,7 @@ pub(super) fn through_cache(directory: &Path, op: Op) -> Option<String> {
 /// # Errors
 /// [`BadInput`](forebay_measure::BadInput) when blocks are too small for them.
 pub(super) fn probe_direct(
-    ground: &Ground,
+    workfile_spec: &WorkfileSpec,
     workfile: &Workfile,
     caches: &[CacheMode],
     op: Op,
@@ -96,19 +96,19 @@ pub(super) fn probe_direct(
     if !caches.contains(&CacheMode::Direct) {
         return Ok(None);
     }
-    let directory = ground.directory.display();
+    let directory = workfile_spec.directory.display();
     let options = OpenOptions::new().read_only(true).cache(CacheMode::Direct);
     match File::open(workfile.path(), &options) {
         Ok(file) => {
             let needed = file.alignment().offset;
-            if ground.block_bytes < u64::from(needed) {
+            if workfile_spec.block_bytes < u64::from(needed) {
                 bad_input!(
                     "--block-size {}: direct I/O in {directory} needs multiples of {needed}; \
                      choose a larger block or --cache buffered",
-                    ground.block_bytes
+                    workfile_spec.block_bytes
                 );
             }
-            Ok(through_cache(&ground.directory, op))
+            Ok(through_cache(&workfile_spec.directory, op))
         }
         Err(Error::DirectRefused { filesystem, why, .. }) => Ok(Some(format!(
             "{directory} is on {filesystem}, which refuses direct I/O ({why}); use --cache \

@@ -146,7 +146,7 @@ mod tests {
         let left = |pair: &[Vec<usize>]| pair[1].iter().all(|series| pair[0].contains(series));
         assert!(made.windows(2).all(left), "[SCH-2]");
         let asked = limits(5, 0);
-        assert_eq!(rounds(asked, &[(1, 99)]).len(), 5, "so many were asked for, and no more");
+        assert_eq!(rounds(asked, &[(1, 99)]).len(), 5, "the requested number, and no more");
     }
 
     #[test]

@@ -100,23 +100,23 @@ impl Columns {
     }
 
     /// How many blocks `requests` read in each column, by their [`Use`].
-    pub(super) fn tally(&self, requests: &[Request]) -> Vec<[u64; 3]> {
-        let mut tallies = vec![[0; 3]; self.width];
+    pub(super) fn samples(&self, requests: &[Request]) -> Vec<[u64; 3]> {
+        let mut measured = vec![[0; 3]; self.width];
         for run in requests.iter().flat_map(|request| &request.runs) {
             for block in run.blocks.clone() {
-                tallies[self.of(block)][run.purpose as usize] += 1;
+                measured[self.of(block)][run.purpose as usize] += 1;
             }
         }
-        tallies
+        measured
     }
 
     /// The same for the requested blocks.
     pub(super) fn asked(&self, pattern: &Pattern) -> Vec<[u64; 3]> {
-        let mut tallies = vec![[0; 3]; self.width];
+        let mut measured = vec![[0; 3]; self.width];
         for &block in &pattern.wanted {
-            tallies[self.of(block.into())][Use::Wanted as usize] += 1;
+            measured[self.of(block.into())][Use::Wanted as usize] += 1;
         }
-        tallies
+        measured
     }
 
     /// Numbers of blocks with their columns: the first of each segment, and round ones while there are
@@ -135,8 +135,8 @@ impl Columns {
             let (column, last) = (self.of(block), room.saturating_sub(wide(&text)));
             // A segment at the edge may be narrower than its label, which then begins before it.
             let at = column.min(last);
-            let is_free = |(other, told): &(usize, String)| {
-                at + wide(&text) <= *other || other + wide(told) <= at
+            let is_free = |(other, label): &(usize, String)| {
+                at + wide(&text) <= *other || other + wide(label) <= at
             };
             if (at == column || is_first) && labels.iter().all(is_free) {
                 labels.push((at, text));
@@ -147,8 +147,8 @@ impl Columns {
 }
 
 /// The most frequent use of the blocks in a column; wanted, on a tie.
-pub(super) fn most(tally: [u64; 3]) -> Option<Use> {
-    let uses = Use::ALL.into_iter().zip(tally).filter(|&(_, blocks)| blocks > 0);
+pub(super) fn most(samples: [u64; 3]) -> Option<Use> {
+    let uses = Use::ALL.into_iter().zip(samples).filter(|&(_, blocks)| blocks > 0);
     // Of equals, the last is taken.
     uses.rev().max_by_key(|&(_, blocks)| blocks).map(|(purpose, _)| purpose)
 }

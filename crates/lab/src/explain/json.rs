@@ -15,14 +15,14 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use super::request::following;
-use super::{Explained, Told};
+use super::{Explained, StrategyResult};
 
 /// The schema name written into every file.
 const SCHEMA: &str = "forebay-explain/1";
 
 /// The run as JSON, ending in a line feed.
 pub(super) fn text(explained: &Explained, command: &str) -> String {
-    let Explained { args, pattern, disk, told } = explained;
+    let Explained { args, pattern, disk, results } = explained;
     let head = json!({
         "schema": SCHEMA,
         "forebay": env!("CARGO_PKG_VERSION"),
@@ -39,28 +39,29 @@ pub(super) fn text(explained: &Explained, command: &str) -> String {
         "pattern": pattern.blocks,
     });
     let head = head.to_string();
-    let told: Vec<String> = told.iter().map(|it| strategy(explained, it).to_string()).collect();
+    let strategies: Vec<String> =
+        results.iter().map(|it| strategy(explained, it).to_string()).collect();
     // The last field of the object is an array, whose elements get a line each.
     let head = head.trim_end_matches('}');
-    format!("{head},\"strategies\":[\n{}\n]}}\n", told.join(",\n"))
+    format!("{head},\"strategies\":[\n{}\n]}}\n", strategies.join(",\n"))
 }
 
-fn strategy(explained: &Explained, told: &Told) -> Value {
-    let account = &told.account;
+fn strategy(explained: &Explained, result: &StrategyResult) -> Value {
+    let account = &result.account;
     let pair = |range: Range<u64>| [range.start, range.end - range.start];
     let requests = account.requests.iter();
     json!({
-        "strategy": told.strategy.to_string(),
+        "strategy": result.strategy.to_string(),
         "requests": requests.clone().map(|it| pair(it.blocks())).collect::<Vec<_>>(),
         "request_bytes": requests.map(|it| pair(it.bytes.clone())).collect::<Vec<_>>(),
         "bytes": account.bytes,
-        "over_read": explained.over_read(told),
+        "over_read": explained.over_read(result),
         "besides_bytes": account.besides_bytes,
         "again_bytes": account.again_bytes,
         "following": following(&account.requests),
-        "cached": told.cached,
-        "seconds": told.seconds,
-        "remarks": told.remark.iter().collect::<Vec<_>>(),
+        "cached": result.cached,
+        "seconds": result.seconds,
+        "remarks": result.remark.iter().collect::<Vec<_>>(),
     })
 }
 
@@ -77,7 +78,7 @@ mod tests {
         assert_eq!(value["pattern"], json!([1, 3, 2, 6, 4, 9]));
         let strategies = value["strategies"].as_array().unwrap();
         let names: Vec<&str> =
-            strategies.iter().map(|told| told["strategy"].as_str().unwrap()).collect();
+            strategies.iter().map(|it| it["strategy"].as_str().unwrap()).collect();
         assert_eq!(names, ["os", "random", "max", "willneed", "adaptive"]);
         assert_eq!(
             strategies[3]["requests"],

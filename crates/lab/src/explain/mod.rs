@@ -79,7 +79,7 @@ struct Explained {
     pattern: Pattern,
     disk: Disk,
     /// In request order.
-    told: Vec<Told>,
+    results: Vec<StrategyResult>,
 }
 
 /// The emulated disk, and the kernel over it.
@@ -97,7 +97,7 @@ struct Disk {
 
 /// The result of one strategy.
 #[derive(Debug)]
-struct Told {
+struct StrategyResult {
     strategy: Strategy,
     /// The requests that the disk received.
     account: Account,
@@ -147,19 +147,19 @@ fn explain(args: ExplainArgs, pattern: Pattern) -> anyhow::Result<Explained> {
     let strategies = unique(&args.strategy);
     let blocks = pattern.blocks.len();
     let mut progress = Progress::new((blocks * strategies.len()) as u64);
-    let (mut told, mut disk) = (Vec::new(), None);
+    let (mut results, mut disk) = (Vec::new(), None);
     for (index, &strategy) in strategies.iter().enumerate() {
         interrupt::check()?;
-        let (on, came) = site::explain(&args, &pattern, strategy, |read| {
+        let (on, result) = site::explain(&args, &pattern, strategy, |read| {
             if read % PROGRESS_READS == 0 {
                 progress.reach((index * blocks + read) as u64, &strategy.to_string());
             }
         })?;
         disk = Some(on);
-        told.push(came);
+        results.push(result);
     }
     let disk = disk.context("there is no strategy to explain")?;
-    Ok(Explained { args, pattern, disk, told })
+    Ok(Explained { args, pattern, disk, results })
 }
 
 impl Explained {
@@ -211,27 +211,27 @@ impl Explained {
     }
 
     /// Its figures in one line.
-    fn summary(&self, told: &Told) -> String {
+    fn summary(&self, result: &StrategyResult) -> String {
         format!(
             "{}, {}, over-read {} %, {}",
-            counted(told.account.requests.len(), "request"),
-            shown_size(told.account.bytes),
-            numbers::percent(self.over_read(told)),
-            numbers::seconds(told.seconds)
+            counted(result.account.requests.len(), "request"),
+            shown_size(result.account.bytes),
+            numbers::percent(self.over_read(result)),
+            numbers::seconds(result.seconds)
         )
     }
 
     /// Bytes read unnecessarily, as a part of the necessary ones: 0 when each wanted block
     /// was read once and nothing else.
-    fn over_read(&self, told: &Told) -> f64 {
+    fn over_read(&self, result: &StrategyResult) -> f64 {
         let needed = self.pattern.wanted.len() as u64 * self.args.block_size;
-        told.account.bytes as f64 / needed as f64 - 1.0
+        result.account.bytes as f64 / needed as f64 - 1.0
     }
 
     /// What is drawn: all requested or read blocks.
     fn segments(&self) -> Vec<Range<u64>> {
         let asked = self.pattern.wanted.iter().map(|&block| u64::from(block)..u64::from(block) + 1);
-        let read = self.told.iter().flat_map(|told| &told.account.requests);
+        let read = self.results.iter().flat_map(|result| &result.account.requests);
         axis::segments(asked.chain(read.map(request::Request::blocks)))
     }
 }

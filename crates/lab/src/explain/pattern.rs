@@ -23,7 +23,7 @@ const BLOCKS_MAX: usize = 1_000_000;
 const RANDOM_SPAN: u32 = 131_072;
 
 /// Minimum number of blocks between two ranges of `shuffled`: more than the kernel reads ahead.
-const RANGES_APART_MIN: u32 = 1024;
+const RANGES_DISTANCE_MIN: u32 = 1024;
 
 /// Blocks in the order in which they are read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,10 +151,10 @@ impl Made {
         let blocks = count(blocks, "the number of blocks in a range")?;
         let window = count(window, "the number of blocks mixed up among themselves")?;
         self.check_room(u64::from(ranges) * u64::from(blocks))?;
-        let apart = u64::from(blocks) + u64::from(blocks.max(RANGES_APART_MIN));
-        let all = range(start, apart * u64::from(ranges))?;
+        let gap = u64::from(blocks) + u64::from(blocks.max(RANGES_DISTANCE_MIN));
+        let all = range(start, gap * u64::from(ranges))?;
         let mixed: Vec<Vec<u32>> = all
-            .step_by(apart as usize)
+            .step_by(gap as usize)
             .map(|first| {
                 let mut list: Vec<u32> = (first..first + blocks).collect();
                 list.chunks_mut(window as usize).for_each(|window| self.random.shuffle(window));

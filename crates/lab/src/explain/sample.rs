@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Account, Disk, Explained, Pattern, Strategy, Told};
+use super::{Account, Disk, Explained, Pattern, Strategy, StrategyResult};
 use crate::args::typed;
 
 pub(super) const BLOCK: u64 = 8192;
@@ -14,24 +14,24 @@ pub(super) fn reads(list: &[(u64, u64)]) -> Vec<Range<u64>> {
 }
 
 /// `reads` of each strategy for the blocks of `pattern`.
-pub(super) fn explained(pattern: &str, told: Vec<(Strategy, Vec<Range<u64>>)>) -> Explained {
+pub(super) fn explained(pattern: &str, reads: Vec<(Strategy, Vec<Range<u64>>)>) -> Explained {
     let args = typed(pattern);
     let pattern = Pattern::parse(pattern, 7).unwrap();
-    let told = told.into_iter().map(|(strategy, reads)| Told {
+    let results = reads.into_iter().map(|(strategy, reads)| StrategyResult {
         strategy,
         cached: (strategy != Strategy::Adaptive).then_some(2),
         seconds: reads.len() as f64 * 0.000_123,
         account: Account::of(reads, &pattern.wanted, BLOCK),
         remark: None,
     });
-    let told = told.collect();
+    let results = results.collect();
     let disk = Disk {
         profile: "nvme".into(),
         about: "an NVMe drive".into(),
         readahead_bytes: Some(128 << 10),
         kernel: "Linux 6.18".into(),
     };
-    Explained { args, pattern, disk, told }
+    Explained { args, pattern, disk, results }
 }
 
 /// Document 004's example, as a kernel with 32 KiB of readahead might do it.

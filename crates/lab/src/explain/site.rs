@@ -29,7 +29,7 @@ use super::ExplainArgs;
 use super::pattern::Pattern;
 use super::read::Reader;
 use super::request::Account;
-use super::{Disk, Strategy, Told};
+use super::{Disk, Strategy, StrategyResult};
 use crate::emulate::{Emulated, EmulatedOptions};
 use forebay_measure::device_readahead::read_kib;
 use forebay_measure::facts::{Host, Storage, Sysfs};
@@ -57,7 +57,7 @@ pub(super) fn explain(
     pattern: &Pattern,
     strategy: Strategy,
     progress: impl FnMut(usize),
-) -> anyhow::Result<(Disk, Told)> {
+) -> anyhow::Result<(Disk, StrategyResult)> {
     let options = EmulatedOptions {
         speed_up: Some(args.speed_up),
         seed: args.seed,
@@ -80,12 +80,12 @@ pub(super) fn explain(
         .context("cannot punch a hole into the file on the emulated disk")?;
     if let Some(logs) = &args.logs {
         fs::create_dir_all(logs).with_context(|| format!("cannot make {}", logs.display()))?;
-        output::save(&logs.join(format!("{strategy}.jsonl")), &emulated.told("log")?)?;
+        output::save(&logs.join(format!("{strategy}.jsonl")), &emulated.read_file("log")?)?;
     }
     let account = Account::of(reads(emulated.log()?), &pattern.wanted, args.block_size);
     check(&account, pattern.wanted.len(), args.block_size)
         .with_context(|| format!("what {strategy} read cannot be explained"))?;
-    Ok((disk, Told { strategy, account, seconds, cached, remark }))
+    Ok((disk, StrategyResult { strategy, account, seconds, cached, remark }))
 }
 
 /// Makes the file on a disk of `disk_bytes`, and returns its length in bytes.
@@ -155,7 +155,7 @@ fn reads(mut log: Vec<LoggedRequest>) -> impl Iterator<Item = Range<u64>> {
 fn check(account: &Account, wanted: usize, block_bytes: u64) -> anyhow::Result<()> {
     ensure!(
         account.wanted_bytes == wanted as u64 * block_bytes,
-        "the disk was asked for {} of {wanted} blocks: its log is not whole, or the file was not cold",
+        "the disk read {} of {wanted} blocks: its log is not whole, or the file was not cold",
         account.wanted_bytes / block_bytes,
     );
     Ok(())
@@ -196,7 +196,7 @@ mod tests {
         let wanted = [1, 2, 3, 4, 6, 9];
         let of = |reads: &[Range<u64>]| Account::of(reads.iter().cloned(), &wanted, 8192);
         check(&of(&whole), 6, 8192).expect("[EXP-7]");
-        let told = check(&of(&whole[..3]), 6, 8192).expect_err("[EXP-7]").to_string();
-        assert!(told.contains("5 of 6 blocks"), "{told}");
+        let message = check(&of(&whole[..3]), 6, 8192).expect_err("[EXP-7]").to_string();
+        assert!(message.contains("5 of 6 blocks"), "{message}");
     }
 }

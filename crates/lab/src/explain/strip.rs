@@ -21,7 +21,7 @@ use anstyle::{AnsiColor, Style};
 
 use super::axis::{Columns, most};
 use super::request::{Use, following, letter};
-use super::{Explained, Told, shown_count};
+use super::{Explained, StrategyResult, shown_count};
 use forebay_measure::report::terminal::text::{ascii, push_line, push_wrapped, styled, wrapped};
 use forebay_measure::report::terminal::{self, Look, WIDTH_MIN};
 use forebay_measure::report::{Table, TableCell, numbers};
@@ -47,7 +47,7 @@ const MEANING: &str = "over-read: bytes that were read for nothing, against thos
 /// All strategies, one after the other, and their results.
 pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     let look = Look { width: look.width.max(WIDTH_MIN), ..look };
-    let counts = explained.told.iter().map(|told| told.account.requests.len());
+    let counts = explained.results.iter().map(|result| result.account.requests.len());
     let digits = shown_count(counts.max().unwrap_or(0)).len().max(5);
     let room = look.width - digits - GUTTER;
     let columns = Columns::fit(explained.segments(), room);
@@ -58,8 +58,8 @@ pub(super) fn drawn(explained: &Explained, look: Look) -> String {
     push_wrapped(&mut text, "", &explained.place(), look.width);
     push_line(&mut text, "");
     strip.head(&mut text);
-    for told in &explained.told {
-        strip.strategy(&mut text, told);
+    for result in &explained.results {
+        strip.strategy(&mut text, result);
     }
     strip.legend(&mut text);
     text.push_str(&terminal::drawn(&figures(explained), look));
@@ -111,35 +111,35 @@ impl Strip<'_> {
         self.push(text, "asked", ' ', &self.line(&cells));
     }
 
-    fn strategy(&self, text: &mut String, told: &Told) {
-        let heading = format!("{}: {}", told.strategy, self.explained.about(told.strategy));
+    fn strategy(&self, text: &mut String, result: &StrategyResult) {
+        let heading = format!("{}: {}", result.strategy, self.explained.about(result.strategy));
         push_line(text, "");
         for line in wrapped(&heading, self.look.width) {
             push_line(text, &styled(&line, Style::new().bold(), self.look));
         }
-        let requests = &told.account.requests;
+        let requests = &result.account.requests;
         if requests.is_empty() {
             push_wrapped(text, "  ", "no request arrived at the disk", self.look.width);
         }
         let each = requests_each(requests.len());
         for (index, requests) in requests.chunks(each).enumerate() {
-            let line = self.line(&self.cells(&self.columns.tally(requests))); // [STP-3]
+            let line = self.line(&self.cells(&self.columns.samples(requests))); // [STP-3]
             self.push(text, &shown_count(index * each + 1), letter(requests), &line);
         }
-        if let Some(remark) = &told.remark {
+        if let Some(remark) = &result.remark {
             push_wrapped(text, "  ", remark, self.look.width);
         }
     }
 
     /// A sign with its style for each column.
-    fn cells(&self, tallies: &[[u64; 3]]) -> Vec<(char, Style)> {
+    fn cells(&self, measured: &[[u64; 3]]) -> Vec<(char, Style)> {
         let each = self.columns.blocks_each;
-        let mut cells: Vec<(char, Style)> = tallies
+        let mut cells: Vec<(char, Style)> = measured
             .iter()
-            .map(|&tally| match most(tally) {
+            .map(|&samples| match most(samples) {
                 None => (' ', Style::new()),
                 Some(purpose) => {
-                    let quarter = (tally[purpose as usize] * 4).div_ceil(each).clamp(1, 4);
+                    let quarter = (samples[purpose as usize] * 4).div_ceil(each).clamp(1, 4);
                     let sign = match purpose {
                         Use::Wanted if each > 1 => QUARTERS[quarter as usize - 1],
                         _ => SIGNS[purpose as usize],
@@ -176,18 +176,18 @@ impl Strip<'_> {
     fn legend(&self, text: &mut String) {
         let [wanted, besides, again] = SIGNS;
         let mut legend = match self.columns.blocks_each {
-            1 => format!(
-                "{wanted} asked for; {besides} read though nobody asked; {again} read once more"
-            ),
+            1 => {
+                format!("{wanted} requested; {besides} read without a request; {again} read again")
+            }
             each => format!(
-                "a column is {} blocks; {} the part of them that was read and asked for, by quarters; \
-                 {besides} mostly read though nobody asked; {again} mostly read once more",
+                "a column is {} blocks; {} the part of them that was read and requested, by quarters; \
+                 {besides} mostly read without a request; {again} mostly read again",
                 numbers::grouped(each as f64),
                 QUARTERS.iter().collect::<String>(),
             ),
         };
-        let is_folded = |told: &Told| requests_each(told.account.requests.len()) > 1;
-        if self.explained.told.iter().any(is_folded) {
+        let is_folded = |result: &StrategyResult| requests_each(result.account.requests.len()) > 1;
+        if self.explained.results.iter().any(is_folded) {
             legend.push_str("; a row is several requests where there are many");
         }
         push_line(text, "");
@@ -207,19 +207,19 @@ fn figures(explained: &Explained) -> Table {
     let dash = || "–".to_owned();
     let percent = |share: f64| format!("{} %", numbers::percent(share));
     let mut table = Table::new("", columns);
-    for told in &explained.told {
-        let requests = &told.account.requests;
-        let (count, bytes) = (requests.len(), told.account.bytes);
+    for result in &explained.results {
+        let requests = &result.account.requests;
+        let (count, bytes) = (requests.len(), result.account.bytes);
         let following = following(requests) as f64 / count as f64;
         let cells = [
-            told.strategy.to_string(),
+            result.strategy.to_string(),
             shown_count(count),
             bytes.checked_div(count as u64).map_or_else(dash, shown_size),
             shown_size(bytes),
-            percent(explained.over_read(told)),
+            percent(explained.over_read(result)),
             if count == 0 { dash() } else { percent(following) },
-            told.cached.map_or_else(dash, |cached| numbers::grouped(cached as f64)),
-            numbers::seconds(told.seconds),
+            result.cached.map_or_else(dash, |cached| numbers::grouped(cached as f64)),
+            numbers::seconds(result.seconds),
         ];
         table.push(String::new(), cells.map(TableCell::new).to_vec());
     }

@@ -14,7 +14,7 @@ use minijinja::{Environment, UndefinedBehavior, Value, context};
 
 use super::axis::{Columns, most, round_step};
 use super::request::{Request, Use, letter};
-use super::{Explained, Told, shown_count};
+use super::{Explained, StrategyResult, shown_count};
 use forebay_measure::report::terminal::text::cut;
 use forebay_measure::units::shown_size;
 
@@ -56,14 +56,14 @@ pub(super) fn draw(explained: &Explained) -> anyhow::Result<String> {
     let sheet = Sheet { explained, columns, column };
     let mut top = 130.0;
     let mut panels = Vec::new();
-    for told in &explained.told {
-        let (panel, height) = sheet.panel(told, top);
+    for result in &explained.results {
+        let (panel, height) = sheet.panel(result, top);
         panels.push(panel);
         top += height + 36.0;
     }
-    let summaries = explained.told.iter().map(|told| {
-        let (strategy, about) = (told.strategy, explained.about(told.strategy));
-        format!(" {strategy}, {about}: {}.", explained.summary(told))
+    let summaries = explained.results.iter().map(|result| {
+        let (strategy, about) = (result.strategy, explained.about(result.strategy));
+        format!(" {strategy}, {about}: {}.", explained.summary(result))
     });
     let breaks = sheet.columns.breaks().map(|at| sheet.x(at) + column / 2.0);
     let picture = context! {
@@ -123,8 +123,8 @@ impl Sheet<'_> {
     }
 
     /// The reads of a strategy, with its first row below `top`, and their height.
-    fn panel(&self, told: &Told, top: f64) -> (Value, f64) {
-        let requests = &told.account.requests;
+    fn panel(&self, result: &StrategyResult, top: f64) -> (Value, f64) {
+        let requests = &result.account.requests;
         let each = requests.len().div_ceil(ROWS_MAX).max(1);
         let count = requests.len().div_ceil(each).max(1);
         let row = (HEIGHT_MAX / count as f64).min(ROW_MAX);
@@ -134,21 +134,21 @@ impl Sheet<'_> {
             let first = index * each + 1;
             let number = format!("{} {}", shown_count(first), letter(requests));
             let y = top + MARGIN + (index as f64 + 0.5) * row;
-            let tallies = self.columns.tally(requests);
+            let measured = self.columns.samples(requests);
             let strokes = [("w", Use::Wanted), ("b", Use::Besides), ("a", Use::Again)];
             context! {
                 y => y + 4.0,
                 number => if index % numbered == 0 { number } else { String::new() },
                 title => title(requests, first),
                 strokes => strokes.map(|(class, purpose)| {
-                    context! { class, path => self.strokes(&tallies, purpose, y) }
+                    context! { class, path => self.strokes(&measured, purpose, y) }
                 }),
             }
         });
         let panel = context! {
-            strategy => told.strategy.to_string(),
-            about => self.explained.about(told.strategy),
-            summary => self.explained.summary(told),
+            strategy => result.strategy.to_string(),
+            about => self.explained.about(result.strategy),
+            summary => self.explained.summary(result),
             top,
             height,
             thick => if row < 4.0 { row } else { row * 0.72 },
@@ -158,10 +158,10 @@ impl Sheet<'_> {
     }
 
     /// A path through the columns that are mostly for `purpose`, at the height `y`.
-    fn strokes(&self, tallies: &[[u64; 3]], purpose: Use, y: f64) -> String {
+    fn strokes(&self, measured: &[[u64; 3]], purpose: Use, y: f64) -> String {
         let mut path = String::new();
         let mut column = 0;
-        for alike in tallies.chunk_by(|one, next| most(*one) == most(*next)) {
+        for alike in measured.chunk_by(|one, next| most(*one) == most(*next)) {
             if most(alike[0]) == Some(purpose) {
                 let (x, long) = (self.x(column), alike.len() as f64 * self.column);
                 path.push_str(&format!("M{x:.1} {y:.1}h{long:.1}"));

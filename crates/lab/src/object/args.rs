@@ -11,7 +11,7 @@ use forebay_measure::units::{parse_size, parse_size_in, parse_time};
 /// `forebay lab object`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "What is measured, all of it below a prefix of its own, which is removed at the end and by Ctrl-C:\n  \
+    after_help = "What is measured, all of it below a separate prefix, which is removed at the end and by Ctrl-C:\n  \
                   requests    a bare client: GETs of each size with so many in flight, and PUTs; the knee is the fewest in \
                   flight that reach 95 % of the best\n  \
                   checkpoint  a tablespace is written, then an eighth of its pages, at most 65,536, spread over all of it\n  \
@@ -22,9 +22,9 @@ use forebay_measure::units::{parse_size, parse_size_in, parse_time};
                   Each is compared with the bare client at its best, in the same round. The last three need a store that \
                   replaces objects on a condition (S3, GCS, Azure), as a tablespace does.\n\n\
                   Credentials come from the environment, under the names that the stores' own tools have: \
-                  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for a server of one's own; \
+                  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, and AWS_ENDPOINT_URL for another server; \
                   GOOGLE_SERVICE_ACCOUNT; AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY.\n\
-                  Requests cost money: the default asks for about 10,000 GETs and 200 PUTs, by S3's list prices two \
+                  Requests cost money: the default sends about 10,000 GETs and 200 PUTs, by S3's list prices two \
                   cents, and reads some GiB, which is free only within the store's region.\n\n\
                   Examples:\n  \
                   forebay lab object --url s3://bucket/scratch\n  \

@@ -1,7 +1,7 @@
 //! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it gains.
 //!
 //! `bare` measures a client without our code, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
-//! store slower on request; `gate` and `removing` end a run without leaving objects; `told` shows the results. There is
+//! store slower on request; `gate` and `removing` end a run without leaving objects; `view` shows the results. There is
 //! no working file and no disk, so it is no
 //! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
 
@@ -11,7 +11,7 @@ mod gate;
 mod removing;
 mod slowed;
 mod space;
-mod told;
+mod view;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -30,7 +30,7 @@ use forebay_measure::bad_input;
 use forebay_measure::facts::Host;
 use forebay_measure::interrupt::{self, Cleanup};
 use forebay_measure::lists::sorted;
-use forebay_measure::output::{self, tell};
+use forebay_measure::output::{self, note};
 use forebay_measure::progress::Progress;
 use forebay_measure::report::Record;
 use forebay_measure::start;
@@ -141,13 +141,13 @@ pub(crate) fn run(args: &ObjectArgs, version: &str, typed: Vec<String>) -> anyho
         findings.records.push(Record::new("object-requests", cell, &cell.rounds));
     }
     for cell in &findings.parts {
-        findings.records.push(Record::new("object", cell, &told::rounds(cell)));
+        findings.records.push(Record::new("object", cell, &view::rounds(cell)));
     }
     let json = args
         .json
         .as_deref()
         .map(|path| output::save(path, &(serde_json::to_string_pretty(&findings)? + "\n")));
-    output::print(&told::drawn(&findings, args.thousand_gets, output::look()))?;
+    output::print(&view::drawn(&findings, args.thousand_gets, output::look()))?;
     json.unwrap_or(Ok(()))
 }
 
@@ -187,7 +187,7 @@ impl Site {
         let left = left.iter().filter(|it| **it != site.prefix).count();
         if left > 0 {
             let url = &args.url;
-            tell(&format!(
+            note(&format!(
                 "{url} has objects of {left} other runs; unless these are running, forebay lab object --url {url} --clean removes them"
             ));
         }
@@ -316,7 +316,7 @@ impl Measuring<'_> {
     /// The number in flight at which the bare client was best; if that was not measured, the largest.
     fn best(&self, op: &str, bytes: u64) -> u32 {
         let cells = self.findings.cells.iter().filter(|it| it.op == op && it.bytes == bytes);
-        let best = cells.max_by(|a, b| told::middle(&a.rounds).total_cmp(&told::middle(&b.rounds)));
+        let best = cells.max_by(|a, b| view::middle(&a.rounds).total_cmp(&view::middle(&b.rounds)));
         let largest = || self.args.in_flight.iter().copied().max().unwrap_or(1);
         best.map_or_else(largest, |it| it.in_flight)
     }
@@ -369,18 +369,18 @@ impl Measuring<'_> {
                     self.keep("checkpoint", done, Some(bare.bytes_per_s));
                 }
                 ObjectPart::Scan => {
-                    let beside = bare.get(OBJECT_BYTES, large, time, seed)?.bytes_per_s;
+                    let bare_rate = bare.get(OBJECT_BYTES, large, time, seed)?.bytes_per_s;
                     let done = space.read(Reading::Scan, &mut rng)?;
-                    self.keep("scan, read ahead", done, Some(beside));
+                    self.keep("scan, read ahead", done, Some(bare_rate));
                     let done = space.read(Reading::PageByPage(args.pages.min(200)), &mut rng)?;
-                    self.keep("scan, page by page", done, Some(beside));
+                    self.keep("scan, page by page", done, Some(bare_rate));
                 }
                 ObjectPart::Random => {
-                    let beside = bare.get(PAGE, small, time, seed)?.bytes_per_s;
+                    let bare_rate = bare.get(PAGE, small, time, seed)?.bytes_per_s;
                     let done = space.read(Reading::Random(args.pages), &mut rng)?;
-                    self.keep("random, all known ahead", done, Some(beside));
+                    self.keep("random, all known ahead", done, Some(bare_rate));
                     let done = space.read(Reading::Local(args.pages), &mut rng)?;
-                    self.keep("local, all known ahead", done, Some(beside));
+                    self.keep("local, all known ahead", done, Some(bare_rate));
                 }
                 ObjectPart::Single => {
                     for (name, hedge) in [("single", false), ("single, hedged", true)] {

@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::gate::Gate;
 use super::{again, store_at};
 use forebay_measure::interrupt;
-use forebay_measure::output::tell;
+use forebay_measure::output::note;
 
 /// The prefix of the names of runs' own prefixes.
 pub(super) const PREFIX: &str = "forebay-lab-";
@@ -53,7 +53,7 @@ pub(super) fn end(gate: &Gate, url: &str, prefix: &Path) {
     let later = format!("later: forebay lab object --url {url} --clean");
     let mut unsure = gate.shut(SILENCE);
     if !unsure.is_empty() {
-        tell(&format!("{} PUTs are under way and are waited for", unsure.len()));
+        note(&format!("{} PUTs are under way and are waited for", unsure.len()));
         unsure = gate.shut(PATIENCE);
     }
     if !gate.has_put() {
@@ -97,9 +97,9 @@ pub(super) fn remove_left(url: &str, left: &[Path]) -> anyhow::Result<()> {
     for prefix in left {
         interrupt::check()?;
         remove(url, prefix)?;
-        tell(&format!("{prefix} is removed"));
+        note(&format!("{prefix} is removed"));
     }
-    tell(&format!("what {} runs had left is removed", left.len()));
+    note(&format!("what {} runs had left is removed", left.len()));
     Ok(())
 }
 

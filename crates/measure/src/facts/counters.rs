@@ -202,7 +202,7 @@ mod tests {
         std::fs::write(&counters, line(8) + "\n").unwrap();
         let difference = source.read().unwrap().since(&earlier);
         assert_eq!((difference.reads, difference.read_bytes), (7, 7 * 4096));
-        std::fs::write(&counters, "gone").unwrap();
+        std::fs::write(&counters, "removed").unwrap();
         let strange = format!("{:#}", source.read().unwrap_err());
         assert_eq!(strange, "the counters of a disk: an unknown form");
     }
@@ -246,11 +246,11 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_has_gone_is_an_error() {
+    fn a_removed_device_is_an_error() {
         let sys = FakeSys::server();
         let mut device = sys.device(8, 0);
         device.leaves = vec!["sdz".to_owned()];
-        let gone = CounterSource::open(&sys.sysfs(), &device).unwrap_err();
-        assert!(gone.to_string().contains("sdz"), "{gone}");
+        let removed = CounterSource::open(&sys.sysfs(), &device).unwrap_err();
+        assert!(removed.to_string().contains("sdz"), "{removed}");
     }
 }

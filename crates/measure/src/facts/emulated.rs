@@ -40,8 +40,8 @@ impl EmulatedDisk {
     /// Queries the emulated disk that is mounted at `mount_point`.
     pub(super) fn ask(mount_point: &Path) -> Option<EmulatedDisk> {
         let text = std::fs::read_to_string(mount_point.join(".forebay/profile")).ok()?;
-        let told: EmulatedDisk = serde_json::from_str(&text).ok()?;
-        Some(EmulatedDisk { mount_point: mount_point.to_str()?.to_owned(), ..told })
+        let disk: EmulatedDisk = serde_json::from_str(&text).ok()?;
+        Some(EmulatedDisk { mount_point: mount_point.to_str()?.to_owned(), ..disk })
     }
 
     /// Where it counts its requests.

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn firmware_names_tell_the_hypervisor() {
+    fn firmware_names_identify_the_hypervisor() {
         assert_eq!(dmi("KVM", "Red Hat", GUEST).as_deref(), Some("kvm"));
         assert_eq!(dmi("Standard PC (Q35 + ICH9, 2009)", "QEMU", GUEST).as_deref(), Some("qemu"));
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn firecracker_is_told_by_its_acpi_table_and_otherwise_by_its_clock() {
+    fn firecracker_is_known_by_its_acpi_table_and_otherwise_by_its_clock() {
         let table = "DSDTS\u{f}\0\0\u{2}wFIRECKFCVMDSDT";
         let both = [(ACPI, table), (CLOCKS, "tsc kvm-clock")];
         assert_eq!(hypervisor(&both, GUEST).as_deref(), Some("firecracker"));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_and_device_trees_tell_the_hypervisor() {
+    fn clocks_and_device_trees_identify_the_hypervisor() {
         let azure = [(CLOCKS, "hyperv_clocksource_tsc_page acpi_pm")];
         assert_eq!(hypervisor(&azure, GUEST).as_deref(), Some("hyperv"));
         let qemu = [(VENDOR, "QEMU"), (CLOCKS, "kvm-clock tsc")];
@@ -255,20 +255,20 @@ mod tests {
     }
 
     #[test]
-    fn containers_are_told_by_what_their_runtimes_leave() {
-        let told = |texts: &[(&str, &str)], environment: Option<&str>| {
+    fn containers_are_known_by_what_their_runtimes_leave() {
+        let container = |texts: &[(&str, &str)], environment: Option<&str>| {
             container(machine(texts).path(), environment.map(str::to_owned))
         };
         let pods = "0::/kubepods.slice/kubepods-pod1.slice/docker-ab.scope\n";
-        assert_eq!(told(&[], None), None);
-        assert_eq!(told(&[], Some("")), None);
-        assert_eq!(told(&[], Some("lxc")).as_deref(), Some("lxc"));
-        assert_eq!(told(&[("run/.containerenv", "")], None).as_deref(), Some("podman"));
-        assert_eq!(told(&[(CGROUP, pods)], None).as_deref(), Some("kubernetes"));
+        assert_eq!(container(&[], None), None);
+        assert_eq!(container(&[], Some("")), None);
+        assert_eq!(container(&[], Some("lxc")).as_deref(), Some("lxc"));
+        assert_eq!(container(&[("run/.containerenv", "")], None).as_deref(), Some("podman"));
+        assert_eq!(container(&[(CGROUP, pods)], None).as_deref(), Some("kubernetes"));
         let docker = [(CGROUP, "4:memory:/docker/0f3a\n")];
-        assert_eq!(told(&docker, None).as_deref(), Some("docker"));
-        assert_eq!(told(&[(CGROUP, "0::/init.scope\n")], None), None);
-        assert_eq!(told(&[(".dockerenv", "")], None).as_deref(), Some("docker"));
+        assert_eq!(container(&docker, None).as_deref(), Some("docker"));
+        assert_eq!(container(&[(CGROUP, "0::/init.scope\n")], None), None);
+        assert_eq!(container(&[(".dockerenv", "")], None).as_deref(), Some("docker"));
     }
 
     #[test]

@@ -157,7 +157,7 @@ this line is not one of mountinfo's
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn the_kernel_tells_which_mount_a_directory_is_on() {
+    fn the_kernel_reports_which_mount_a_directory_is_on() {
         let mounts = mounts().unwrap();
         let proc = find(&mounts, Path::new("/proc/self")).unwrap();
         assert_eq!((proc.filesystem.as_str(), proc.mount_point.to_str()), ("proc", Some("/proc")));

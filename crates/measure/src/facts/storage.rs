@@ -21,7 +21,7 @@ use super::{Device, Storage};
 const ANONYMOUS: [(&[&str], &str); 6] = [
     (
         &["btrfs", "zfs", "bcachefs"],
-        "pools its devices behind an anonymous number; their counters cannot be told apart",
+        "pools its devices behind an anonymous number; their counters cannot be separated",
     ),
     (
         &["overlay", "aufs", "ecryptfs"],
@@ -145,12 +145,12 @@ fn leaf_remark(leaf: &BlockNode, emulated: bool) -> Option<String> {
 /// Why a filesystem with an anonymous number has no device, in one sentence.
 fn why_anonymous(mount: Option<&Mount>, sysfs: &Sysfs) -> String {
     let Some(Mount { filesystem, source, .. }) = mount else {
-        return "the filesystem is unknown and has an anonymous number; its device cannot be told"
+        return "the filesystem is unknown and has an anonymous number; its device is unknown"
             .to_owned();
     };
     if let Some(device) = sysfs.alone_below_btrfs(filesystem, source) {
         return format!(
-            "btrfs is on {} alone, which is counted; how far it reads ahead is a setting of its own",
+            "btrfs is on {} alone, which is counted; how far it reads ahead is a separate setting",
             device.name()
         );
     }
@@ -158,9 +158,9 @@ fn why_anonymous(mount: Option<&Mount>, sysfs: &Sysfs) -> String {
     let why = match known {
         Some((_, why)) => why,
         None if filesystem.starts_with("fuse") => {
-            "is served by a program; the device it uses cannot be told"
+            "is served by a program; the device it uses is unknown"
         }
-        None => "has an anonymous number; its device cannot be told",
+        None => "has an anonymous number; its device is unknown",
     };
     format!("{filesystem} {why}")
 }
@@ -190,7 +190,7 @@ mod tests {
 ";
 
     /// The emulated disk's own description.
-    fn told() -> EmulatedDisk {
+    fn parsed() -> EmulatedDisk {
         EmulatedDisk {
             profile: "raid10-12".to_owned(),
             about: "twelve disks".to_owned(),
@@ -209,7 +209,7 @@ mod tests {
         let below = mount.and_then(|mount| emulated::below(mount, &mounts, &sys.sysfs()));
         let emulated = below.map(|point| {
             assert_eq!(point, Path::new("/emulated"));
-            told()
+            parsed()
         });
         describe(directory, &format!("{major}:{minor}"), mount, emulated, &sys.sysfs())
     }
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_emulated_disk_is_told_and_no_number_is_taken_for_a_real_one() {
+    fn an_emulated_disk_is_reported_and_no_number_is_taken_for_a_real_one() {
         let sys = FakeSys::empty();
         let disk = sys.disk("loop4", 7, 4);
         sys.write(&disk, "loop/backing_file", "/emulated/disk");
@@ -323,8 +323,8 @@ mod tests {
         fs::write(&file, "x").unwrap();
         let kind = |path: &Path| Storage::read(path).unwrap_err().kind();
         assert_eq!(kind(&file), io::ErrorKind::NotADirectory);
-        assert_eq!(kind(&directory.path().join("gone")), io::ErrorKind::NotFound);
-        assert!(free_bytes(&directory.path().join("gone")).is_err());
+        assert_eq!(kind(&directory.path().join("removed")), io::ErrorKind::NotFound);
+        assert!(free_bytes(&directory.path().join("removed")).is_err());
         assert!(free_bytes(directory.path()).unwrap() > 0);
     }
 

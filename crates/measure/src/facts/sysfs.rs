@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_readahead_of_btrfs_is_found_by_a_device_of_its_own_and_by_no_other() {
+    fn the_readahead_of_btrfs_is_found_by_its_device_and_by_no_other() {
         let sys = FakeSys::empty();
         let sysfs = sys.sysfs();
         for (uuid, device) in [("aa", "sda"), ("bb", "nosuch7")] {

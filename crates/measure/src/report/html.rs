@@ -115,9 +115,10 @@ fn shown(section: &Section, report: &Report) -> Value {
     };
     let &Section { name, ref title, ref about, ref parts } = section;
     let is_here = |it: &&Conclusion| it.for_engines && it.experiment == name;
-    let told = report.conclusions.iter().filter(is_here).map(|it| it.sentence.clone());
-    let (told, parts) = (told.collect::<Vec<_>>(), parts.iter().map(part).collect::<Vec<_>>());
-    context! { name, title, about, told, parts }
+    let sentences = report.conclusions.iter().filter(is_here).map(|it| it.sentence.clone());
+    let (sentences, parts) =
+        (sentences.collect::<Vec<_>>(), parts.iter().map(part).collect::<Vec<_>>());
+    context! { name, title, about, sentences, parts }
 }
 
 /// A table with its notes, and which of its columns contain words.

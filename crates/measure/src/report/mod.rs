@@ -173,8 +173,9 @@ pub struct Verdict {
     pub experiment: String,
     /// The condition of the comparison, such as `bitmap-10 cold buffered`.
     pub row: String,
-    /// The variant that is judged.
-    pub entrant: String,
+    /// The variant that is judged; `entrant` in records, since schema 1.
+    #[serde(rename = "entrant")]
+    pub variant: String,
     /// The variant that it is compared with.
     pub rival: String,
     /// The variant's rate divided by the rival's, with its interval.
@@ -199,9 +200,9 @@ pub struct Conclusion {
 impl Verdict {
     /// The result when, in `row`, the first variant's rate is this multiple of the second's.
     pub fn new(experiment: &str, row: String, of: [String; 2], ratio: Estimate) -> Verdict {
-        let [entrant, rival] = of;
+        let [variant, rival] = of;
         let verdict = ratio.judgement();
-        Verdict { experiment: experiment.to_owned(), row, entrant, rival, ratio, verdict }
+        Verdict { experiment: experiment.to_owned(), row, variant, rival, ratio, verdict }
     }
 }
 

@@ -87,7 +87,7 @@ fn postgres(advice: &[Advice], storage: &Storage) -> Option<Snippet> {
     ));
     if several {
         text += &comment(
-            "PostgreSQL 18 reads in one of three ways, which SHOW io_method tells, older versions in one. Remove the # \
+            "PostgreSQL 18 reads in one of three ways, shown by SHOW io_method; older versions read in one way. Remove the # \
              before the settings of yours.",
         );
     }

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_equally_far_apart_and_more_is_higher() {
+    fn ticks_are_equidistant_and_more_is_higher() {
         let curve = line("uring direct", false, &[(0, 10.0), (2, 30.0), (3, 40.0)]);
         let drawn = draw(&plot(vec![curve]), 400.0, 300.0).unwrap();
         let third = (400.0 - LEFT - RIGHT) / 3.0;
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_one_name_share_a_colour_if_dashes_tell_them_apart() {
+    fn lines_of_one_name_share_a_colour_if_dashes_distinguish_them() {
         let of = |names: &[(&str, bool)]| {
             inks(&names.iter().map(|(name, dashed)| line(name, *dashed, &[])).collect::<Vec<_>>())
         };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_is_told_to_those_who_do_not_see_it_and_labels_have_room() {
+    fn the_mark_has_a_text_for_screen_readers_and_labels_have_room() {
         let Part::Plot(plot) = &sample::depth_section().parts[0] else { panic!() };
         let drawn = draw(plot, 560.0, 400.0).unwrap();
         let description = drawn["description"].as_str().unwrap();

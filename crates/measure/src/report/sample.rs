@@ -210,7 +210,7 @@ pub fn advice() -> Vec<Advice> {
         BlockDevice, Postgres, Postgres14To17, Postgres18Uring, Postgres18Worker, Profile,
     };
     let depth = "random reads of a bitmap heap scan, 64 prefetched against none";
-    let streams = "eight sequential readers through the page cache, each of its own file";
+    let streams = "eight sequential readers through the page cache, each with a separate file";
     [
         (
             "depth",
@@ -304,7 +304,7 @@ fn verdicts() -> Vec<Verdict> {
     .map(|(row, rival, ratio, low, high, verdict)| Verdict {
         experiment: "strategies".to_owned(),
         row: row.to_owned(),
-        entrant: "adaptive".to_owned(),
+        variant: "adaptive".to_owned(),
         rival: rival.to_owned(),
         ratio: Estimate { value: ratio, low, high, rounds: 5 },
         verdict,
@@ -431,7 +431,7 @@ fn readahead_section() -> Section {
 /// An unusually large run: ten times of everything, in long words.
 pub fn large() -> Report {
     let mut report = report();
-    let long = "A sentence that goes on and on, and that nobody needs in full before the report is opened, ".repeat(4);
+    let long = "A sentence that goes on and on, and that is not needed in full before the report is opened, ".repeat(4);
     report.conclusions = (0..40)
         .map(|index| Conclusion {
             sentence: format!("{index}: {long}"),

@@ -198,7 +198,7 @@ impl TableCell {
 
     /// The same with `notes`, each once.
     #[must_use]
-    pub fn noted(self, notes: &[String]) -> TableCell {
+    pub fn with_notes(self, notes: &[String]) -> TableCell {
         TableCell { notes: unique(notes), ..self }
     }
 }

@@ -30,7 +30,7 @@ pub fn settings(advice: &[Advice]) -> Table {
             // The first three are visible on a narrow screen.
             ("setting", &|it| TableCell::new(&it.setting)),
             ("advised", &|it| TableCell { mark: Mark::Best, ..TableCell::new(&it.advised) }),
-            ("gain", &|it| gain(it).noted(std::slice::from_ref(&it.evidence))),
+            ("gain", &|it| gain(it).with_notes(std::slice::from_ref(&it.evidence))),
             ("current", &|it| TableCell::new(current(it))),
             ("applies to", &|it| TableCell::new(it.applies_to.to_string())),
             ("confidence", &|it| TableCell::new(it.confidence.to_string())),
@@ -95,12 +95,12 @@ pub fn verdicts(verdicts: &[Verdict]) -> Table {
         TableCell { mark, ..TableCell::new(word) }
     };
     Table::of(
-        "What the entrant's rate is of its rival's, with the interval.",
+        "The variant's rate divided by its rival's, with the interval.",
         verdicts,
         |it| it.experiment.clone(),
         &[
             ("compared on", &|it| TableCell::new(&it.row)),
-            ("entrant", &|it| TableCell::new(&it.entrant)),
+            ("variant", &|it| TableCell::new(&it.variant)),
             ("rival", &|it| TableCell::new(&it.rival)),
             ("ratio", &|it| TableCell::new(format!("{:.3}", it.ratio.value))),
             ("interval", &|it| TableCell::new(interval(it.ratio))),
@@ -111,7 +111,7 @@ pub fn verdicts(verdicts: &[Verdict]) -> Table {
 
 /// How many comparisons had which result, one sentence for each experiment.
 pub fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
-    let told = |of_one: &[Verdict]| {
+    let table = |of_one: &[Verdict]| {
         let [keeps, misses, open] = [Judgement::Keeps, Judgement::Misses, Judgement::Undecided]
             .map(|judgement| of_one.iter().filter(|it| it.verdict == judgement).count());
         let (name, all) = (&of_one[0].experiment, of_one.len());
@@ -119,7 +119,7 @@ pub fn verdict_counts(verdicts: &[Verdict]) -> Vec<String> {
             "{name}: of {all} comparisons {keeps} keep the bound, {misses} miss it, {open} are undecided."
         )
     };
-    verdicts.chunk_by(|a, b| a.experiment == b.experiment).map(told).collect()
+    verdicts.chunk_by(|a, b| a.experiment == b.experiment).map(table).collect()
 }
 
 /// A table for each experiment, in the order measured: every record as a row, every setting and metric that some
@@ -145,7 +145,7 @@ fn plain_table(experiment: &str, records: &[&Record]) -> Table {
         };
         let mark = if record.is_not_cold() { Mark::Weak } else { Mark::Plain };
         let metric = |key: &&String| TableCell { mark, ..cell(&record.metrics, key) };
-        let mut cells = vec![TableCell::new((index + 1).to_string()).noted(&record.remarks)];
+        let mut cells = vec![TableCell::new((index + 1).to_string()).with_notes(&record.remarks)];
         cells.extend(settings.iter().map(|key| cell(&record.cell, key)));
         cells.extend(metrics.iter().map(metric));
         table.push(String::new(), cells);

@@ -56,8 +56,8 @@ pub fn summary(report: &Report, sections: &[Section], look: Look) -> String {
             look,
         )
     };
-    let told = report.conclusions.iter().filter(|it| is_alone || !it.for_engines);
-    let conclusions: Vec<String> = told.map(|it| it.sentence.clone()).collect();
+    let shown = report.conclusions.iter().filter(|it| is_alone || !it.for_engines);
+    let conclusions: Vec<String> = shown.map(|it| it.sentence.clone()).collect();
     let counts = if is_alone { tables::verdict_counts(&report.verdicts) } else { Vec::new() };
     // Not wrapped, so that it can be copied; it takes as many lines as the terminal needs.
     let command = format!("to repeat: {}", report.command);
@@ -121,13 +121,13 @@ fn place(report: &Report) -> Vec<String> {
         host.virtualisation.as_ref().map(|what| format!("virtual ({what})")),
         host.container.as_ref().map(|what| format!("in a container ({what})")),
     ];
-    let told = |facts: &[Option<String>]| {
+    let line = |facts: &[Option<String>]| {
         facts.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ")
     };
     let missing = report.backends.iter().filter(|note| !note.available);
     let missing = missing.map(|note| format!("{} not measured: {}", note.backend, note.note));
     let remark = Some(storage.device_remark.clone()).filter(|remark| !remark.is_empty());
-    [told(&disk), told(&machine)].into_iter().chain(missing).chain(remark).collect()
+    [line(&disk), line(&machine)].into_iter().chain(missing).chain(remark).collect()
 }
 
 /// As many whole `sentences` as fit into `lines` lines, each after `lead`; the last line says how many are left out.

@@ -99,20 +99,20 @@ impl Judge {
         Judge { freedom: 0.0, ..self }
     }
 
-    /// The ratio of `entrant` to `rival`, by the rounds that both have.
-    pub fn ratio(&self, entrant: &[f64], rival: &[f64]) -> Option<Estimate> {
-        self.estimate(&paired_logs(entrant, rival))
+    /// The ratio of `variant` to `rival`, by the rounds that both have.
+    pub fn ratio(&self, variant: &[f64], rival: &[f64]) -> Option<Estimate> {
+        self.estimate(&paired_logs(variant, rival))
     }
 
-    /// The ratio of `entrant` to the best of `rivals`, chosen as in [`ratio_to_best`](super::ratio_to_best). That
+    /// The ratio of `variant` to the best of `rivals`, chosen as in [`ratio_to_best`](super::ratio_to_best). That
     /// decides whether it misses its bound. It does not decide a gain, for which the rival must be the same in all
     /// rounds: a rival that is chosen for each round is a little too slow.
     pub fn ratio_to_best<R: AsRef<[f64]>>(
         &self,
-        entrant: &[f64],
+        variant: &[f64],
         rivals: &[R],
     ) -> Option<(usize, Estimate)> {
-        let (best, logs) = logs_to_best(entrant, rivals)?;
+        let (best, logs) = logs_to_best(variant, rivals)?;
         Some((best, self.estimate(&logs)?))
     }
 
@@ -174,9 +174,9 @@ mod tests {
         let wide = |rounds: usize| {
             let judge =
                 Judge { tail: 0.01 / 480.0, variance: 0.005, freedom: 99.0, width_min: 0.0 };
-            let apart = (0.005_f64 * (rounds - 1) as f64 / rounds as f64).sqrt();
+            let deviation = (0.005_f64 * (rounds - 1) as f64 / rounds as f64).sqrt();
             let logs: Vec<f64> =
-                (0..rounds).map(|at| if at % 2 == 0 { apart } else { -apart }).collect();
+                (0..rounds).map(|at| if at % 2 == 0 { deviation } else { -deviation }).collect();
             judge.half_width(&logs, mean(&logs))
         };
         assert!((0.38..0.47).contains(&wide(3)), "{}", wide(3));

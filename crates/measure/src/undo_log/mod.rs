@@ -17,9 +17,9 @@
 //! Failure:     a change whose entry cannot be written is not made.
 //! Source:      the log that is written before the data, as in a database.
 
-mod notes;
+mod log;
 mod place;
-mod sweep;
+mod recovery;
 mod undo;
 
 use std::path::{Path, PathBuf};
@@ -29,19 +29,19 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 
-pub use notes::Change;
+pub use log::Change;
 pub use place::STATE_DIRECTORY;
-pub use sweep::{holder_of_readahead, sweep};
+pub use recovery::{holder_of_readahead, recover};
 pub use undo::loops_over;
 use undo::{OWN_PREFIXES, Verdict};
 
 use crate::bad_input;
 use crate::interrupt::{self, Cleanup, Interrupted};
 use crate::tracefs::Tracefs;
-use notes::{Ledger, Noted};
+use log::{Entry, UndoLog};
 
 /// This process's undo log, while anything is outstanding.
-static OWN: Mutex<Option<Ledger>> = Mutex::new(None);
+static OWN: Mutex<Option<UndoLog>> = Mutex::new(None);
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
@@ -64,19 +64,19 @@ impl Undo {
     ) -> anyhow::Result<(Undo, T)> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         // Registered before the lock is taken: the thread that cleans up holds all cleanups during its work.
-        let undo = Undo { number, _cleanup: Cleanup::new(move || drop(undo_noted(number))) };
+        let undo = Undo { number, _cleanup: Cleanup::new(move || drop(undo_entry(number))) };
         let mut own = own_before_the_end();
-        let ledger = match &mut *own {
-            Some(ledger) => ledger,
-            None => own.insert(place::in_first(|place| Ok(Ledger::begin(place)?))?),
+        let log = match &mut *own {
+            Some(log) => log,
+            None => own.insert(place::in_first(|place| Ok(UndoLog::begin(place)?))?),
         };
         let at_us = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_micros() as u64);
-        ledger.notes.outstanding.push(Noted { number, at_us, change, has_failed: false });
-        match write(ledger).and_then(|()| act()) {
+        log.contents.outstanding.push(Entry { number, at_us, change, has_failed: false });
+        match write(log).and_then(|()| act()) {
             Ok(given) => Ok((undo, given)),
             Err(error) => {
                 // Nothing was changed, and what is there may belong to another process.
-                strike(&mut own, number);
+                remove_entry(&mut own, number);
                 Err(error)
             }
         }
@@ -93,13 +93,13 @@ impl Undo {
         act: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let mut own = own();
-        let ledger = own.as_mut().ok_or(Interrupted)?;
-        let noted = ledger.noted(self.number).filter(|noted| !noted.has_failed);
-        let noted = noted.ok_or(Interrupted)?; // [LED-3]
-        let before = noted.change.clone();
-        becomes(&mut noted.change);
-        if noted.change != before {
-            write(ledger)?;
+        let log = own.as_mut().ok_or(Interrupted)?;
+        let entry = log.entry(self.number).filter(|entry| !entry.has_failed);
+        let entry = entry.ok_or(Interrupted)?; // [LED-3]
+        let before = entry.change.clone();
+        becomes(&mut entry.change);
+        if entry.change != before {
+            write(log)?;
         }
         act()
     }
@@ -109,7 +109,7 @@ impl Undo {
     /// # Errors
     /// The change could not be undone (the error says what to do by hand), or another process has changed the same.
     pub fn undo(self) -> anyhow::Result<()> {
-        match undo_noted(self.number) {
+        match undo_entry(self.number) {
             Verdict::Failed(why) => anyhow::bail!(why),
             Verdict::NotOurs(what) => anyhow::bail!("{what}; it is left alone"),
             Verdict::Undone(_) | Verdict::Nothing => Ok(()),
@@ -118,26 +118,26 @@ impl Undo {
 }
 
 /// Undoes the change logged under `number`; a second call finds nothing to do ([LED-3]).
-fn undo_noted(number: u64) -> Verdict {
+fn undo_entry(number: u64) -> Verdict {
     let mut own = own();
-    let noted = own.as_mut().and_then(|ledger| ledger.noted(number));
-    let Some(noted) = noted.filter(|noted| !noted.has_failed) else { return Verdict::Nothing };
-    let verdict = undo::undo(&noted.change);
+    let entry = own.as_mut().and_then(|log| log.entry(number));
+    let Some(entry) = entry.filter(|entry| !entry.has_failed) else { return Verdict::Nothing };
+    let verdict = undo::undo(&entry.change);
     if let Verdict::Failed(_) = verdict {
-        noted.has_failed = true; // [LED-2]
+        entry.has_failed = true; // [LED-2]
     } else {
-        strike(&mut own, number);
+        remove_entry(&mut own, number);
     }
     verdict
 }
 
-fn own() -> MutexGuard<'static, Option<Ledger>> {
+fn own() -> MutexGuard<'static, Option<UndoLog>> {
     OWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Like [`own`]; but after a second Ctrl-C, when the cleanup may have been done already, this waits for the
 /// end of the process ([LED-3]).
-fn own_before_the_end() -> MutexGuard<'static, Option<Ledger>> {
+fn own_before_the_end() -> MutexGuard<'static, Option<UndoLog>> {
     loop {
         interrupt::wait_if_ending();
         let own = own();
@@ -148,17 +148,17 @@ fn own_before_the_end() -> MutexGuard<'static, Option<Ledger>> {
 }
 
 /// [LED-1]: when this returns, the entry is on disk.
-fn write(ledger: &mut Ledger) -> anyhow::Result<()> {
-    ledger.write().with_context(|| {
-        let path = ledger.path();
-        format!("cannot note in {} what is to be put back; nothing was changed", path.display())
+fn write(log: &mut UndoLog) -> anyhow::Result<()> {
+    log.write().with_context(|| {
+        let path = log.path();
+        format!("cannot log in {} what to restore; nothing was changed", path.display())
     })
 }
 
-fn strike(own: &mut Option<Ledger>, number: u64) {
-    let Some(ledger) = own else { return };
-    ledger.strike(number);
-    if ledger.notes.outstanding.is_empty() {
+fn remove_entry(own: &mut Option<UndoLog>, number: u64) {
+    let Some(log) = own else { return };
+    log.remove_entry(number);
+    if log.contents.outstanding.is_empty() {
         *own = None;
     }
 }
@@ -173,7 +173,7 @@ pub fn make_trace_instance(tracefs: &Tracefs, purpose: &str) -> anyhow::Result<(
     Undo::doing(Change::TraceInstance { name }, || match std::fs::create_dir(&path) {
         Ok(()) => Ok(path),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            bad_input!("this kernel is locked down: nobody may trace it, not even root")
+            bad_input!("this kernel is locked down: no user may trace it, not even root")
         }
         Err(error) => Err(error).with_context(|| format!("cannot make {}", path.display())),
     })
@@ -208,28 +208,29 @@ pub fn make_mount_point(prefix: &str) -> anyhow::Result<(PathBuf, Undo)> {
 
 /// An unused name that begins with `prefix` and is recognised as a run's own.
 pub fn fresh_name(prefix: &str) -> String {
-    assert!(OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)), "a sweep knows {prefix}");
+    assert!(OWN_PREFIXES.iter().any(|own| prefix.starts_with(own)), "recovery knows {prefix}");
     place::random_name(prefix)
 }
 
 /// What the undo log on disk says of `path`, for tests; other tests write to it as well.
 #[cfg(test)]
-pub fn notes_of(path: &Path) -> String {
-    let Some(ledger) = own().as_ref().map(Ledger::path) else { return String::new() };
-    let mut file = std::fs::File::open(ledger).unwrap();
-    let (notes, _) = notes::Notes::read(&mut file).unwrap().unwrap();
-    let told = notes.outstanding.iter().map(|noted| format!("{:?}\n", noted.change));
-    told.filter(|one| one.contains(&format!("{path:?}"))).collect()
+pub fn entries_about(path: &Path) -> String {
+    let Some(log) = own().as_ref().map(UndoLog::path) else { return String::new() };
+    let mut file = std::fs::File::open(log).unwrap();
+    let (contents, _) = log::Contents::read(&mut file).unwrap().unwrap();
+    let changes = contents.outstanding.iter().map(|entry| format!("{:?}\n", entry.change));
+    changes.filter(|one| one.contains(&format!("{path:?}"))).collect()
 }
 
 /// Removes the entries about `path` that a test has left on purpose.
 #[cfg(test)]
-pub fn forget_notes_of(path: &Path) {
+pub fn forget_entries_about(path: &Path) {
     let mut own = own();
-    let notes = own.as_ref().map_or(&[][..], |ledger| &ledger.notes.outstanding);
-    let about = notes.iter().find(|one| format!("{:?}", one.change).contains(&format!("{path:?}")));
-    if let Some(number) = about.map(|noted| noted.number) {
-        strike(&mut own, number);
+    let entries = own.as_ref().map_or(&[][..], |log| &log.contents.outstanding);
+    let about =
+        entries.iter().find(|one| format!("{:?}", one.change).contains(&format!("{path:?}")));
+    if let Some(number) = about.map(|entry| entry.number) {
+        remove_entry(&mut own, number);
     }
 }
 
@@ -238,16 +239,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_noted_before_it_is_made_and_struck_out_after_it_is_removed() {
+    fn a_directory_is_logged_before_it_is_made_until_it_is_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join(fresh_name(".forebay-lab-"));
         // The undo log exists, since a change is outstanding.
         let other = make_directory(&scratch.path().join(fresh_name("forebay-")), false).unwrap();
-        let ledger = own().as_ref().map(Ledger::path).unwrap();
+        let log = own().as_ref().map(UndoLog::path).unwrap();
         let change = Change::Directory { path: path.clone(), contents: true };
         let (undo, seen) = Undo::doing(change, || {
             std::fs::create_dir(&path)?;
-            Ok(std::fs::read_to_string(&ledger)?)
+            Ok(std::fs::read_to_string(&log)?)
         })
         .unwrap();
         let last = seen.lines().last().unwrap();
@@ -255,7 +256,7 @@ mod tests {
         std::fs::write(path.join("blocks"), "data").unwrap();
         undo.undo().unwrap();
         assert!(!path.exists());
-        assert_eq!(notes_of(&path), "");
+        assert_eq!(entries_about(&path), "");
         drop(other);
     }
 
@@ -266,21 +267,21 @@ mod tests {
         std::fs::create_dir(&theirs).unwrap();
         let error = make_directory(&theirs, true).unwrap_err();
         assert!(error.to_string().contains("exists"), "{error}");
-        assert!(theirs.is_dir(), "somebody else's directory stays");
-        assert_eq!(notes_of(&theirs), "");
+        assert!(theirs.is_dir(), "another process's directory stays");
+        assert_eq!(entries_about(&theirs), "");
     }
 
     #[test]
-    fn a_change_that_cannot_be_undone_stays_noted_and_says_what_to_do() {
+    fn a_change_that_cannot_be_undone_stays_in_the_log_and_says_what_to_do() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join(fresh_name("forebay-"));
         let undo = make_directory(&path, false).unwrap();
         std::fs::write(path.join("in-the-way"), "x").unwrap();
         let error = undo.undo().unwrap_err().to_string();
         assert!(error.contains("by hand: rmdir"), "{error}");
-        assert_ne!(notes_of(&path), "", "[LED-2]");
+        assert_ne!(entries_about(&path), "", "[LED-2]");
         std::fs::remove_dir_all(&path).unwrap();
-        forget_notes_of(&path);
+        forget_entries_about(&path);
     }
 
     #[test]
@@ -289,7 +290,7 @@ mod tests {
         let path = scratch.path().join(fresh_name("forebay-"));
         let undo = make_directory(&path, true).unwrap();
         // Like a second Ctrl-C.
-        assert!(matches!(undo_noted(undo.number), Verdict::Undone(_)));
+        assert!(matches!(undo_entry(undo.number), Verdict::Undone(_)));
         assert!(!path.exists());
         let mut acted = false;
         let further = undo.further(

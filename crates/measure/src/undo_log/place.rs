@@ -61,7 +61,7 @@ pub(super) fn in_first<T>(make: impl Fn(&Place) -> anyhow::Result<T>) -> anyhow:
         }
     }
     anyhow::bail!(
-        "there is no place to note what is to be put back ({}); name a directory of your own in \
+        "there is no directory for an undo log ({}); name one that only you can enter in \
          {STATE_DIRECTORY}",
         refusals.join("; ")
     )
@@ -156,7 +156,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
-    fn roots_ledgers_are_in_run_and_others_where_they_may_write() {
+    fn roots_logs_are_in_run_and_others_where_they_may_write() {
         let nothing = |_: &str| None;
         let temporary = Path::new("/tmp");
         let root = candidates(nothing, temporary, 0);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_of_someone_else_is_refused() {
+    fn a_directory_of_another_user_is_refused() {
         // For other users, root's directory; and for root one that belongs to another user.
         let scratch = tempfile::tempdir().unwrap();
         let theirs = scratch.path().join("theirs");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_or_a_pipe_in_the_place_of_a_ledger_is_not_followed_and_nothing_is_made_twice() {
+    fn a_link_or_a_pipe_named_like_a_log_is_not_followed_and_nothing_is_made_twice() {
         let scratch = tempfile::tempdir().unwrap();
         let place = Place::make(&scratch.path().join("state")).unwrap();
         let victim = scratch.path().join("victim");

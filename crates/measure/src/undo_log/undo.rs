@@ -20,10 +20,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use rustix::io::Errno;
 
-use super::notes::{Change, stands_for};
+use super::log::{Change, stands_for};
 use crate::facts::{Mount, mounts};
 use crate::program::run;
-use crate::retry::patiently;
+use crate::retry::retry_with_backoff;
 use crate::shell::quoted;
 use crate::tracefs::Tracefs;
 
@@ -97,7 +97,7 @@ fn readahead(file: &Path, found_kib: u64, set_kib: &[u64]) -> anyhow::Result<Ver
             Ok(Verdict::Undone(format!("readahead of {holder} to {found_kib} KiB")))
         }
         _ => Ok(Verdict::NotOurs(format!(
-            "the readahead of {holder} is {seen} KiB now, set by somebody else; it was {found_kib} KiB"
+            "the readahead of {holder} is {seen} KiB now, set by another process; it was {found_kib} KiB"
         ))),
     }
 }
@@ -113,7 +113,7 @@ fn mount(point: &Path, source: &str) -> anyhow::Result<Verdict> {
         }
         Some(_) => {}
     }
-    let Err(error) = patiently(|| unmount(point, false), |_| true) else {
+    let Err(error) = retry_with_backoff(|| unmount(point, false), |_| true) else {
         return Ok(Verdict::Undone(format!("unmounted {shown}")));
     };
     match unmount(point, true) {
@@ -171,7 +171,7 @@ impl Loop {
     fn is(&self, backing_file: &Path, sequence: Option<u64>) -> bool {
         match (sequence, self.sequence) {
             // The path alone may change: a filesystem that was unmounted lazily loses its own.
-            (Some(noted), Some(seen)) => noted == seen,
+            (Some(entry), Some(seen)) => entry == seen,
             _ => self.backing_file == backing_file,
         }
     }
@@ -185,16 +185,16 @@ pub fn loops_over(file: &Path, sequence: Option<u64>) -> Vec<Loop> {
     loops.filter(|one| one.is(file, sequence)).collect()
 }
 
-fn detach(noted: &Loop) -> anyhow::Result<Verdict> {
-    let device = format!("/dev/{}", noted.name);
+fn detach(entry: &Loop) -> anyhow::Result<Verdict> {
+    let device = format!("/dev/{}", entry.name);
     run("losetup", &[OsStr::new("--detach"), OsStr::new(&device)])
         .with_context(|| format!("{device} cannot be detached"))?;
     // The kernel detaches when the last process that has it open closes it.
-    let is_gone = || match Loop::read(noted.name.clone()) {
-        Some(seen) if seen.sequence == noted.sequence => Err(IN_USE),
+    let is_detached = || match Loop::read(entry.name.clone()) {
+        Some(seen) if seen.sequence == entry.sequence => Err(IN_USE),
         _ => Ok(""),
     };
-    let rest = patiently(is_gone, |_| true).unwrap_or_else(|in_use| in_use);
+    let rest = retry_with_backoff(is_detached, |_| true).unwrap_or_else(|in_use| in_use);
     Ok(Verdict::Undone(format!("detached {device}{rest}")))
 }
 
@@ -204,7 +204,7 @@ fn trace_instance(name: &str) -> anyhow::Result<Verdict> {
     }
     // A process that has read from it may be about to close it.
     let tracefs = Tracefs::open()?;
-    let is_removed = patiently(|| tracefs.remove(name), |_| true)?;
+    let is_removed = retry_with_backoff(|| tracefs.remove(name), |_| true)?;
     Ok(if is_removed {
         Verdict::Undone(format!("removed the trace instance {name}"))
     } else {
@@ -220,7 +220,7 @@ fn directory(path: &Path, contents: bool) -> anyhow::Result<Verdict> {
         Some(Errno::NOTEMPTY | Errno::NOENT) => contents,
         _ => false,
     };
-    patiently(|| remove(path, contents), passes)
+    retry_with_backoff(|| remove(path, contents), passes)
         .with_context(|| format!("{} cannot be removed", path.display()))
 }
 

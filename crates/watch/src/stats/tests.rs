@@ -1,4 +1,4 @@
-//! The stats, and the calls that it is computed from: worked examples, and properties that hold for any events.
+//! The statistics, and the calls that they are computed from: worked examples, and properties that hold for any events.
 
 use proptest::prelude::*;
 

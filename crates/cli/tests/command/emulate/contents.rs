@@ -125,7 +125,7 @@ fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_dev
     whole.sync_data().unwrap();
 
     let log = disk.log().unwrap();
-    let told: Vec<_> =
+    let stderr: Vec<_> =
         log.iter().map(|one| (one.op, one.file.as_str(), one.offset, one.len)).collect();
     let expected = [
         (LoggedOp::Read, "dir/file", 4096, 8192),
@@ -133,7 +133,7 @@ fn the_log_has_a_line_for_each_request_with_its_place_in_the_file_and_on_the_dev
         (LoggedOp::Write, "dir/file", 1 << 20, 1 << 20),
         (LoggedOp::Flush, "disk", 0, 0),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(stderr, expected);
     let place = log[0].device_offset.unwrap() - 4096;
     assert_eq!(place % 4096, 0);
     assert_eq!(log[1].device_offset, Some(1 << 30));
@@ -167,7 +167,7 @@ fn a_log_file_has_every_request_once_the_disk_is_unmounted() {
     drop(file);
     called.signal(rustix::process::Signal::TERM);
     called.rest();
-    called.assert_gone();
+    called.assert_removed();
     let text = std::fs::read_to_string(path).unwrap();
     let log: Vec<LoggedRequest> =
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -60,7 +60,7 @@ fn a_signal_unmounts_and_answers_what_was_under_way() {
         let said = called.rest();
         assert!(said.contains("unmounted "), "{said}");
         assert!(called.child.wait().unwrap().success(), "{signal:?}");
-        called.assert_gone();
+        called.assert_removed();
     }
 }
 
@@ -71,9 +71,9 @@ fn a_killed_server_leaves_no_mount_and_no_reader_waiting() {
     }
     let (mut called, read, _scratch) = with_a_read();
     called.signal(Signal::KILL);
-    assert!(read.join().unwrap().is_err(), "the reader is told");
+    assert!(read.join().unwrap().is_err(), "the reader gets an error");
     assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::KILL.as_raw()));
-    called.assert_gone();
+    called.assert_removed();
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn a_panic_in_the_server_ends_it_and_leaves_no_mount_and_no_reader_waiting() {
         return;
     }
     let (mut called, read, _scratch) = with_a_read();
-    let told = std::fs::write(called.mount_point.join(".forebay/control"), "panic");
-    assert!(told.is_err(), "who asked is told, too");
-    assert!(read.join().unwrap().is_err(), "the reader is told");
+    let stderr = std::fs::write(called.mount_point.join(".forebay/control"), "panic");
+    assert!(stderr.is_err(), "the caller gets an error, too");
+    assert!(read.join().unwrap().is_err(), "the reader gets an error");
     assert_eq!(called.child.wait().unwrap().signal(), Some(Signal::ABORT.as_raw()));
-    called.assert_gone();
+    called.assert_removed();
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn mounts_on(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_somebody_else_has_mounted_there_since_is_left_alone() {
+fn what_another_process_has_mounted_there_since_is_left_alone() {
     let test = "what_somebody_else_has_mounted_there_since_is_left_alone";
     if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
@@ -154,7 +154,7 @@ fn what_somebody_else_has_mounted_there_since_is_left_alone() {
 }
 
 #[test]
-fn a_mount_with_something_over_it_goes_when_that_has_gone() {
+fn a_mount_below_another_is_removed_after_that_one() {
     let test = "a_mount_with_something_over_it_goes_when_that_has_gone";
     if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
@@ -167,7 +167,7 @@ fn a_mount_with_something_over_it_goes_when_that_has_gone() {
     assert_eq!(mounts_on(&path), ["fuse.forebay", "tmpfs"]);
     assert_eq!(guardians(&path), 1, "the guardian is on duty");
     unmount(&path, UnmountFlags::DETACH).unwrap();
-    called.assert_gone();
+    called.assert_removed();
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn what_was_written_to_disk_before_a_detach_is_in_its_file() {
     File::open(&data).unwrap().read_exact_at(&mut found, 1 << 20).unwrap();
     assert!(found == written, "lost");
     drop(user);
-    called.assert_gone();
+    called.assert_removed();
 }
 
 #[test]
@@ -216,9 +216,9 @@ fn a_mount_that_the_kernel_does_not_agree_with_ends_at_once() {
         let Ok(output) = command.current_dir("/").output() else {
             return skipped(test, "uid 65534 may not run the program");
         };
-        let told = String::from_utf8_lossy(&output.stderr);
-        if !told.contains("the readahead of the mount") {
-            return skipped(test, &format!("nothing is refused: {told}"));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if !stderr.contains("the readahead of the mount") {
+            return skipped(test, &format!("nothing is refused: {stderr}"));
         }
         took = begun.elapsed();
         if took < Duration::from_secs(4) {
@@ -240,11 +240,11 @@ fn a_mount_in_use_is_detached_and_that_is_said() {
     assert!(said.contains("was in use"), "{said}");
     assert!(called.child.wait().unwrap().success());
     assert!(user.read_exact_at(&mut [0; 4096], 1 << 20).is_err());
-    called.assert_gone();
+    called.assert_removed();
 }
 
 #[test]
-fn somebody_elses_unmounting_ends_it() {
+fn an_unmount_by_another_process_ends_it() {
     if !can_emulate("somebody_elses_unmounting_ends_it") {
         return;
     }
@@ -255,7 +255,7 @@ fn somebody_elses_unmounting_ends_it() {
     }
     called.rest();
     assert!(called.child.wait().unwrap().success());
-    called.assert_gone();
+    called.assert_removed();
 }
 
 /// Root without fusermount3.
@@ -286,8 +286,9 @@ fn a_disk_of_an_experiment_leaves_no_process_mount_or_directory() {
 }
 
 #[test]
-fn a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy() {
-    if !can_emulate("a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy") {
+fn a_mount_that_has_lost_its_server_and_its_guardian_is_reported_with_the_remedy() {
+    if !can_emulate("a_mount_that_has_lost_its_server_and_its_guardian_is_reported_with_the_remedy")
+    {
         return;
     }
     let mut called = Called::start("instant", &[]);
@@ -299,9 +300,9 @@ fn a_mount_that_has_lost_its_server_and_its_guardian_is_told_with_the_remedy() {
     called.child.wait().unwrap();
     let mount_point = called.mount_point.to_str().unwrap();
     let output = output(Path::new("/"), &["emulate", "instant", mount_point]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains(&format!("fusermount3 -u -z {mount_point}")), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(&format!("fusermount3 -u -z {mount_point}")), "{stderr}");
 }
 
 #[test]

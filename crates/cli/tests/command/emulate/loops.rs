@@ -16,9 +16,9 @@ struct Mounted {
 fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output =
         Command::new(program).args(args).output().map_err(|error| format!("{program}: {error}"))?;
-    let told = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     let failed = || format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-    if output.status.success() { Ok(told) } else { Err(failed()) }
+    if output.status.success() { Ok(stderr) } else { Err(failed()) }
 }
 
 /// Unmounts `directory`, which other processes of the machine may look at.
@@ -65,7 +65,7 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
         ("mkfs.btrfs", &["-q", "-f"], "btrfs", &["check", "--readonly"]),
     ];
     for (make, make_args, check, check_args) in kinds {
-        if run(make, &["-V"]).is_err_and(|told| told.contains("No such file")) {
+        if run(make, &["-V"]).is_err_and(|stderr| stderr.contains("No such file")) {
             skipped(TEST, &format!("no {make} on PATH"));
             continue;
         }
@@ -76,11 +76,11 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
         std::fs::create_dir(&directory).unwrap();
         let mounted = match Mounted::new(&disk.disk(), &directory, (make, make_args)) {
             Ok(mounted) => mounted,
-            Err(told) if told.starts_with("losetup") || told.starts_with("mount") => {
-                skipped(TEST, &told); // no loop devices, or no such filesystem in this kernel
+            Err(stderr) if stderr.starts_with("losetup") || stderr.starts_with("mount") => {
+                skipped(TEST, &stderr); // no loop devices, or no such filesystem in this kernel
                 continue;
             }
-            Err(told) => panic!("{told}"),
+            Err(stderr) => panic!("{stderr}"),
         };
         let bytes: Vec<u8> = (0..5_000_000_u32).map(|n| (n ^ n >> 9) as u8).collect();
         for name in ["a", "b"] {

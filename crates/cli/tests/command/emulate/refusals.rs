@@ -5,8 +5,8 @@ use crate::command::{assert_refused, output, scratch};
 use crate::skip::can_emulate;
 
 #[test]
-fn what_cannot_be_mounted_is_told_plainly_with_exit_code_2() {
-    if !can_emulate("what_cannot_be_mounted_is_told_plainly_with_exit_code_2") {
+fn what_cannot_be_mounted_gets_a_plain_message_with_exit_code_2() {
+    if !can_emulate("what_cannot_be_mounted_gets_a_plain_message_with_exit_code_2") {
         return;
     }
     let scratch = scratch();
@@ -49,9 +49,9 @@ fn a_mount_point_is_for_one_mount() {
     let called = Called::start("instant", &[]);
     let mount_point = called.mount_point.to_str().unwrap();
     let output = output(called.mount_point.parent().unwrap(), &["emulate", "instant", mount_point]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("is mounted on"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("is mounted on"), "{stderr}");
     assert!(called.mount_point.join("disk").exists());
 }
 
@@ -68,9 +68,9 @@ fn a_file_keeps_the_data_of_one_mount() {
     let called = Called::start("instant", &["--size", "1MiB", "--data", data]);
     let line = ["emulate", "instant", "empty", "--size", "1MiB", "--data", data];
     let output = output(scratch.path(), &line);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("another emulated disk has its data in"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("another emulated disk has its data in"), "{stderr}");
     drop(called);
 }
 
@@ -92,8 +92,8 @@ fn unknown_words_to_the_control_file_are_invalid() {
 #[test]
 fn the_profiles_are_listed() {
     let output = output(scratch().path(), &["emulate", "--list"]);
-    let told = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
-    assert!(told.lines().any(|line| line.starts_with("raid10-12 ")), "{told}");
-    assert!(told.lines().count() >= 12, "{told}");
+    assert!(stderr.lines().any(|line| line.starts_with("raid10-12 ")), "{stderr}");
+    assert!(stderr.lines().count() >= 12, "{stderr}");
 }

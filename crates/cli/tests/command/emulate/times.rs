@@ -126,14 +126,14 @@ fn timing_is_switched_off_and_on_again_also_for_what_is_under_way() {
 }
 
 #[test]
-fn a_summary_tells_requests_lateness_and_what_it_cost() {
-    if !can_emulate("a_summary_tells_requests_lateness_and_what_it_cost") {
+fn a_summary_reports_requests_lateness_and_what_it_cost() {
+    if !can_emulate("a_summary_reports_requests_lateness_and_what_it_cost") {
         return;
     }
     let mut called = super::Called::start("fixed-100us", &[]);
     read(&direct(&called.mount_point.join("disk")), 100);
     called.signal(rustix::process::Signal::INT);
     let said = called.rest();
-    assert!(said.contains(" 100 requests; answers came "), "{said}");
+    assert!(said.contains(" 100 requests; completions were "), "{said}");
     assert!(said.contains("processor seconds for 1000 requests"), "{said}");
 }

@@ -63,7 +63,7 @@ impl Demand {
 ///
 /// # Errors
 /// The error of `work`; otherwise the first read that failed.
-pub(super) fn beside<T>(
+pub(super) fn with_readers<T>(
     pool: &BufferPool,
     file: &PagedFile,
     demand: &Demand,
@@ -71,12 +71,12 @@ pub(super) fn beside<T>(
 ) -> anyhow::Result<(T, Vec<Sample>)> {
     let (stop, start) = (AtomicBool::new(false), Instant::now());
     // Not all at the same moment.
-    let apart = demand.every / demand.blocks.len().max(1) as u32;
+    let gap = demand.every / demand.blocks.len().max(1) as u32;
     let (result, samples) = thread::scope(|scope| {
         let readers: Vec<_> = (0_u32..)
             .zip(&demand.blocks)
             .map(|(number, blocks)| {
-                let (stop, every, first) = (&stop, demand.every, start + apart * number);
+                let (stop, every, first) = (&stop, demand.every, start + gap * number);
                 scope.spawn(move || read(pool, file, blocks, first, every, stop))
             })
             .collect();
@@ -190,14 +190,14 @@ mod tests {
             wait_for_reads(&pool, 60);
             Ok(7)
         };
-        let (seven, samples) = beside(&pool, &file, &demand, work).unwrap();
+        let (seven, samples) = with_readers(&pool, &file, &demand, work).unwrap();
         assert_eq!(seven, 7);
         // A busy machine sleeps for longer, and both threads may have one more read in flight.
         let due = (begun.elapsed().as_secs_f64() * 400.0) as usize + 2;
         assert!((60..=due).contains(&samples.len()), "{due} were due: {}", samples.len());
         assert!(samples.is_sorted_by_key(|sample| sample.at));
         let failed: anyhow::Result<((), _)> =
-            beside(&pool, &file, &demand, || anyhow::bail!("the work failed"));
+            with_readers(&pool, &file, &demand, || anyhow::bail!("the work failed"));
         assert_eq!(failed.unwrap_err().to_string(), "the work failed");
     }
 
@@ -218,7 +218,7 @@ mod tests {
             wait_for_reads(&pool, 200);
             Ok(())
         };
-        let (_, samples) = beside(&pool, &file, &demand, work).unwrap();
+        let (_, samples) = with_readers(&pool, &file, &demand, work).unwrap();
         let late = samples.iter().filter(|one| one.took > Duration::from_millis(30)).count();
         assert!(
             late > 100,
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_ahead_beside_changed_pages() {
+    fn nothing_is_read_ahead_next_to_changed_pages() {
         let directory = tempfile::tempdir().unwrap();
         let pool =
             builder(&directory).frames(1024).readahead(ReadaheadStrategy::Async).build().unwrap();
@@ -246,7 +246,7 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
             Ok(())
         };
-        beside(&pool, &file, &demand, work).unwrap();
+        with_readers(&pool, &file, &demand, work).unwrap();
         let stats = pool.stats();
         assert_eq!(stats.strategy(StrategyKind::BulkRead).prefetches, 0, "[FGR-2]");
         let strangers = (0..128).filter(|block| block % 8 >= 4 && block % 4 != 3);

@@ -34,13 +34,13 @@ pub use dirty::Dirty;
 pub use settings::Settings;
 
 use super::driver::{RowSet, drive};
-use super::tally::Missing;
+use super::samples::Missing;
 use super::{
-    Bench, Experiment, Ground, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, by_name,
+    Bench, Experiment, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, WorkfileSpec, by_name,
     stopwatch,
 };
 use forebay_measure::workfile::Naming;
-use record::{Round, Tally};
+use record::{Round, Samples};
 use resources::Resources;
 use site::Site;
 
@@ -94,8 +94,8 @@ impl Cell {
     }
 
     fn label(&self) -> String {
-        let beside = if self.foreground { ", beside readers" } else { "" };
-        format!("{}, {}{beside}", self.pages(), self.write_mode())
+        let readers = if self.foreground { ", with readers" } else { "" };
+        format!("{}, {}{readers}", self.pages(), self.write_mode())
     }
 
     /// Whether it is one synchronous write after another: the baseline for the others of its pattern and cache
@@ -112,8 +112,8 @@ impl Cell {
 }
 
 impl Experiment for Settings {
-    fn ground(&self) -> Ground {
-        self.common.ground(self.size_bytes, PAGE_BYTES, Naming::Named)
+    fn workfile_spec(&self) -> WorkfileSpec {
+        self.common.workfile_spec(self.size_bytes, PAGE_BYTES, Naming::Named)
     }
 
     fn measurements(&self) -> u64 {
@@ -133,16 +133,16 @@ fn run<'s>(
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<Measurements<'s>> {
     resources.second.as_mut().map_or(Ok(()), |workfile| workfile.fill(|_| ()))?;
-    let mut tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
-    for tally in &mut tallies {
-        tally.failure = resources.missing(tally.cell).map(str::to_owned);
+    let mut measured: Vec<Samples> = settings.cells().into_iter().map(Samples::new).collect();
+    for samples in &mut measured {
+        samples.failure = resources.missing(samples.cell).map(str::to_owned);
     }
-    let mut rows = Rows { settings, tallies };
+    let mut rows = Rows { settings, measured };
     let mut random = fastrand::Rng::with_seed(settings.common.seed);
     let mut sets = dirty::sets(settings, &mut random);
     let now = stopwatch();
     drive(&mut rows, settings.limits(), &mut random, &now, progress, |rows, index, turn| {
-        let tally = &mut rows.tallies[index];
+        let samples = &mut rows.measured[index];
         if turn.round == 0 && now() > settings.time_max() {
             let why = "no time: the cells before it took too long on this disk";
             return Err(Missing(why.to_owned()).into());
@@ -150,16 +150,18 @@ fn run<'s>(
         if turn.is_first {
             sets = dirty::sets(settings, turn.random); // [CKP-1]
         }
-        let set = &sets[&tally.cell.dirty];
-        Site::new(settings, bench, &resources, tally)?.measure(set, turn.random)
+        let set = &sets[&samples.cell.dirty];
+        Site::new(settings, bench, &resources, samples)?.measure(set, turn.random)
     })?;
     let backends = resources.first.backends;
     Ok(Measurements::new(move |_, floor| {
-        let tallies = rows.tallies;
-        let record = |tally: &Tally| tally.record_beside(record::baseline(&tallies, &tally.cell));
-        let records = tallies.iter().map(record).collect();
-        let section = section::draw(settings, &tallies);
-        Outcome { records, backends, section, ..conclusion::draw(settings, &tallies, floor) }
+        let measured = rows.measured;
+        let record = |samples: &Samples| {
+            samples.record_with_readers(record::baseline(&measured, &samples.cell))
+        };
+        let records = measured.iter().map(record).collect();
+        let section = section::draw(settings, &measured);
+        Outcome { records, backends, section, ..conclusion::draw(settings, &measured, floor) }
     }))
 }
 
@@ -167,7 +169,7 @@ fn run<'s>(
 #[derive(Debug)]
 struct Rows<'s> {
     settings: &'s Settings,
-    tallies: Vec<Tally>,
+    measured: Vec<Samples>,
 }
 
 impl RowSet for Rows<'_> {
@@ -175,35 +177,35 @@ impl RowSet for Rows<'_> {
     type Figures = Round;
 
     fn rows(&self) -> usize {
-        self.tallies.len()
+        self.measured.len()
     }
 
-    fn row(&mut self, index: usize) -> &mut Tally {
-        &mut self.tallies[index]
+    fn row(&mut self, index: usize) -> &mut Samples {
+        &mut self.measured[index]
     }
 
     fn series(&self) -> Vec<Vec<usize>> {
-        conclusion::series(self.settings, &self.tallies)
+        conclusion::series(self.settings, &self.measured)
     }
 
     fn open(&self) -> Vec<bool> {
-        let open = conclusion::undecided(self.settings, &self.tallies);
-        let is_open = |row: &usize| open.contains(&self.tallies[*row].cell);
+        let open = conclusion::undecided(self.settings, &self.measured);
+        let is_open = |row: &usize| open.contains(&self.measured[*row].cell);
         self.series().iter().map(|rows| rows.iter().any(is_open)).collect()
     }
 
     fn label(&self, index: usize) -> String {
-        self.tallies[index].cell.label()
+        self.measured[index].cell.label()
     }
 
     /// In random order; but in the first round the essential ones are first, since time may not suffice for all.
     fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
         let mut order = due.concat();
         random.shuffle(&mut order);
-        let is_measured = |tally: &Tally| !tally.rounds.is_empty();
-        if !self.tallies.iter().any(is_measured) {
+        let is_measured = |samples: &Samples| !samples.rounds.is_empty();
+        if !self.measured.iter().any(is_measured) {
             // Stable: among themselves they stay in random order.
-            order.sort_by_key(|&row| !self.settings.is_essential(&self.tallies[row].cell));
+            order.sort_by_key(|&row| !self.settings.is_essential(&self.measured[row].cell));
         }
         order
     }
@@ -216,16 +218,16 @@ pub(super) fn simulated() -> super::simulation::Simulated {
     let options = "--seed 1 --essential --patterns uniform,clustered --backends sync,uring";
     let settings = super::typed::<Settings>(options).checked().unwrap();
     Box::new(move |disk, best| {
-        let tallies = settings.cells().into_iter().map(Tally::new).collect();
-        let mut rows = Rows { settings: &settings, tallies };
+        let measured = settings.cells().into_iter().map(Samples::new).collect();
+        let mut rows = Rows { settings: &settings, measured };
         disk.simulate(&mut rows, settings.limits(), 1.0, |rows, index, rate| {
-            let cell = rows.tallies[index].cell;
+            let cell = rows.measured[index].cell;
             let is_first = cell.dirty == settings.patterns[0] && cell.cache == settings.caches[0];
             let is_it = is_first && settings.is_best(&cell) && !cell.is_timed();
             let seconds = 1.0 / (rate * if is_it { best } else { 1.0 });
             record::tests::round(seconds, cell.foreground.then_some(1e3 / rate))
         });
-        conclusion::draw(&settings, &rows.tallies, forebay_measure::statistics::Floor::default())
+        conclusion::draw(&settings, &rows.measured, forebay_measure::statistics::Floor::default())
     })
 }
 
@@ -236,8 +238,8 @@ mod tests {
     fn cells_of_a_pattern_share_their_pages_and_come_in_shuffled_order() {
         let settings = crate::experiment::typed::<Settings>("--quick --essential --seed 1");
         let settings = settings.checked().unwrap();
-        let tallies: Vec<Tally> = settings.cells().into_iter().map(Tally::new).collect();
-        let mut rows = Rows { settings: &settings, tallies };
+        let measured: Vec<Samples> = settings.cells().into_iter().map(Samples::new).collect();
+        let mut rows = Rows { settings: &settings, measured };
         let mut random = fastrand::Rng::with_seed(1);
         let sets = dirty::sets(&settings, &mut random);
         for dirty in [Dirty::Uniform, Dirty::Clustered] {
@@ -245,10 +247,10 @@ mod tests {
         }
         let all: Vec<usize> = (0..rows.rows()).collect();
         let first = rows.order(&[&all], &mut random);
-        let is_essential = |&index: &usize| settings.is_essential(&rows.tallies[index].cell);
+        let is_essential = |&index: &usize| settings.is_essential(&rows.measured[index].cell);
         let count = first.iter().filter(|index| is_essential(index)).count();
         assert!(first[..count].iter().all(is_essential), "while there is time");
-        rows.tallies[0] = record::tests::written(Dirty::Uniform, false, &[1.0]);
+        rows.measured[0] = record::tests::written(Dirty::Uniform, false, &[1.0]);
         for _ in 1..3 {
             let later = rows.order(&[&all], &mut random);
             assert_ne!(first, later, "[CKP-1]");

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::foreground::Sample;
 use super::site::Written;
 use super::{Cell, NAME, Settings};
-use crate::experiment::tally;
+use crate::experiment::samples;
 use forebay_measure::coldness::{wait_histogram, wait_us};
 use forebay_measure::report::Record;
 use forebay_measure::statistics::{Estimate, paired_ratio};
@@ -134,20 +134,20 @@ impl Round {
 }
 
 /// A cell and the results of its rounds.
-pub(super) type Tally = tally::Row<Cell, Round>;
+pub(super) type Samples = samples::Row<Cell, Round>;
 
-impl Tally {
+impl Samples {
     /// The figure divided by that of `other`; `None` if a round lacks it.
     pub(super) fn ratio_to(
         &self,
-        other: &Tally,
+        other: &Samples,
         value: impl Fn(&Round) -> Option<f64>,
     ) -> Option<Estimate> {
         paired_ratio(&self.figures(&value)?, &other.figures(&value)?)
     }
 
     /// Its record. `baseline`: one write after another of the same pages, where there is one.
-    pub(super) fn record_beside(&self, baseline: Option<&Tally>) -> Record {
+    pub(super) fn record_with_readers(&self, baseline: Option<&Samples>) -> Record {
         let mut record = self.record(NAME, "seconds");
         let baseline = baseline.filter(|_| !self.cell.is_timed());
         let ratio = baseline.and_then(|it| self.ratio_to(it, |round| Some(round.seconds)));
@@ -157,9 +157,11 @@ impl Tally {
 }
 
 /// The baseline for others of the same pages and cache mode.
-pub(super) fn baseline<'t>(tallies: &'t [Tally], cell: &Cell) -> Option<&'t Tally> {
-    tallies.iter().find(|tally| {
-        tally.cell.is_baseline() && tally.cell.dirty == cell.dirty && tally.cell.cache == cell.cache
+pub(super) fn baseline<'t>(measured: &'t [Samples], cell: &Cell) -> Option<&'t Samples> {
+    measured.iter().find(|samples| {
+        samples.cell.is_baseline()
+            && samples.cell.dirty == cell.dirty
+            && samples.cell.cache == cell.cache
     })
 }
 
@@ -192,7 +194,7 @@ pub(super) mod tests {
     }
 
     /// A cell written at full speed; `best`: in the best way, otherwise one after another.
-    pub(in super::super) fn written(dirty: Dirty, best: bool, seconds: &[f64]) -> Tally {
+    pub(in super::super) fn written(dirty: Dirty, best: bool, seconds: &[f64]) -> Samples {
         let cell = Cell {
             dirty,
             elevator: if best { Order::Balanced } else { Order::Arrival },
@@ -202,17 +204,17 @@ pub(super) mod tests {
             paced: false,
             foreground: false,
         };
-        let mut tally = Tally::new(cell);
-        tally.rounds.extend(seconds.iter().map(|&it| round(it, None)));
-        tally
+        let mut samples = Samples::new(cell);
+        samples.rounds.extend(seconds.iter().map(|&it| round(it, None)));
+        samples
     }
 
     /// A cell with readers, and the 99th percentiles of their intervals.
-    pub(in super::super) fn beside(paced: bool, us_p99: &[f64]) -> Tally {
-        let mut tally = written(Dirty::Uniform, true, &[]);
-        (tally.cell.paced, tally.cell.foreground) = (paced, true);
-        tally.rounds.extend(us_p99.iter().map(|&p99| round(1.0, Some(p99))));
-        tally
+    pub(in super::super) fn with_readers(paced: bool, us_p99: &[f64]) -> Samples {
+        let mut samples = written(Dirty::Uniform, true, &[]);
+        (samples.cell.paced, samples.cell.foreground) = (paced, true);
+        samples.rounds.extend(us_p99.iter().map(|&p99| round(1.0, Some(p99))));
+        samples
     }
 
     #[test]
@@ -222,7 +224,7 @@ pub(super) mod tests {
         let ratio = best.ratio_to(&baseline, |round| Some(round.seconds)).unwrap();
         assert!((ratio.value - 0.25).abs() < 1e-9 && ratio.rounds == 2, "[CKR-2] {ratio:?}");
         best.failure = Some("no memory".to_owned());
-        let record = best.record_beside(Some(&baseline));
+        let record = best.record_with_readers(Some(&baseline));
         assert!((record.metric("ratio_to_arrival").unwrap() - 0.25).abs() < 1e-9);
         assert_eq!(record.metric("seconds"), Some(1.5));
         assert_eq!(record.cell["elevator"], "balanced");
@@ -233,13 +235,13 @@ pub(super) mod tests {
     fn what_was_not_measured_is_null_and_says_why() {
         let mut left_out = written(Dirty::Uniform, true, &[]);
         left_out.failure = Some("no time".to_owned());
-        let record = left_out.record_beside(None);
+        let record = left_out.record_with_readers(None);
         assert!(record.metrics["ratio_to_arrival"].is_null() && record.rounds.is_empty());
         assert_eq!(record.remarks, ["not measured: no time"]);
     }
 
     #[test]
-    fn reads_are_told_apart_by_when_they_were_wanted() {
+    fn reads_are_separated_by_when_they_were_wanted() {
         let begun = Instant::now();
         let at = |ms: u64| begun + Duration::from_millis(ms);
         let sample =
@@ -256,7 +258,7 @@ pub(super) mod tests {
         assert_eq!(readers.foreground_reads, 3);
         let series = &readers.foreground_us_max_over_time;
         assert_eq!((series.len(), series[0], series[10]), (20, Some(100_000.0), Some(200.0)));
-        assert_eq!(series[5], None, "nobody read then");
+        assert_eq!(series[5], None, "no reads then");
         assert_eq!(readers.foreground_interval_us_p99, None, "[CKR-1] of three reads");
         let many: Vec<Sample> =
             (0..1000).map(|it| sample(600 + it, 50 + it / 980 * 1000)).collect();
@@ -265,6 +267,6 @@ pub(super) mod tests {
             readers.foreground_interval_us_p99.unwrap() > 1000.0,
             "[CKR-1] 20 of 1,000 are slow"
         );
-        assert_eq!(readers.foreground_us_p99, None, "[CKR-1] 400 of them came while it wrote");
+        assert_eq!(readers.foreground_us_p99, None, "[CKR-1] 400 of them began while it wrote");
     }
 }

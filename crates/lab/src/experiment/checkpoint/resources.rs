@@ -5,7 +5,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Op, Prefer};
 
 use super::{Cell, Dirty, Settings};
 use crate::experiment::modes::{check, note, probe_direct};
-use crate::experiment::{Bench, Experiment, Ground, modes};
+use crate::experiment::{Bench, Experiment, WorkfileSpec, modes};
 use forebay_measure::facts::{CounterSource, DeviceCounters, Storage, Sysfs};
 use forebay_measure::report::BackendNote;
 use forebay_measure::workfile::Workfile;
@@ -28,10 +28,10 @@ impl Resources {
     /// [`BadInput`](forebay_measure::BadInput) when nothing of the request can be measured.
     pub(super) fn probe(settings: &Settings, bench: &Bench<'_>) -> anyhow::Result<Resources> {
         let backends = settings.backends.iter().map(|&kind| probe_backend(settings, kind));
-        let (ground, backends) = (settings.ground(), backends.collect());
+        let (workfile_spec, backends) = (settings.workfile_spec(), backends.collect());
         let mut resources = Resources {
             first: modes::Modes::probe(
-                &ground,
+                &workfile_spec,
                 bench.workfile,
                 &settings.caches,
                 Op::Write,
@@ -41,13 +41,13 @@ impl Resources {
             second_direct: None,
             second_counters: None,
         };
-        if let Some(ground) = settings.second_ground() {
-            let Ground { directory, size_bytes, block_bytes, seed, naming } = &ground;
+        if let Some(workfile_spec) = settings.second_spec() {
+            let WorkfileSpec { directory, size_bytes, block_bytes, seed, naming } = &workfile_spec;
             let workfile = Workfile::create(directory, *size_bytes, *block_bytes, !*seed, *naming)
                 .context("the second tablespace (--dir2)")?;
             resources.second_direct =
-                probe_direct(&ground, &workfile, &settings.caches, Op::Write)?;
-            resources.second_counters = second_counters(bench, &ground)?;
+                probe_direct(&workfile_spec, &workfile, &settings.caches, Op::Write)?;
+            resources.second_counters = second_counters(bench, &workfile_spec)?;
             resources.second = Some(workfile);
         }
         check(settings.cells().into_iter().map(|cell| resources.missing(cell)))?;
@@ -75,10 +75,10 @@ impl Resources {
 
 fn second_counters(
     bench: &Bench<'_>,
-    ground: &Ground,
+    workfile_spec: &WorkfileSpec,
 ) -> anyhow::Result<Option<Vec<CounterSource>>> {
-    let storage = Storage::read(&ground.directory)
-        .with_context(|| format!("cannot look at {}", ground.directory.display()))?;
+    let storage = Storage::read(&workfile_spec.directory)
+        .with_context(|| format!("cannot look at {}", workfile_spec.directory.display()))?;
     Ok(match (&bench.storage.device, &storage.device) {
         (Some(first), Some(second)) if first.leaves == second.leaves => Some(Vec::new()),
         (Some(_), Some(_)) => {

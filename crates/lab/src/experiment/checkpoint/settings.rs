@@ -10,7 +10,7 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 use super::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::args::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
 use crate::experiment::schedule::Limits;
-use crate::experiment::{Experiment, Ground, Rounds, parse_pool_size};
+use crate::experiment::{Experiment, Rounds, WorkfileSpec, parse_pool_size};
 use forebay_measure::bad_input;
 use forebay_measure::lists::unique;
 use forebay_measure::units::parse_time;
@@ -130,7 +130,7 @@ impl Settings {
         self.patterns.extend(self.dir2.is_some().then_some(Dirty::TwoTablespaces));
         if self.patterns.contains(&Dirty::TwoTablespaces) && self.dir2.is_none() {
             bad_input!(
-                "--patterns two-tablespaces: the second tablespace needs a directory of its own, best on \
+                "--patterns two-tablespaces: the second tablespace needs a separate directory, best on \
                  another device; name it with --dir2"
             );
         }
@@ -162,10 +162,10 @@ impl Settings {
     }
 
     /// The second tablespace's file, if there is one: half as long.
-    pub(super) fn second_ground(&self) -> Option<Ground> {
+    pub(super) fn second_spec(&self) -> Option<WorkfileSpec> {
         let directory = self.dir2.clone()?;
         let size_bytes = self.size_bytes / 2 / PAGE_BYTES * PAGE_BYTES;
-        Some(Ground { directory, size_bytes, ..self.ground() })
+        Some(WorkfileSpec { directory, size_bytes, ..self.workfile_spec() })
     }
 
     /// All cells to measure, in the order of the report.
@@ -182,9 +182,9 @@ impl Settings {
                     for &backend in self.backends.iter().filter(|kind| kind.serves(cache)) {
                         let cell =
                             Cell { dirty, elevator, combine, cache, backend, paced, foreground };
-                        let beside = Cell { foreground: true, ..cell };
+                        let with_readers = Cell { foreground: true, ..cell };
                         let paced = |cell| Cell { paced: true, ..cell };
-                        cells.extend([cell, paced(cell), beside, paced(beside)]);
+                        cells.extend([cell, paced(cell), with_readers, paced(with_readers)]);
                     }
                 }
             }
@@ -249,14 +249,14 @@ mod tests {
     }
 
     #[test]
-    fn unless_told_otherwise_the_best_backend_that_works_is_set_against_sync() {
+    fn by_default_the_best_backend_that_works_is_set_against_sync() {
         let settings = settings("--quick");
         assert_eq!(settings.backends[0], Kind::Sync);
         assert!(settings.backends.len() == 2 && settings.backends[1].serves(CacheMode::Buffered));
     }
 
     #[test]
-    fn unless_told_otherwise_an_eighth_of_524_288_pages_is_dirty() {
+    fn by_default_an_eighth_of_524_288_pages_is_dirty() {
         let pages = |options: &str| {
             let settings = settings(options);
             (settings.file_blocks(), settings.dirty_pages())
@@ -270,13 +270,13 @@ mod tests {
         assert!(refused("--quick --patterns two-tablespaces").contains("--dir2"));
         let both = settings("--quick --dir2 .");
         assert_eq!(both.patterns, [Dirty::Uniform, Dirty::Clustered, Dirty::TwoTablespaces]);
-        assert_eq!(both.second_ground().unwrap().size_bytes, 128 << 20);
+        assert_eq!(both.second_spec().unwrap().size_bytes, 128 << 20);
         let named = settings("--quick --dir2 . --patterns two-tablespaces");
         assert_eq!(named.patterns, [Dirty::TwoTablespaces]);
     }
 
     #[test]
-    fn the_baseline_is_always_among_the_cells_and_readers_stand_beside_the_best() {
+    fn the_baseline_is_always_among_the_cells_and_the_best_is_measured_with_readers() {
         let cells = settings("--quick --backends sync,uring").cells();
         for cache in [CacheMode::Buffered, CacheMode::Direct] {
             let baseline = Cell {
@@ -289,11 +289,13 @@ mod tests {
                 foreground: false,
             };
             assert!(cells.contains(&baseline));
-            let beside: Vec<&Cell> =
+            let with_readers: Vec<&Cell> =
                 cells.iter().filter(|cell| cell.is_timed() && cell.cache == cache).collect();
-            assert_eq!(beside.len(), 2, "at once, and paced");
-            assert!(beside.iter().all(|cell| cell.elevator == Order::Balanced && cell.combine));
-            assert!(beside.iter().all(|cell| cell.backend == Kind::Uring && cell.foreground));
+            assert_eq!(with_readers.len(), 2, "at once, and paced");
+            assert!(
+                with_readers.iter().all(|cell| cell.elevator == Order::Balanced && cell.combine)
+            );
+            assert!(with_readers.iter().all(|cell| cell.backend == Kind::Uring && cell.foreground));
         }
         assert_eq!(cells.len(), 2 * 2 * 2 * 2 * 2 + 4);
     }
@@ -323,8 +325,8 @@ mod tests {
             ("--interval 0s", "--interval"),
             ("--backends aio --cache buffered", "aio"),
         ] {
-            let told = refused(options);
-            assert!(told.contains(expected), "{told}");
+            let message = refused(options);
+            assert!(message.contains(expected), "{message}");
         }
     }
 

@@ -26,10 +26,10 @@ use forebay_io::{CacheMode, Kind, Prefer};
 
 use super::dirty::Place;
 use super::foreground::{self, Demand};
-use super::record::{Readers, Round, Tally};
+use super::record::{Readers, Round, Samples};
 use super::{Dirty, Order, PAGE_BYTES, Resources, Settings};
 use crate::experiment::Bench;
-use crate::experiment::tally::emptied;
+use crate::experiment::samples::emptied;
 use forebay_measure::facts::DeviceCounters;
 use forebay_measure::interrupt;
 use forebay_measure::workfile::Workfile;
@@ -38,7 +38,7 @@ use forebay_measure::workfile::Workfile;
 const SPARE_FRAMES: u64 = 2048;
 
 /// An idle time before the checkpoint of a cell with readers, as a part of an interval: one in this many.
-const CALM_PARTS: u32 = 2;
+const IDLE_PARTS: u32 = 2;
 
 /// Between two looks for Ctrl-C.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ pub(super) struct Site<'a> {
     settings: &'a Settings,
     bench: &'a Bench<'a>,
     resources: &'a Resources,
-    row: &'a mut Tally,
+    row: &'a mut Samples,
     pool: BufferPool,
     files: Vec<PagedFile>,
     workfiles: Vec<&'a Workfile>,
@@ -79,7 +79,7 @@ impl<'a> Site<'a> {
         settings: &'a Settings,
         bench: &'a Bench<'a>,
         resources: &'a Resources,
-        row: &'a mut Tally,
+        row: &'a mut Samples,
     ) -> anyhow::Result<Site<'a>> {
         let cell = row.cell;
         let second = resources.second.as_ref().filter(|_| cell.dirty == Dirty::TwoTablespaces);
@@ -133,8 +133,8 @@ impl<'a> Site<'a> {
             let demand = Demand::new(settings, set, random);
             // Readers read the clean pages of the first tablespace's file.
             let (pool, file) = (self.pool.clone(), self.files[0].clone());
-            let (written, samples) = foreground::beside(&pool, &file, &demand, || {
-                rest_until(Instant::now() + settings.interval / CALM_PARTS)?;
+            let (written, samples) = foreground::with_readers(&pool, &file, &demand, || {
+                rest_until(Instant::now() + settings.interval / IDLE_PARTS)?;
                 self.changed_and_written(set)
             })?;
             let readers = Readers::new(settings.interval, written.span, &samples);
@@ -229,7 +229,7 @@ impl<'a> Site<'a> {
             file.read_exact_at(&mut start, u64::from(block) * PAGE_BYTES)?;
             ensure!(
                 start == self.stamp(side, block),
-                "[CKP-2] block {block} was written by a checkpoint and came back with other contents"
+                "[CKP-2] block {block} was written by a checkpoint and has other contents"
             );
         }
         Ok(())
@@ -269,15 +269,15 @@ mod tests {
     use forebay_measure::workfile::Naming;
 
     /// A directory with a working file of 1 MiB, and everything else that a site needs.
-    struct Ground {
+    struct WorkfileSpec {
         settings: Settings,
         workfile: Workfile,
         storage: Storage,
         _directory: tempfile::TempDir,
     }
 
-    impl Ground {
-        fn new() -> Ground {
+    impl WorkfileSpec {
+        fn new() -> WorkfileSpec {
             let directory = tempfile::tempdir_in(".").unwrap();
             let options = "--quick --essential --seed 7 --size 1MiB";
             let mut settings = crate::experiment::typed::<Settings>(options).checked().unwrap();
@@ -287,7 +287,7 @@ mod tests {
                 Workfile::create(path, 1 << 20, PAGE_BYTES, 7, Naming::Named).unwrap();
             workfile.fill(|_| ()).unwrap();
             let storage = Storage::read(path).unwrap();
-            Ground { settings, workfile, storage, _directory: directory }
+            WorkfileSpec { settings, workfile, storage, _directory: directory }
         }
 
         fn bench(&self) -> Bench<'_> {
@@ -301,8 +301,8 @@ mod tests {
         }
     }
 
-    fn row() -> Tally {
-        Tally::new(Cell {
+    fn row() -> Samples {
+        Samples::new(Cell {
             dirty: Dirty::Uniform,
             elevator: Order::Balanced,
             combine: true,
@@ -318,19 +318,23 @@ mod tests {
 
     #[test]
     fn exactly_the_pages_of_the_set_are_dirty_and_written() {
-        let ground = Ground::new();
-        let bench = ground.bench();
-        let resources = Resources::probe(&ground.settings, &bench).unwrap();
+        let workfile_spec = WorkfileSpec::new();
+        let bench = workfile_spec.bench();
+        let resources = Resources::probe(&workfile_spec.settings, &bench).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
+        let mut site = Site::new(&workfile_spec.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         assert_eq!(site.pool.stats().frames_dirty, 4, "[SIT-1]");
         let taken = site.write(CheckpointOptions::now()).unwrap();
         assert_eq!((taken.report.pages, taken.report.requests), (4, 3), "90 and 91 together");
         site.check(&SET).unwrap();
-        let file = std::fs::File::open(ground.workfile.path()).unwrap();
-        assert_eq!(ground.stamp_on_disk(&file, 3), site.stamp(0, 3));
-        assert_eq!(ground.stamp_on_disk(&file, 4), ground.workfile.stamp(4), "left alone");
+        let file = std::fs::File::open(workfile_spec.workfile.path()).unwrap();
+        assert_eq!(workfile_spec.stamp_on_disk(&file, 3), site.stamp(0, 3));
+        assert_eq!(
+            workfile_spec.stamp_on_disk(&file, 4),
+            workfile_spec.workfile.stamp(4),
+            "left alone"
+        );
     }
 
     #[test]
@@ -341,12 +345,13 @@ mod tests {
             (Order::Balanced, true, 3),
             (Order::Balanced, false, 4),
         ] {
-            let ground = Ground::new();
-            let bench = ground.bench();
-            let resources = Resources::probe(&ground.settings, &bench).unwrap();
+            let workfile_spec = WorkfileSpec::new();
+            let bench = workfile_spec.bench();
+            let resources = Resources::probe(&workfile_spec.settings, &bench).unwrap();
             let mut row = row();
             (row.cell.elevator, row.cell.combine) = (elevator, combine);
-            let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
+            let mut site =
+                Site::new(&workfile_spec.settings, &bench, &resources, &mut row).unwrap();
             let report = site.changed_and_written(&SET).unwrap().report;
             assert_eq!((report.requests, report.elevator), (requests, &*elevator.to_string()));
             let round = site.measure(&SET, &mut fastrand::Rng::with_seed(1)).unwrap();
@@ -356,16 +361,18 @@ mod tests {
 
     #[test]
     fn a_page_that_did_not_reach_the_disk_is_found_out() {
-        let ground = Ground::new();
-        let bench = ground.bench();
-        let resources = Resources::probe(&ground.settings, &bench).unwrap();
+        let workfile_spec = WorkfileSpec::new();
+        let bench = workfile_spec.bench();
+        let resources = Resources::probe(&workfile_spec.settings, &bench).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
+        let mut site = Site::new(&workfile_spec.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         site.write(CheckpointOptions::now()).unwrap();
-        let file = std::fs::OpenOptions::new().write(true).open(ground.workfile.path()).unwrap();
+        let file =
+            std::fs::OpenOptions::new().write(true).open(workfile_spec.workfile.path()).unwrap();
         for (_, block) in SET {
-            file.write_all_at(&ground.workfile.stamp(1), u64::from(block) * PAGE_BYTES).unwrap();
+            file.write_all_at(&workfile_spec.workfile.stamp(1), u64::from(block) * PAGE_BYTES)
+                .unwrap();
         }
         let error = site.check(&SET).unwrap_err();
         assert!(error.to_string().contains("[CKP-2]"), "{error}");
@@ -373,16 +380,16 @@ mod tests {
 
     #[test]
     fn a_site_that_ends_early_writes_nothing_more() {
-        let ground = Ground::new();
-        let bench = ground.bench();
-        let resources = Resources::probe(&ground.settings, &bench).unwrap();
-        let file = std::fs::File::open(ground.workfile.path()).unwrap();
+        let workfile_spec = WorkfileSpec::new();
+        let bench = workfile_spec.bench();
+        let resources = Resources::probe(&workfile_spec.settings, &bench).unwrap();
+        let file = std::fs::File::open(workfile_spec.workfile.path()).unwrap();
         let mut row = row();
-        let mut site = Site::new(&ground.settings, &bench, &resources, &mut row).unwrap();
+        let mut site = Site::new(&workfile_spec.settings, &bench, &resources, &mut row).unwrap();
         site.change(&SET).unwrap();
         drop(site);
         // A file that is dropped is cut off before it loses its name, and stays so unless something is written.
         assert_eq!(file.metadata().unwrap().len(), 0, "[SIT-2]");
-        assert!(!ground.workfile.path().exists(), "[SIT-2] it went with what was in it");
+        assert!(!workfile_spec.workfile.path().exists(), "[SIT-2] it went with what was in it");
     }
 }

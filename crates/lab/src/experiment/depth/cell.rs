@@ -8,8 +8,8 @@ use forebay_io::{CacheMode, Kind};
 use serde::{Serialize, Serializer};
 
 use crate::experiment::by_name;
-use crate::experiment::tally;
-pub(super) use crate::experiment::tally::Figures;
+use crate::experiment::samples;
+pub(super) use crate::experiment::samples::Figures;
 use forebay_measure::lists::grouped;
 use forebay_measure::lists::sorted;
 use forebay_measure::report::{AppliesTo, numbers};
@@ -96,7 +96,7 @@ impl Cell {
 }
 
 /// A cell and the results of its rounds.
-pub(super) type Row = tally::Row<Cell, Figures>;
+pub(super) type Row = samples::Row<Cell, Figures>;
 
 impl Row {
     pub(super) fn rates(&self) -> Vec<f64> {
@@ -114,7 +114,7 @@ impl Row {
     }
 
     /// The rate in words, with its rounds if they differ much.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         numbers::of_rounds(&self.rates(), "blocks/s")
     }
 }
@@ -307,13 +307,13 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_are_far_apart_are_told() {
-        let told = |rates: &[f64]| row(Kind::Sync, CacheMode::Direct, 1, rates).told();
+    fn rounds_that_differ_widely_are_reported() {
+        let text = |rates: &[f64]| row(Kind::Sync, CacheMode::Direct, 1, rates).text();
         assert_eq!(
-            told(&[18_628.0, 37_072.0, 60_641.0]),
+            text(&[18_628.0, 37_072.0, 60_641.0]),
             "37,072 blocks/s (rounds from 18,628 to 60,641)"
         );
-        assert_eq!(told(&[37_000.0, 37_072.0, 37_500.0]), "37,072 blocks/s");
+        assert_eq!(text(&[37_000.0, 37_072.0, 37_500.0]), "37,072 blocks/s");
     }
 
     #[test]

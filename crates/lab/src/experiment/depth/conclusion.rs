@@ -23,7 +23,7 @@ const CONCURRENCY_MAX: u32 = 1000;
 /// The verdicts, the advice, and the sentences.
 pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Outcome {
     let ours: Vec<&Line<'_>> = lines.iter().filter(|line| line.cell().backend.is_some()).collect();
-    let told = match fastest(&ours) {
+    let sentence = match fastest(&ours) {
         Some(best) => headline(settings, best, &ours),
         None if rows.iter().any(|row| !row.cold) => Some(
             "No conclusion: the page cache could not be emptied, so these are the speeds of memory, \
@@ -40,7 +40,7 @@ pub(super) fn draw(settings: &Settings, lines: &[Line<'_>], rows: &[Row]) -> Out
     advice.extend(io_workers(settings, &ours, &advice));
     advice.extend(backend(&ours));
     let verdicts = ours.iter().flat_map(|line| verdicts(line)).collect();
-    Outcome { verdicts, advice, conclusions: Conclusion::all(NAME, told), ..Outcome::default() }
+    Outcome { verdicts, advice, conclusions: Conclusion::all(NAME, sentence), ..Outcome::default() }
 }
 
 /// The line that is the fastest at its knee; chosen by its fastest cell it would be the luckiest of all.
@@ -86,7 +86,7 @@ fn headline(settings: &Settings, best: &Line<'_>, lines: &[&Line<'_>]) -> Option
     Some(format!(
         "{which} to read random blocks here is {}: {} of {} with {} prefetched, {gained}{others}{edge}.",
         best.label(),
-        knee.told(),
+        knee.text(),
         shown_size(settings.block_bytes),
         knee.cell.depth,
     ))
@@ -141,9 +141,9 @@ fn depth_advice(line: &Line<'_>, setting: DepthSetting) -> Option<Advice> {
         format!(
             "{}, random reads from a cold cache: {} at depth {}, {} at {default} ({} rounds).{edge}",
             line.label(),
-            advised.told(),
+            advised.text(),
             advised.cell.depth,
-            now.told(),
+            now.text(),
             line.rounds()
         ),
     )
@@ -185,8 +185,8 @@ fn io_workers(settings: &Settings, lines: &[&Line<'_>], advised: &[Advice]) -> O
             "{workers} threads that read buffered at depth {depth} on {} processors: {}, with \
              {PG_WORKERS} threads {} ({} rounds).",
             settings.processors,
-            rows[knee].told(),
-            rows[now].told(),
+            rows[knee].text(),
+            rows[now].text(),
             gain.rounds,
         ),
     )
@@ -210,9 +210,9 @@ fn backend(lines: &[&Line<'_>]) -> Option<Advice> {
         lines.first()?.run.ratio(&row.rates(), &now.rates())?,
         format!(
             "{kind} direct: {} at depth {}; {auto} direct, which auto takes here: {} at depth {}.",
-            row.told(),
+            row.text(),
             row.cell.depth,
-            now.told(),
+            now.text(),
             now.cell.depth
         ),
     )

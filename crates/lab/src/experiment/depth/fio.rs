@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::Settings;
-use crate::experiment::tally::Round;
+use crate::experiment::samples::Round;
 use forebay_measure::bad_input;
 use forebay_measure::workfile::Workfile;
 

@@ -27,9 +27,9 @@ use forebay_io::{CacheMode, File, IoOptions, Kind, Op, OpenOptions, Prefer};
 
 use super::driver::{RowSet, drive};
 use super::modes::{self, Modes};
-use super::tally::{Figures, Round, counted, emptied};
+use super::samples::{Figures, Round, counted, emptied};
 use super::window::{Window, queue};
-use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, stopwatch};
+use super::{Bench, Experiment, Measurements, Measuring, Outcome, WorkfileSpec, stopwatch};
 use cell::{Cell, Line, Row};
 use forebay_measure::lists::grouped;
 use forebay_measure::report::BackendNote;
@@ -47,8 +47,8 @@ const WORKERS_MAX: usize = 256;
 const WARM_UP_BLOCKS_MAX: u64 = WORKERS_MAX as u64;
 
 impl Experiment for Settings {
-    fn ground(&self) -> Ground {
-        self.common.ground(self.size_bytes, self.block_bytes, Naming::Nameless)
+    fn workfile_spec(&self) -> WorkfileSpec {
+        self.common.workfile_spec(self.size_bytes, self.block_bytes, Naming::Nameless)
     }
 
     fn measurements(&self) -> u64 {
@@ -62,8 +62,13 @@ impl Experiment for Settings {
         let cells = self.cells();
         let caches: Vec<CacheMode> = cells.iter().map(|cell| cell.cache).collect();
         let backends = self.backends.iter().map(|&kind| self.probe_backend(bench.workfile, kind));
-        let modes =
-            Modes::probe(&self.ground(), bench.workfile, &caches, Op::Read, backends.collect())?;
+        let modes = Modes::probe(
+            &self.workfile_spec(),
+            bench.workfile,
+            &caches,
+            Op::Read,
+            backends.collect(),
+        )?;
         modes::check(cells.iter().map(|cell| modes.missing(cell.backend, cell.cache)))?;
         Ok(Box::new(move |bench, progress| self.run(bench, modes, progress)))
     }

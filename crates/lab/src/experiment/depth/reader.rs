@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use crate::experiment::tally::Round;
+use crate::experiment::samples::Round;
 use crate::experiment::window::Window;
 use forebay_measure::coldness::Stopwatch;
 use forebay_measure::coldness::wait_histogram;
@@ -49,7 +49,7 @@ pub(super) fn read(
         let number = offset / block_bytes;
         ensure!(
             bytes[..8] == workfile.stamp(number),
-            "block {number} of the working file came back with other contents"
+            "block {number} of the working file has other contents"
         );
         blocks += 1;
         Ok(interrupt::check()?)
@@ -86,7 +86,7 @@ mod tests {
         }
 
         fn start(&self, transfers: &mut Vec<Transfer>) {
-            assert_eq!(transfers.len(), 1, "blocks are asked for one by one");
+            assert_eq!(transfers.len(), 1, "blocks are requested one by one");
             std::thread::sleep(self.start);
             self.inner.start(transfers);
         }
@@ -149,7 +149,7 @@ mod tests {
         let until = Until { time_min: ms(250), blocks_min: 64, time_max: ms(1000) };
         assert!(!until.enough(5000, ms(249)), "fast, and still not for longer than noise lasts");
         assert!(until.enough(64, ms(251)));
-        assert!(!until.enough(63, ms(900)), "too few to tell");
+        assert!(!until.enough(63, ms(900)), "too few blocks");
         assert!(until.enough(3, ms(1001)));
     }
 
@@ -178,8 +178,8 @@ mod tests {
             wait_median(&read(&mut window, &workfile, Duration::from_secs(60)).unwrap())
         };
         let asking = Duration::from_millis(4);
-        assert!(median(4, 4, 0) < asking, "asking for the next block is not waiting for this one");
-        assert!(median(0, 4, 0) >= asking, "a block asked for when needed is waited for");
+        assert!(median(4, 4, 0) < asking, "requesting the next block is not waiting for this one");
+        assert!(median(0, 4, 0) >= asking, "a block requested when needed is waited for");
         assert!(median(4, 0, 4) >= asking);
     }
 

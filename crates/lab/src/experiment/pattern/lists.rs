@@ -21,7 +21,7 @@ const NEIGHBOURS: [u32; 6] = [1, 3, 2, 6, 4, 9];
 const NEIGHBOURS_STEP: u32 = 9;
 
 /// The distance between the two sequences of document 004.
-const TWO_STREAMS_APART: u32 = 1000;
+const TWO_DISTANT_STREAMS: u32 = 1000;
 
 /// Ranks; the k-th is drawn in proportion to 1 / k^0.99.
 pub(in crate::experiment) struct Zipf {
@@ -144,14 +144,14 @@ impl Lists<'_> {
     /// 1, 1001, 2, 1002 ... until the first sequence meets the second; then the same further on.
     pub(super) fn two_streams(&mut self) -> Vec<u32> {
         let count = self.shape.blocks.min(self.shape.file_blocks) / 2 * 2;
-        let apart = TWO_STREAMS_APART.min(count / 2);
+        let gap = TWO_DISTANT_STREAMS.min(count / 2);
         // Whole pairs of sequences only, so that all blocks are adjacent.
-        let count = count / (2 * apart) * (2 * apart);
+        let count = count / (2 * gap) * (2 * gap);
         let start = self.place(count).start;
         (0..count)
             .map(|at| {
-                let (pair, at) = (at / (2 * apart), at % (2 * apart));
-                start + pair * 2 * apart + at / 2 + at % 2 * apart
+                let (pair, at) = (at / (2 * gap), at % (2 * gap));
+                start + pair * 2 * gap + at / 2 + at % 2 * gap
             })
             .collect()
     }

@@ -112,14 +112,14 @@ impl Pattern {
     pub(super) fn plan(self, shape: &Shape, random: &mut fastrand::Rng) -> Plan {
         let blocks = shape.blocks.min(shape.file_blocks);
         let mut lists = Lists { shape: *shape, random };
-        let alone = |list: Vec<u32>| Plan::in_turn(vec![Leg::list(list)]);
+        let alone = |list: Vec<u32>| Plan::in_turn(vec![StreamPlan::list(list)]);
         let plan = match self {
-            Pattern::Sequential => Plan::in_turn(vec![Leg::scan(lists.place(blocks))]),
+            Pattern::Sequential => Plan::in_turn(vec![StreamPlan::scan(lists.place(blocks))]),
             Pattern::Backward => alone(lists.place(blocks).rev().collect()),
             Pattern::Strided => alone(lists.strided(STRIDE)),
             Pattern::Interleaved(streams) => {
                 let scans = lists.parts(streams, blocks / streams);
-                Plan::in_turn(scans.into_iter().map(Leg::scan).collect())
+                Plan::in_turn(scans.into_iter().map(StreamPlan::scan).collect())
             }
             Pattern::Uniform => alone(lists.uniform(blocks)),
             Pattern::Zipfian => alone(lists.zipfian(blocks)),
@@ -127,8 +127,8 @@ impl Pattern {
             Pattern::Index(percent) => alone(lists.index(percent)),
             Pattern::Bitmap(percent) => alone(lists.bitmap(percent)),
             Pattern::Mixed => {
-                let scan = Leg::scan(lists.place(blocks / 2));
-                Plan::in_turn(vec![scan, Leg::list(lists.uniform(blocks / 2))])
+                let scan = StreamPlan::scan(lists.place(blocks / 2));
+                Plan::in_turn(vec![scan, StreamPlan::list(lists.uniform(blocks / 2))])
             }
             Pattern::Limit10 => limited(&mut lists, blocks),
             Pattern::Neighbours => alone(lists.neighbours()),
@@ -144,15 +144,15 @@ impl Pattern {
 fn limited(lists: &mut Lists<'_>, blocks: u32) -> Plan {
     let queries = (blocks / LIMIT_BLOCKS).max(1);
     let unlimited = UNLIMITED_BLOCKS.min(lists.shape.file_blocks);
-    let legs = (0..queries).map(|query| {
-        let leg = if query % 2 == 0 {
-            Leg::scan(lists.place(unlimited))
+    let streams = (0..queries).map(|query| {
+        let stream = if query % 2 == 0 {
+            StreamPlan::scan(lists.place(unlimited))
         } else {
-            Leg::list(lists.uniform(unlimited))
+            StreamPlan::list(lists.uniform(unlimited))
         };
-        Leg { limit: Some(LIMIT_BLOCKS as usize), ..leg }
+        StreamPlan { limit: Some(LIMIT_BLOCKS as usize), ..stream }
     });
-    Plan { legs: legs.collect(), at_once: 1 }
+    Plan { streams: streams.collect(), at_once: 1 }
 }
 
 impl fmt::Display for Pattern {
@@ -188,7 +188,7 @@ impl FromStr for Pattern {
 
 /// The blocks of one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Leg {
+pub(super) struct StreamPlan {
     pub(super) blocks: Vec<u32>,
     /// Whether they are a range that is announced as such.
     is_scan: bool,
@@ -196,13 +196,13 @@ pub(super) struct Leg {
     pub(super) limit: Option<usize>,
 }
 
-impl Leg {
-    fn scan(range: Range<u32>) -> Leg {
-        Leg { blocks: range.collect(), is_scan: true, limit: None }
+impl StreamPlan {
+    fn scan(range: Range<u32>) -> StreamPlan {
+        StreamPlan { blocks: range.collect(), is_scan: true, limit: None }
     }
 
-    fn list(blocks: Vec<u32>) -> Leg {
-        Leg { blocks, is_scan: false, limit: None }
+    fn list(blocks: Vec<u32>) -> StreamPlan {
+        StreamPlan { blocks, is_scan: false, limit: None }
     }
 
     /// Its range, if it is one.
@@ -220,24 +220,25 @@ impl Leg {
 /// The blocks of one measurement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub(super) legs: Vec<Leg>,
+    pub(super) streams: Vec<StreamPlan>,
     /// Streams open at once, advanced in turn; when one ends, the next one replaces it.
     pub(super) at_once: usize,
 }
 
 impl Plan {
-    fn in_turn(legs: Vec<Leg>) -> Plan {
-        Plan { at_once: legs.len(), legs }
+    fn in_turn(streams: Vec<StreamPlan>) -> Plan {
+        Plan { at_once: streams.len(), streams }
     }
 
     /// Blocks that are read, the same one twice counting twice.
     pub(super) fn blocks(&self) -> u64 {
-        self.legs.iter().map(|leg| leg.taken().len() as u64).sum()
+        self.streams.iter().map(|stream| stream.taken().len() as u64).sum()
     }
 
     /// The different blocks that are read, ascending.
     pub(super) fn distinct(&self) -> Vec<u32> {
-        let mut blocks: Vec<u32> = self.legs.iter().flat_map(Leg::taken).copied().collect();
+        let mut blocks: Vec<u32> =
+            self.streams.iter().flat_map(StreamPlan::taken).copied().collect();
         blocks.sort_unstable();
         blocks.dedup();
         blocks
@@ -245,7 +246,7 @@ impl Plan {
 
     /// The highest block of any stream, read or not.
     fn last(&self) -> Option<u32> {
-        self.legs.iter().flat_map(|leg| &leg.blocks).max().copied()
+        self.streams.iter().flat_map(|stream| &stream.blocks).max().copied()
     }
 }
 

@@ -9,7 +9,7 @@ fn plan_of(pattern: Pattern, shape: &Shape, seed: u64) -> Plan {
 }
 
 fn order(pattern: Pattern) -> Vec<u32> {
-    plan_of(pattern, &SHAPE, 7).legs.remove(0).blocks
+    plan_of(pattern, &SHAPE, 7).streams.remove(0).blocks
 }
 
 /// All patterns, and one with the user's own numbers.
@@ -27,7 +27,7 @@ fn every_plan_stays_in_the_file_and_reads_something_however_small_the_file() {
                 assert!(plan.last() < Some(file_blocks), "[PAT-1] {pattern} in {file_blocks}");
                 assert!(plan.blocks() > 0, "[PAT-2] {pattern} in {file_blocks}");
                 assert!(plan.blocks() <= u64::from(blocks.max(32)), "{pattern} in {file_blocks}");
-                assert!(plan.at_once <= plan.legs.len(), "{pattern}");
+                assert!(plan.at_once <= plan.streams.len(), "{pattern}");
             }
         }
     }
@@ -42,7 +42,7 @@ fn a_plan_depends_on_the_seed_alone_and_another_seed_gives_another_plan() {
 }
 
 #[test]
-fn most_patterns_read_as_many_blocks_as_are_asked_for() {
+fn most_patterns_read_the_requested_number_of_blocks() {
     for pattern in all() {
         let blocks = plan_of(pattern, &SHAPE, 3).blocks();
         match pattern {
@@ -67,15 +67,15 @@ fn the_plain_orders_are_what_they_are_called() {
     assert_eq!(steps(Pattern::Backward), [-1]);
     assert_eq!(steps(Pattern::Strided), [4]);
     assert_eq!(steps(Pattern::Index(100)), [1]);
-    assert!(plan_of(Pattern::Sequential, &SHAPE, 7).legs[0].scanned().is_some());
+    assert!(plan_of(Pattern::Sequential, &SHAPE, 7).streams[0].scanned().is_some());
 }
 
 #[test]
 fn k_interleaved_streams_are_k_scans_at_once_that_do_not_meet() {
     for streams in [2, 8, 32] {
         let plan = plan_of(Pattern::Interleaved(streams), &SHAPE, 7);
-        assert_eq!((plan.legs.len(), plan.at_once), (streams as usize, streams as usize));
-        assert!(plan.legs.iter().all(|leg| leg.scanned().is_some()));
+        assert_eq!((plan.streams.len(), plan.at_once), (streams as usize, streams as usize));
+        assert!(plan.streams.iter().all(|stream| stream.scanned().is_some()));
         assert_eq!(plan.distinct().len() as u64, plan.blocks(), "no block twice");
     }
 }
@@ -84,18 +84,18 @@ fn k_interleaved_streams_are_k_scans_at_once_that_do_not_meet() {
 fn mixed_is_one_scan_and_one_list_in_turn() {
     let plan = plan_of(Pattern::Mixed, &SHAPE, 7);
     assert_eq!(plan.at_once, 2);
-    assert!(plan.legs[0].scanned().is_some());
-    assert!(plan.legs[1].scanned().is_none());
+    assert!(plan.streams[0].scanned().is_some());
+    assert!(plan.streams[1].scanned().is_none());
 }
 
 #[test]
 fn a_limit_takes_ten_blocks_of_a_long_stream_one_stream_at_a_time() {
     let plan = plan_of(Pattern::Limit10, &SHAPE, 7);
-    assert_eq!((plan.at_once, plan.legs.len()), (1, 204));
-    for leg in &plan.legs {
-        assert_eq!((leg.taken().len(), leg.blocks.len()), (10, 1000));
+    assert_eq!((plan.at_once, plan.streams.len()), (1, 204));
+    for stream in &plan.streams {
+        assert_eq!((stream.taken().len(), stream.blocks.len()), (10, 1000));
     }
-    let scans = plan.legs.iter().filter(|leg| leg.scanned().is_some()).count();
+    let scans = plan.streams.iter().filter(|stream| stream.scanned().is_some()).count();
     assert_eq!(scans, 102, "half of them are scans");
 }
 
@@ -213,8 +213,12 @@ fn names_are_as_records_have_them() {
 }
 
 #[test]
-fn a_pattern_of_one_list_is_one_leg() {
+fn a_pattern_of_one_list_is_one_stream() {
     for pattern in all() {
-        assert_eq!(plan_of(pattern, &SHAPE, 7).legs.len() == 1, pattern.is_one_list(), "{pattern}");
+        assert_eq!(
+            plan_of(pattern, &SHAPE, 7).streams.len() == 1,
+            pattern.is_one_list(),
+            "{pattern}"
+        );
     }
 }

@@ -21,13 +21,13 @@ use std::time::Duration;
 use forebay_io::File;
 use serde::Serialize;
 
+use super::control::{Fadvise, Readahead};
 use super::files::{Files, emptied};
-use super::knob::{Readahead, Told};
 use super::watch::{Finding, Stream, follow};
 use super::{NAME, Part, Settings};
 use crate::experiment::driver::{AllAlike, drive};
+use crate::experiment::samples::{Missing, Row};
 use crate::experiment::schedule::Limits;
-use crate::experiment::tally::{Missing, Row};
 use crate::experiment::{Bench, stopwatch};
 use forebay_measure::coldness::Coldness;
 use forebay_measure::lists::unique;
@@ -129,10 +129,10 @@ pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
         return cells;
     }
     for request_bytes in settings.requests(Part::Activation) {
-        let mut cell = |start, told, stride: u32, streams, descriptors| {
+        let mut cell = |start, advice, stride: u32, streams, descriptors| {
             cells.push(Activation {
                 start,
-                readahead: Readahead::descriptor(told, settings.knob.found_bytes),
+                readahead: Readahead::descriptor(advice, settings.control.found_bytes),
                 request_bytes,
                 stride_bytes: request_bytes * u64::from(stride),
                 streams,
@@ -142,13 +142,14 @@ pub(super) fn cells(settings: &Settings) -> Vec<Activation> {
         for start in [Start::Begin, Start::Middle] {
             for &stride in &args.strides {
                 // Advice concerns sequences; strides only test the kernel's own detection.
-                let hints = args.hints.iter().filter(|&&told| stride == 1 || told == Told::Normal);
-                hints.for_each(|&told| cell(start, told, stride, 1, Files::One));
+                let hints =
+                    args.hints.iter().filter(|&&advice| stride == 1 || advice == Fadvise::Normal);
+                hints.for_each(|&advice| cell(start, advice, stride, 1, Files::One));
             }
         }
-        if args.hints.contains(&Told::Normal) {
-            cell(Start::Middle, Told::Normal, 1, 2, Files::One);
-            cell(Start::Middle, Told::Normal, 1, 2, Files::Own);
+        if args.hints.contains(&Fadvise::Normal) {
+            cell(Start::Middle, Fadvise::Normal, 1, 2, Files::One);
+            cell(Start::Middle, Fadvise::Normal, 1, 2, Files::Own);
         }
     }
     cells
@@ -273,7 +274,7 @@ pub(super) fn sentence(cells: &[Cell]) -> Option<String> {
     let at = |start: Start| {
         let sequences = cells.iter().filter(|Row { cell, .. }| {
             let is_sequence = cell.gap_bytes() == 0 && cell.streams == 1;
-            is_sequence && cell.start == start && cell.readahead.told == Some(Told::Normal)
+            is_sequence && cell.start == start && cell.readahead.advice == Some(Fadvise::Normal)
         });
         let agreed = sequences.filter(|row| {
             let agreeing = row.summary().repetitions_agreeing as usize;
@@ -314,19 +315,19 @@ mod tests {
     use serde_json::json;
 
     fn settings() -> Settings {
-        let options = "--quick --files own --by descriptor --request 4KiB,8KiB";
+        let options = "--quick --files own --set-via descriptor --request 4KiB,8KiB";
         Settings::new(crate::experiment::typed(options)).unwrap()
     }
 
     #[test]
-    fn advice_is_for_sequences_and_two_streams_are_told_nothing() {
+    fn advice_is_for_sequences_and_there_is_none_for_two_streams() {
         let cells = cells(&settings());
         // For each of two sizes: both starts with three hints and one stride, and two streams twice.
         assert_eq!(cells.len(), 2 * (2 * (3 + 1) + 2));
         let strided = cells.iter().filter(|cell| cell.stride_bytes > cell.request_bytes);
         assert!(strided.clone().count() > 0);
-        let told_nothing = |cell: &Activation| cell.readahead.told == Some(Told::Normal);
-        assert!(strided.clone().all(|cell| told_nothing(cell) && cell.streams == 1));
+        let has_no_advice = |cell: &Activation| cell.readahead.advice == Some(Fadvise::Normal);
+        assert!(strided.clone().all(|cell| has_no_advice(cell) && cell.streams == 1));
     }
 
     #[test]
@@ -357,7 +358,7 @@ mod tests {
     ) -> Cell {
         let mut cell = Cell::new(Activation {
             start,
-            readahead: Readahead::descriptor(Told::Normal, Some(131_072)),
+            readahead: Readahead::descriptor(Fadvise::Normal, Some(131_072)),
             request_bytes: 8192,
             stride_bytes: 8192 * stride,
             streams,
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_most_saw_is_the_figure_and_the_others_are_told() {
+    fn what_most_saw_is_the_figure_and_the_others_are_reported() {
         let found: [(Option<u32>, &[u64]); 3] =
             [(Some(2), &[32, 64, 128, 96]), (Some(3), &[32]), (Some(2), &[32, 64, 128, 96])];
         let made = record(&cell(Start::Middle, 1, SEQUENCE, &found));
@@ -420,14 +421,14 @@ mod tests {
 
     #[test]
     fn the_question_of_document_002_is_answered() {
-        let told = sentence(&[
+        let text = sentence(&[
             began(Start::Begin, 1, SEQUENCE, Some(1)),
             began(Start::Middle, 1, SEQUENCE, Some(2)),
             began(Start::Middle, 2, SEQUENCE, None),
             began(Start::Middle, 1, (2, Files::One), Some(3)),
         ]);
         assert_eq!(
-            told.as_deref(),
+            text.as_deref(),
             Some(
                 "The kernel begins to read ahead with read 2 (with read 1 at the beginning of a file) of a \
                  sequence of 8KiB reads, 32.0 KiB first and then more each time, up to 128.0 KiB."
@@ -436,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_repetitions_do_not_agree_on_is_not_told() {
+    fn what_repetitions_do_not_agree_on_is_not_reported() {
         let found = [(Some(2), GROWING), (Some(2), GROWING), (Some(3), GROWING)];
         let unsure = sentence(&[cell(Start::Middle, 1, SEQUENCE, &found)]).unwrap();
         assert!(unsure.contains("the repetitions do not agree"), "{unsure}");

@@ -2,7 +2,7 @@
 //!
 //! The curve is that of the highest number of readers, since a small readahead costs them most; with own files
 //! and the smallest read if there are several. Its knee is the smallest readahead that is as good
-//! as the best. The advised value is at the knee or above it, and costs one reader less than 5 % of its own
+//! as the best. The advised value is at the knee or above it, and costs one reader less than 5 % of its rate
 //! best. Worked example: eight readers get 464 MB/s with 6 MiB, 485 with 8 MiB and 61 with the 128 KiB that
 //! are set, all in the same rounds; 6 MiB is advised, which is 7.6 times as much.
 //!
@@ -122,16 +122,16 @@ impl<'a> Group<'a> {
             let of_few = few.position(many.cells[index]).and_then(|index| few.ratio(index));
             many.ratio(index).into_iter().chain(of_few).map(|(_, ratio)| ratio)
         };
-        let comes_to = |index: usize, what| of(index).any(|ratio| ratio.judgement() == what);
-        let misses = |index: usize| comes_to(index, Judgement::Misses);
+        let is_judged = |index: usize, what| of(index).any(|ratio| ratio.judgement() == what);
+        let misses = |index: usize| is_judged(index, Judgement::Misses);
         let reaches =
             |&index: &usize| !misses(index) && of(index).all(|ratio| ratio.value >= BOUND);
         let chosen = (knee..many.cells.len()).find(reaches); // [RCN-1]
-        let found = settings.knob.found_bytes;
+        let found = settings.control.found_bytes;
         let is_found = |cell: &&Cell| found.is_some() && cell.cell.readahead.bytes == found;
         let now = many.cells.iter().position(is_found);
         let mut open = (0..many.cells.len())
-            .filter(|&index| comes_to(index, Judgement::Undecided) && !misses(index));
+            .filter(|&index| is_judged(index, Judgement::Undecided) && !misses(index));
         let is_open =
             open.any(|index| chosen.is_none_or(|chosen| index <= chosen) || now == Some(index));
         let is_decided = !is_open;
@@ -209,7 +209,7 @@ pub(super) fn draw(
     let Some(group) = groups.first() else { return };
     let none = |why: &str| format!("No conclusion about readahead: {why}.");
     let rounds = group.cells.iter().map(|cell| cell.rounds.len()).max().unwrap_or(0);
-    let mut told = vec![match group.choice(settings) {
+    let mut sentences = vec![match group.choice(settings) {
         _ if group.cells.iter().all(|cell| !cell.cold) => none(
             "the page cache could not be emptied, so these are the speeds of memory, not of a disk",
         ),
@@ -217,12 +217,12 @@ pub(super) fn draw(
         Some(choice) if choice.many.cells.len() > 1 => of_choice(&choice, storage, outcome),
         _ => none("too little could be measured"),
     }];
-    told.extend(settings.knob.why_not_device.as_ref().map(|why| {
+    sentences.extend(settings.control.why_not_device.as_ref().map(|why| {
         format!(
             "The readahead was varied by advice for descriptors, since the device's cannot be set ({why})."
         )
     }));
-    outcome.conclusions.extend(Conclusion::all(NAME, told));
+    outcome.conclusions.extend(Conclusion::all(NAME, sentences));
 }
 
 fn of_choice(choice: &Choice<'_>, storage: &Storage, outcome: &mut Outcome) -> String {
@@ -294,7 +294,7 @@ fn against(
     let Some((advice, to)) = advice() else {
         return format!(" What is set now, {set}, is not clearly worse: leave it.");
     };
-    let told = format!(
+    let sentence = format!(
         " That is {:.1} times ({:.1} to {:.1}) what they get with what is set now, {set}. {}",
         advice.gain,
         advice.gain_low,
@@ -302,7 +302,7 @@ fn against(
         how_to_set(storage, to)
     );
     outcome.advice.push(advice);
-    told
+    sentence
 }
 
 /// How to change it.
@@ -314,7 +314,7 @@ fn how_to_set(storage: &Storage, bytes: u64) -> String {
             device.name
         ),
         None => format!(
-            "This filesystem has no block device of its own: write {} to read_ahead_kb of its entry in \
+            "This filesystem has no block device: write {} to read_ahead_kb of its entry in \
              /sys/class/bdi after each mount.",
             bytes / 1024
         ),

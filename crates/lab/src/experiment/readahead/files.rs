@@ -16,7 +16,7 @@ use forebay_io::{File, OpenOptions, Preallocate};
 use serde::Serialize;
 
 use super::settings::Settings;
-use crate::experiment::tally;
+use crate::experiment::samples;
 use forebay_measure::coldness::Coldness;
 use forebay_measure::interrupt;
 use forebay_measure::workfile::{Naming, Workfile};
@@ -71,9 +71,9 @@ impl<'a> Library<'a> {
             let seed = settings.args.common.seed.wrapping_add(u64::from(number));
             let (directory, naming) = (&settings.args.common.dir, Naming::Nameless);
             let mut file = Workfile::create(directory, share_bytes, BLOCK_BYTES, seed, naming)?;
-            if let Some(apart) = settings.args.apart {
+            if let Some(spacing) = settings.args.spacing {
                 let reserved = File::open(file.path(), &OpenOptions::new())?;
-                reserved.preallocate(0..apart, Preallocate::Extend)?;
+                reserved.preallocate(0..spacing, Preallocate::Extend)?;
             }
             file.fill(|_| ())?;
             own.push(file);
@@ -107,7 +107,7 @@ pub(super) fn emptied(workfile: &Workfile) -> anyhow::Result<Coldness> {
     let begun = Instant::now();
     loop {
         interrupt::check()?;
-        let coldness = tally::emptied(workfile)?;
+        let coldness = samples::emptied(workfile)?;
         if !matches!(coldness, Coldness::Warm { .. }) || begun.elapsed() > EMPTYING_TIME_MAX {
             return Ok(coldness);
         }
@@ -129,7 +129,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn readers_of_one_file_are_as_far_apart_as_it_allows() {
+    fn readers_of_one_file_are_as_distant_as_it_allows() {
         let mib = 1 << 20;
         assert_eq!(ranges(64 * mib, 2), [0..32 * mib, 32 * mib..64 * mib]);
         for readers in [1, 2, 3, 7, 32, 256] {
@@ -143,23 +143,23 @@ mod tests {
         }
     }
 
-    fn settings(directory: &Path, apart: Option<u64>) -> Settings {
-        let options = "--quick --files own --by descriptor --share 64KiB --readers 3 --seed 7";
+    fn settings(directory: &Path, spacing: Option<u64>) -> Settings {
+        let options = "--quick --files own --set-via descriptor --share 64KiB --readers 3 --seed 7";
         let mut args: ReadaheadArgs = crate::experiment::typed(options);
         directory.clone_into(&mut args.common.dir);
-        args.apart = apart;
+        args.spacing = spacing;
         Settings::new(args).unwrap()
     }
 
     #[test]
-    fn own_files_are_different_ones_and_gone_afterwards() {
+    fn own_files_are_different_ones_and_removed_afterwards() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path();
         let one = Workfile::create(path, 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();
-        let mut told = Vec::new();
-        let progress = &mut |label: &str| told.push(label.to_owned());
+        let mut labels = Vec::new();
+        let progress = &mut |label: &str| labels.push(label.to_owned());
         let library = Library::make(&one, &settings(path, None), progress).unwrap();
-        assert_eq!(told, ["writing file 1 of 3", "writing file 2 of 3", "writing file 3 of 3"]);
+        assert_eq!(labels, ["writing file 1 of 3", "writing file 2 of 3", "writing file 3 of 3"]);
         let shares = library.shares(Files::Own, 2);
         assert_eq!(shares[0].range, 0..1 << 16);
         assert_ne!(shares[0].workfile.stamp(0), shares[1].workfile.stamp(0));
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_to_be_apart_are_longer_than_what_is_read_of_them() {
+    fn files_with_spacing_are_longer_than_what_is_read_of_them() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let path = directory.path();
         let one = Workfile::create(path, 1 << 20, BLOCK_BYTES, 7, Naming::Nameless).unwrap();

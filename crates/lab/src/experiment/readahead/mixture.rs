@@ -21,14 +21,14 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::control::{Readahead, Turned, set};
 use super::files::{Share, emptied, ranges};
-use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, hold};
 use super::reader::Plain;
 use super::{Part, SETTLING_TIME_MAX, Settings};
 use crate::experiment::driver::{AllAlike, drive};
+use crate::experiment::samples::{Row, counted};
 use crate::experiment::schedule::Limits;
-use crate::experiment::tally::{Row, counted};
 use crate::experiment::{Bench, stopwatch};
 use forebay_measure::coldness::wait_histogram;
 use forebay_measure::facts::DeviceCounters;
@@ -207,7 +207,7 @@ pub(super) fn sentence(cells: &[Cell], floor: Floor) -> Option<String> {
     let series =
         all.iter().flat_map(|(_, both)| both.iter().map(|kept| vec![kept.clone(), alone(kept)]));
     let judge = Judge::new(&series.collect::<Vec<_>>(), 2 * all.len(), floor);
-    let told: Vec<String> = all
+    let shares: Vec<String> = all
         .iter()
         .filter_map(|(readahead, [streams, random])| {
             let part = |kind: &str, kept: &Vec<f64>| {
@@ -222,16 +222,16 @@ pub(super) fn sentence(cells: &[Cell], floor: Floor) -> Option<String> {
             Some(format!("with a readahead of {readahead} {streams} and {random}"))
         })
         .collect();
-    let told = match &told[..] {
+    let shares = match &shares[..] {
         [] if cells.is_empty() => return None,
         [] => {
-            let none = "No conclusion about streams beside random readers: too little could be";
+            let none = "No conclusion about streams with random readers: too little could be";
             return Some(format!("{none} measured."));
         }
         [only] => only.clone(),
         [least, .., most] => format!("{least}; {most}"),
     };
-    Some(format!("Of what they have alone, {told}."))
+    Some(format!("Of what they have alone, {shares}."))
 }
 
 /// For each of `readers` its own blocks of `range`, in random order [MIX-2].
@@ -269,7 +269,8 @@ mod tests {
 
     /// All mixes under two readaheads; in each round streams and random readers keep these parts.
     fn measured(kept: [[(f64, f64); 3]; 2]) -> Vec<Cell> {
-        let options = "--quick --parts mixture --size 64MiB --streams 2 --random 1 --by descriptor";
+        let options =
+            "--quick --parts mixture --size 64MiB --streams 2 --random 1 --set-via descriptor";
         let settings = Settings::new(crate::experiment::typed(options));
         let mut cells: Vec<Cell> = cells(&settings.unwrap()).into_iter().map(Cell::new).collect();
         cells.drain(3..6);
@@ -319,15 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_and_the_largest_readahead_are_told_with_what_each_kind_keeps() {
+    fn the_smallest_and_the_largest_readahead_are_reported_with_what_each_kind_keeps() {
         let mut cells = measured([[(0.4, 1.0); 3], [(0.8, 0.1); 3]]);
-        let told = sentence(&cells, Floor::default()).unwrap();
+        let shares = sentence(&cells, Floor::default()).unwrap();
         let first =
             "with a readahead of none (RANDOM) streams keep 40 % and random readers lose nothing;";
-        assert!(told.contains(first), "{told}");
+        assert!(shares.contains(first), "{shares}");
         assert!(
-            told.ends_with("(SEQUENTIAL) streams keep 80 % and random readers keep 10 %."),
-            "{told}"
+            shares.ends_with("(SEQUENTIAL) streams keep 80 % and random readers keep 10 %."),
+            "{shares}"
         );
         for cell in &mut cells {
             cell.cold = false;

@@ -17,8 +17,8 @@
 
 mod activation;
 mod conclusion;
+mod control;
 mod files;
-mod knob;
 mod mixture;
 mod race;
 mod reader;
@@ -27,22 +27,22 @@ mod throughput;
 mod view;
 mod watch;
 
+pub use control::{By, Fadvise};
 pub use files::Files;
-pub use knob::{By, Told};
 pub use settings::{Part, ReadaheadArgs, Settings};
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome};
+use super::{Bench, Experiment, Measurements, Measuring, Outcome, WorkfileSpec};
+use control::Turned;
 use files::BLOCK_BYTES;
 use forebay_measure::device_readahead::ReadaheadGuard;
 use forebay_measure::facts::Storage;
 use forebay_measure::report::Conclusion;
 use forebay_measure::statistics::Floor;
 use forebay_measure::workfile::{self, Naming};
-use knob::Turned;
 
 /// The name of this experiment in records.
 pub const NAME: &str = "readahead";
@@ -51,8 +51,8 @@ pub const NAME: &str = "readahead";
 const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
 
 impl Experiment for Settings {
-    fn ground(&self) -> Ground {
-        self.args.common.ground(self.size_bytes, BLOCK_BYTES, Naming::Nameless)
+    fn workfile_spec(&self) -> WorkfileSpec {
+        self.args.common.workfile_spec(self.size_bytes, BLOCK_BYTES, Naming::Nameless)
     }
 
     fn space_bytes(&self) -> u64 {
@@ -71,14 +71,14 @@ impl Experiment for Settings {
         // A reservation on an emulated disk takes no real space, unless a filesystem over it takes it.
         let storage = bench.storage;
         let is_emulated = storage.emulated.is_some() && storage.device.is_none();
-        let reserved = self.args.apart.filter(|_| !is_emulated);
+        let reserved = self.args.spacing.filter(|_| !is_emulated);
         let each = reserved.unwrap_or(self.share_bytes);
         let own_bytes = u64::from(self.own_files()).saturating_mul(each);
         workfile::check_directory(
             &self.args.common.dir,
             own_bytes.saturating_add(self.size_bytes),
         )?;
-        let turned = self.knob.take()?;
+        let turned = self.control.take()?;
         Ok(Box::new(move |bench, progress| self.run(bench, turned, progress)))
     }
 }
@@ -143,18 +143,19 @@ struct Found {
 #[cfg(test)]
 pub(super) fn simulated() -> super::simulation::Simulated {
     let mut settings =
-        Settings::new(super::typed("--seed 1 --by descriptor --files own --request 8KiB")).unwrap();
+        Settings::new(super::typed("--seed 1 --set-via descriptor --files own --request 8KiB"))
+            .unwrap();
     let found_bytes = Some(128 << 10);
-    settings.knob.found_bytes = found_bytes;
-    settings.readaheads = [Told::Random, Told::Normal, Told::Sequential]
-        .map(|told| knob::Readahead::descriptor(told, found_bytes))
+    settings.control.found_bytes = found_bytes;
+    settings.readaheads = [Fadvise::Random, Fadvise::Normal, Fadvise::Sequential]
+        .map(|advice| control::Readahead::descriptor(advice, found_bytes))
         .to_vec();
     let storage = conclusion::tests::storage(true);
     Box::new(move |disk, now| {
         let cells = throughput::cells(&settings).into_iter().map(throughput::Cell::new).collect();
         let mut rows = throughput::Rows { settings: &settings, cells };
         disk.simulate(&mut rows, settings.limits(), 1.6, |rows, index, rate| {
-            let is_now = rows.cells[index].cell.readahead.told == Some(Told::Normal);
+            let is_now = rows.cells[index].cell.readahead.advice == Some(Fadvise::Normal);
             let rate = 3e8 * rate * if is_now { now } else { 1.0 };
             throughput::Round::new(&race::Finish { seconds: 1.0, moved: vec![rate as u64] }, None)
         });

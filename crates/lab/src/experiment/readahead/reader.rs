@@ -13,10 +13,10 @@ use anyhow::bail;
 use forebay_io::{Advice, CacheMode, File, IoOptions, OpenOptions};
 use hdrhistogram::Histogram;
 
+use super::control::Readahead;
 use super::files::{BLOCK_BYTES, Share};
-use super::knob::Readahead;
 use super::race::{ReadCounter, Runner};
-use crate::experiment::contest::read_exactly;
+use crate::experiment::comparison::read_exactly;
 use crate::experiment::window::{Window, queue};
 use forebay_measure::coldness::wait_histogram;
 use forebay_measure::workfile::Workfile;
@@ -107,7 +107,7 @@ pub(super) fn read(
 fn check(workfile: &Workfile, offset: u64, bytes: &[u8]) -> anyhow::Result<()> {
     let number = offset / BLOCK_BYTES;
     if offset.is_multiple_of(BLOCK_BYTES) && !bytes.starts_with(&workfile.stamp(number)) {
-        bail!("block {number} of a working file came back with other contents");
+        bail!("block {number} of a working file has other contents");
     }
     Ok(())
 }
@@ -158,8 +158,8 @@ impl Runner for Direct<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::control::Fadvise;
     use super::super::files::emptied;
-    use super::super::knob::Told;
     use super::super::race::hold;
     use super::*;
     use forebay_measure::coldness::Coldness;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     fn normal() -> Readahead {
-        Readahead::descriptor(Told::Normal, None)
+        Readahead::descriptor(Fadvise::Normal, None)
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         const PASS: u64 = 1 << 20;
         let directory = tempfile::tempdir_in(".").unwrap();
         let workfile = full_file(&directory);
-        let random = Readahead::descriptor(Told::Random, None);
+        let random = Readahead::descriptor(Fadvise::Random, None);
         for _ in 0..4 {
             let mut time = Duration::from_millis(500);
             // A busy machine takes longer for a second pass.

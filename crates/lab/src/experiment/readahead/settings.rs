@@ -7,8 +7,8 @@ use forebay_io::CacheMode;
 use serde::Serialize;
 
 use super::activation::PLACE_BYTES;
+use super::control::{By, Control, Fadvise, Readahead};
 use super::files::{BLOCK_BYTES, Files};
-use super::knob::{By, Knob, Readahead, Told};
 use crate::args::{CommonArgs, OutputArgs, parse_cache};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
@@ -55,17 +55,17 @@ const MEMORY_DIVISOR: u64 = 4;
                   counted until the first reader has read its share or time is up. All readaheads are \
                   measured side by side, and more rounds are added until it is clear which of them is the \
                   smallest that is as good as the best.\n\
-                  Beside that, --cache direct reads past the page cache with large requests, many in \
+                  In addition, --cache direct reads past the page cache with large requests, many in \
                   flight: what the disk could give. As root the first and the last part of the disk are \
                   read too, since a disk that rotates is faster at its beginning.\n\n\
                   activation: a fresh descriptor reads one block after the other, and after each read the \
-                  page cache is looked at: which pages are in memory that nobody asked for yet? So it is \
-                  seen after how many reads the kernel begins to read ahead, how much it reads first (the \
-                  initial window), and how that grows. It is told whether all repetitions agree. Two \
+                  page cache is looked at: which pages are in memory before any read of them? This \
+                  shows after how many reads the kernel begins to read ahead, how much it reads first (the \
+                  initial window), and how that grows. The report says whether all repetitions agree. Two \
                   interleaved streams are read through one descriptor and through two.\n\n\
                   mixture: streams read ranges of a file, random readers read single blocks in another \
-                  part of it. Each kind is measured alone, then both together, under each readahead: so it \
-                  is seen who loses what.\n\n\
+                  part of it. Each kind is measured alone, then both together, under each readahead: this \
+                  shows which of them loses what.\n\n\
                   Example: forebay lab readahead --dir /mnt/data --readers 1,8 --files own --request 8KiB \
                   --readahead 128KiB,1MiB,6MiB\n\
                   Example: forebay lab readahead --parts activation --hints normal --strides 1,2,4\n\
@@ -86,7 +86,7 @@ pub struct ReadaheadArgs {
     pub parts: Vec<Part>,
     /// How the readahead is varied [default: device where that is permitted]
     #[arg(long, value_name = "WAY")]
-    pub by: Option<By>,
+    pub set_via: Option<By>,
     /// Readahead of the device; needs root [default: as it is and 4KiB,32KiB,128KiB,512KiB,2MiB,6MiB,24MiB,
     /// quick: as it is and 4KiB,128KiB,1MiB,6MiB]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_readahead)]
@@ -110,7 +110,7 @@ pub struct ReadaheadArgs {
     /// throughput: reserve this much for each of the own files (such as 8GiB) and use its first share: the distances
     /// are then those of large files, which matters to a disk that moves its heads [default: the share]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub apart: Option<u64>,
+    pub spacing: Option<u64>,
     /// throughput: readers at once, each from 1 to 256 [quick: 1,8]
     #[arg(long, value_name = "LIST", value_delimiter = ',',
           value_parser = clap::value_parser!(u32).range(1..=256),
@@ -143,7 +143,7 @@ pub struct ReadaheadArgs {
         value_delimiter = ',',
         default_value = "normal,random,sequential"
     )]
-    pub hints: Vec<Told>,
+    pub hints: Vec<Fadvise>,
     /// activation: repetitions of each cell [quick: 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000),
           default_value = "20", default_value_if("quick", "true", "5"))]
@@ -169,7 +169,7 @@ pub struct ReadaheadArgs {
 pub struct Settings {
     /// The user's options; in lists each item once, and numbers ascend.
     pub(super) args: ReadaheadArgs,
-    pub(super) knob: Knob,
+    pub(super) control: Control,
     /// The parts to measure, ascending.
     pub(super) readaheads: Vec<Readahead>,
     /// Bytes that each reader reads when the number of readers is highest.
@@ -194,10 +194,10 @@ impl Settings {
         args.cache = unique(&args.cache);
         args.strides = sorted(&args.strides);
         args.hints = unique(&args.hints);
-        let knob = Knob::look(&args.common.dir, args.by, !args.readahead.is_empty())?;
+        let control = Control::look(&args.common.dir, args.set_via, !args.readahead.is_empty())?;
         let defaults: &[u64] = if args.quick { &READAHEADS_QUICK } else { &READAHEADS };
-        let readaheads = knob.readaheads(&args.readahead, defaults);
-        let mut settings = Settings { args, knob, readaheads, share_bytes: 0, size_bytes: 0 };
+        let readaheads = control.readaheads(&args.readahead, defaults);
+        let mut settings = Settings { args, control, readaheads, share_bytes: 0, size_bytes: 0 };
         let memory_bytes = Host::read().memory_bytes.map_or(u64::MAX, |all| all / MEMORY_DIVISOR);
         settings.share_bytes = settings.checked_share(memory_bytes)?;
         settings.size_bytes = settings.checked_size(memory_bytes)?;
@@ -227,8 +227,8 @@ impl Settings {
         if share < BLOCK_BYTES || !share.is_multiple_of(BLOCK_BYTES) {
             bad_input!("--share {share}: it should be a multiple of 8KiB");
         }
-        if let Some(apart) = self.args.apart.filter(|&apart| apart < share) {
-            bad_input!("--apart {apart}: it should be no less than --share {share}");
+        if let Some(spacing) = self.args.spacing.filter(|&spacing| spacing < share) {
+            bad_input!("--spacing {spacing}: it should be no less than --share {share}");
         }
         Ok(share)
     }
@@ -296,20 +296,20 @@ mod tests {
 
     /// The settings with `options` in addition to those of `forebay lab` alone.
     fn settings(options: &str) -> anyhow::Result<Settings> {
-        Settings::new(typed(&format!("--quick --by descriptor {options}")))
+        Settings::new(typed(&format!("--quick --set-via descriptor {options}")))
     }
 
     #[test]
     fn everything_at_once_leaves_the_device_alone() {
         let settings = settings("").unwrap();
-        assert_eq!(settings.knob.file, None);
+        assert_eq!(settings.control.file, None);
         assert_eq!(settings.readaheads.len(), 3);
         assert_eq!(settings.args.readers, [1, 8]);
         assert_eq!(settings.args.parts, [Part::Throughput, Part::Activation]);
     }
 
     #[test]
-    fn requests_differ_by_part_unless_they_are_asked_for() {
+    fn requests_differ_by_part_unless_they_are_given() {
         let requests = |options: &str| {
             let settings = Settings::new(typed(options)).unwrap();
             [Part::Throughput, Part::Activation, Part::Mixture].map(|part| settings.requests(part))
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_all_files_take_is_told() {
+    fn what_all_files_take_is_reported() {
         let all = |files: &str| -> u64 {
             let options = format!("--parts throughput --share 4MiB --files {files}");
             settings(&options).unwrap().space_bytes()
@@ -336,7 +336,7 @@ mod tests {
         for (options, expected) in [
             ("--request 1000", "--request 1000"),
             ("--share 5000", "--share 5000"),
-            ("--share 1MiB --apart 4096", "--apart 4096"),
+            ("--share 1MiB --spacing 4096", "--spacing 4096"),
             ("--readahead 4096", "--readahead"),
             ("--size 4096", "--size 4096"),
             ("--parts mixture --size 8192", "--size 8192"),

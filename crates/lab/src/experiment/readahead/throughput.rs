@@ -15,13 +15,13 @@ use std::time::Duration;
 use forebay_io::CacheMode;
 use serde::Serialize;
 
+use super::control::{Readahead, Turned, set};
 use super::files::{Files, Library, emptied};
-use super::knob::{Readahead, Turned, set};
 use super::race::{Finish, hold};
 use super::reader::{DIRECT_REQUEST_BYTES, Direct, Plain, direct_depth};
 use super::{Part, SETTLING_TIME_MAX, Settings, conclusion};
 use crate::experiment::driver::{RowSet, drive};
-use crate::experiment::tally::{Row, counted};
+use crate::experiment::samples::{Row, counted};
 use crate::experiment::{Bench, by_name, stopwatch};
 use crate::on;
 use forebay_measure::facts::DeviceCounters;
@@ -46,7 +46,7 @@ pub(super) struct Throughput {
     pub(super) backend: Option<String>,
     /// Bytes reserved for each of the own files.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) apart_bytes: Option<u64>,
+    pub(super) spacing_bytes: Option<u64>,
 }
 
 impl Throughput {
@@ -126,7 +126,7 @@ pub(super) fn cells(settings: &Settings) -> Vec<Throughput> {
                 request_bytes: DIRECT_REQUEST_BYTES,
                 cache: CacheMode::Direct,
                 backend: None,
-                apart_bytes: args.apart.filter(|_| files == Files::Own),
+                spacing_bytes: args.spacing.filter(|_| files == Files::Own),
             };
             let is_buffered = args.cache.contains(&CacheMode::Buffered);
             let requests = settings.requests(Part::Throughput).into_iter();
@@ -158,7 +158,8 @@ pub(super) fn measure(
     if cells.is_empty() {
         return Ok(cells);
     }
-    let library = on::untimed(bench.on, || Library::make(bench.workfile, settings, progress))?;
+    let library =
+        on::without_timing(bench.on, || Library::make(bench.workfile, settings, progress))?;
     let mut random = fastrand::Rng::with_seed(settings.args.common.seed);
     let mut rows = Rows { settings, cells };
     drive(&mut rows, settings.limits(), &mut random, &stopwatch(), progress, |rows, index, _| {
@@ -261,7 +262,7 @@ mod tests {
 
     #[test]
     fn every_readahead_meets_every_number_of_readers_and_the_ceiling_each_once() {
-        let options = "--quick --by descriptor --readers 8,1,8 --request 8KiB,128KiB";
+        let options = "--quick --set-via descriptor --readers 8,1,8 --request 8KiB,128KiB";
         let cells = cells(&Settings::new(crate::experiment::typed(options)).unwrap());
         // Three kinds of advice, two numbers of readers, two files, two sizes; the ceiling.
         assert_eq!(cells.len(), 3 * 2 * 2 * 2 + 2 * 2);
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_what_all_had_together_and_a_readers_its_own() {
-        let options = "--quick --files own --by descriptor";
+        let options = "--quick --files own --set-via descriptor";
         let settings = Settings::new(crate::experiment::typed(options)).unwrap();
         let mut cell = Cell::new(cells(&settings).remove(0));
         let record = |cell: &Cell| cell.record(NAME, "bytes_per_s");
@@ -295,6 +296,6 @@ mod tests {
         assert_eq!(made.cell["files"], "own");
         let still = Finish { seconds: 0.0, moved: vec![0, 0] };
         cell.rounds.push(Round::new(&still, None));
-        assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is told");
+        assert!(record(&cell).metrics["bytes_per_s"].is_null(), "none of three is reported");
     }
 }

@@ -102,7 +102,7 @@ fn rate(group: &Group<'_>, cell: &throughput::Cell, highest: f64) -> TableCell {
     };
     let share = cell.rate().map(|rate| rate / highest).filter(|_| cell.cold);
     let text = TableCell::figure(cell.rate().map(|rate| rate / 1e6));
-    TableCell { share, mark, ..text }.noted(&cell.notes())
+    TableCell { share, mark, ..text }.with_notes(&cell.notes())
 }
 
 pub(super) fn activation(cells: &[activation::Cell]) -> Table {
@@ -113,7 +113,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
             (Some(reads), _) => format!("read {reads}"),
             (None, _) => "never".to_owned(),
         };
-        TableCell::new(text).noted(&cell.remarks())
+        TableCell::new(text).with_notes(&cell.remarks())
     };
     let agreeing = |cell: &activation::Cell| {
         let summary = cell.summary();
@@ -132,7 +132,7 @@ pub(super) fn activation(cells: &[activation::Cell]) -> Table {
         |cell| format!("reads of {}", typed_size(cell.cell.request_bytes)),
         &[
             ("reads", &|cell| TableCell::new(cell.cell.label())),
-            ("told", &|cell| TableCell::new(cell.cell.readahead.to_string())),
+            ("advice", &|cell| TableCell::new(cell.cell.readahead.to_string())),
             ("begins with", &begins),
             ("repetitions agreeing", &|cell| TableCell::new(agreeing(cell))),
             ("windows", &|cell| TableCell::new(windows(cell))),
@@ -152,7 +152,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
     let wait_ms = |round: &mixture::Round| Some(round.random_wait_us_p99? / 1e3);
     let label = |three: &[mixture::Cell; 3]| {
         let notes = three.iter().flat_map(|cell| cell.remarks.clone());
-        TableCell::new(three[0].cell.readahead.to_string()).noted(&notes.collect::<Vec<_>>())
+        TableCell::new(three[0].cell.readahead.to_string()).with_notes(&notes.collect::<Vec<_>>())
     };
     let (threes, _) = cells.as_chunks::<3>();
     Table::of(
@@ -162,13 +162,13 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
         &[
             ("readahead", &label),
             ("streams, MB/s", &|[streams, ..]| figure(streams, streams_mb)),
-            ("beside random readers", &|[.., both]| figure(both, streams_mb)),
+            ("with random readers", &|[.., both]| figure(both, streams_mb)),
             ("kept, %", &|[.., both]| figure(both, |it| Some(it.stream_kept? * 100.0))),
             ("random reads/s", &|[_, random, _]| figure(random, |it| it.random_reads_per_s)),
-            ("beside streams", &|[.., both]| figure(both, |it| it.random_reads_per_s)),
+            ("with streams", &|[.., both]| figure(both, |it| it.random_reads_per_s)),
             ("kept, %", &|[.., both]| figure(both, |it| Some(it.random_kept? * 100.0))),
             ("p99 wait, ms", &|[_, random, _]| figure(random, wait_ms)),
-            ("beside streams", &|[.., both]| figure(both, wait_ms)),
+            ("with streams", &|[.., both]| figure(both, wait_ms)),
         ],
     )
 }
@@ -176,7 +176,7 @@ pub(super) fn mixture(cells: &[mixture::Cell]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::super::conclusion::tests::{cell, device, settings};
-    use super::super::knob::{Readahead, Told};
+    use super::super::control::{Fadvise, Readahead};
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -276,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn a_readahead_that_nobody_knows_has_a_row_and_a_tick() {
-        let cells = [Told::Random, Told::Normal]
-            .map(|told| cell(1, Readahead::descriptor(told, None), &[30.0; 3]));
+    fn an_unknown_readahead_has_a_row_and_a_tick() {
+        let cells = [Fadvise::Random, Fadvise::Normal]
+            .map(|advice| cell(1, Readahead::descriptor(advice, None), &[30.0; 3]));
         let section = shown(cells.to_vec());
         let (plot, table) = plot_and_table(&section);
         assert_eq!(plot.ticks, ["none (RANDOM)", "unknown (NORMAL)"]);

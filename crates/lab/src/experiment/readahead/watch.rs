@@ -130,8 +130,8 @@ fn settled(file: &File, range: &Range<u64>) -> Result<u64, forebay_io::Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::control::{Fadvise, Readahead};
     use super::super::files::{BLOCK_BYTES, emptied};
-    use super::super::knob::{Readahead, Told};
     use super::*;
     use forebay_io::Advice;
     use forebay_measure::coldness::Coldness;
@@ -147,7 +147,7 @@ mod tests {
             Workfile::create(directory.path(), 2 << 20, BLOCK_BYTES, 7, naming).unwrap();
         workfile.fill(|_| ()).unwrap();
         let coldness = emptied(&workfile).unwrap();
-        let file = Readahead::descriptor(Told::Random, None).open(workfile.path()).unwrap();
+        let file = Readahead::descriptor(Fadvise::Random, None).open(workfile.path()).unwrap();
         (coldness == Coldness::Cold).then_some((workfile, file))
     }
 
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn random_advice_shows_nothing_ahead_and_a_range_asked_for_ahead_shows() {
+    fn random_advice_shows_nothing_ahead_and_a_prefetched_range_shows() {
         let directory = tempfile::tempdir_in(".").unwrap();
         let Some((workfile, file)) = cold(&directory) else { return };
         let offsets = || (0..8).map(|read| read * 2 * PAGE);

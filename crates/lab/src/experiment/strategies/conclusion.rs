@@ -7,8 +7,8 @@
 use forebay::ReadaheadStrategy;
 
 use super::NAME;
-use crate::experiment::Entrant;
-use crate::experiment::contest::{Comparison, Standing};
+use crate::experiment::Variant;
+use crate::experiment::comparison::{Comparison, RowResult};
 use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict};
 use forebay_measure::statistics::{BOUND, Estimate, Floor, Judge, Judgement, ROUNDS_MIN, median};
 
@@ -19,28 +19,28 @@ const ROWS_MIN: usize = 5;
 const NOISE_PART: f64 = 0.9;
 
 /// Compares `adaptive` with the best other stream in each row, and `os` with itself.
-pub(super) fn verdicts(standings: &[Standing], judge: &Judge) -> Vec<Verdict> {
-    let verdict = |standing: &Standing, Comparison { entrant, rival, ratio, .. }| {
-        let of = [entrant, rival].map(|it: Entrant| it.to_string());
-        Verdict::new(NAME, standing.row.to_string(), of, ratio)
+pub(super) fn verdicts(results: &[RowResult], judge: &Judge) -> Vec<Verdict> {
+    let verdict = |result: &RowResult, Comparison { variant, rival, ratio, .. }| {
+        let of = [variant, rival].map(|it: Variant| it.to_string());
+        Verdict::new(NAME, result.row.to_string(), of, ratio)
     };
-    let of_row = |standing: &Standing| {
-        let both = standing.adaptive(judge).into_iter().chain(again(standing, judge));
-        both.map(|it| verdict(standing, it)).collect::<Vec<_>>()
+    let of_row = |result: &RowResult| {
+        let both = result.adaptive(judge).into_iter().chain(again(result, judge));
+        both.map(|it| verdict(result, it)).collect::<Vec<_>>()
     };
-    standings.iter().flat_map(of_row).collect()
+    results.iter().flat_map(of_row).collect()
 }
 
 /// The second `os` compared with the first.
-fn again(standing: &Standing, judge: &Judge) -> Option<Comparison> {
-    let is_os = |rival| rival == Entrant::Stream(ReadaheadStrategy::Os);
-    standing.compare(judge, Entrant::OsAgain, is_os)
+fn again(result: &RowResult, judge: &Judge) -> Option<Comparison> {
+    let is_os = |rival| rival == Variant::Stream(ReadaheadStrategy::Os);
+    result.compare(judge, Variant::OsAgain, is_os)
 }
 
 /// The sentences, the most useful first.
-pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict], judge: &Judge) -> Vec<Conclusion> {
-    let sentences = [adaptive(verdicts), noise(standings).map(told)].into_iter().flatten();
-    let without = standings.iter().flat_map(|standing| without_pool(standing, judge));
+pub(super) fn draw(results: &[RowResult], verdicts: &[Verdict], judge: &Judge) -> Vec<Conclusion> {
+    let sentences = [adaptive(verdicts), noise(results).map(noise_sentence)].into_iter().flatten();
+    let without = results.iter().flat_map(|result| without_pool(result, judge));
     Conclusion::for_engines(NAME, sentences.chain(without))
 }
 
@@ -48,7 +48,7 @@ pub(super) fn draw(standings: &[Standing], verdicts: &[Verdict], judge: &Judge) 
 fn adaptive(verdicts: &[Verdict]) -> Option<String> {
     use Judgement::{Keeps, Misses, Undecided};
     let [keeps, misses, open] = [Keeps, Misses, Undecided].map(|judgement| {
-        let is_it = |it: &&Verdict| it.verdict == judgement && it.entrant == "adaptive";
+        let is_it = |it: &&Verdict| it.verdict == judgement && it.variant == "adaptive";
         verdicts.iter().filter(is_it).collect::<Vec<_>>()
     });
     let (decided, percent) = (keeps.len() + misses.len(), BOUND * 100.0);
@@ -90,58 +90,58 @@ struct Noise {
     of: usize,
 }
 
-fn noise(standings: &[Standing]) -> Option<Noise> {
+fn noise(results: &[RowResult]) -> Option<Noise> {
     let judge = Judge::new(&[], 1, Floor::default());
-    let again = standings.iter().filter_map(|standing| again(standing, &judge));
+    let again = results.iter().filter_map(|result| again(result, &judge));
     let enough = again.filter(|it| it.ratio.rounds >= ROUNDS_MIN);
-    let mut apart: Vec<f64> = enough.map(|it| it.ratio.value.ln().abs().exp_m1()).collect();
-    apart.sort_by(f64::total_cmp);
-    let within = (NOISE_PART * apart.len() as f64).ceil() as usize;
-    let floor = Floor(*apart.get(within.checked_sub(1)?)?);
-    Some(Noise { floor, within, of: apart.len() })
+    let mut differences: Vec<f64> = enough.map(|it| it.ratio.value.ln().abs().exp_m1()).collect();
+    differences.sort_by(f64::total_cmp);
+    let within = (NOISE_PART * differences.len() as f64).ceil() as usize;
+    let floor = Floor(*differences.get(within.checked_sub(1)?)?);
+    Some(Noise { floor, within, of: differences.len() })
 }
 
 /// The noise floor, where it was measured.
-pub(super) fn floor(standings: &[Standing]) -> Option<Floor> {
-    Some(noise(standings)?.floor)
+pub(super) fn floor(results: &[RowResult]) -> Option<Floor> {
+    Some(noise(results)?.floor)
 }
 
-fn told(Noise { floor, within, of }: Noise) -> String {
+fn noise_sentence(Noise { floor, within, of }: Noise) -> String {
     format!(
-        "Noise floor {:.1} %: os measured twice comes no further apart in {within} of {of} rows. A smaller \
+        "Noise floor {:.1} %: os measured twice differs by no more in {within} of {of} rows. A smaller \
          difference of two figures says nothing, and no setting is advised for it.",
         100.0 * floor.0
     )
 }
 
 /// The effect of advice for each block, and of a stream, on the reads of the kernel alone.
-fn without_pool(standing: &Standing, judge: &Judge) -> Vec<String> {
-    let told = |what: &str, is_rival: &dyn Fn(Entrant) -> bool| {
-        let faster = standing.compare(judge, Entrant::Plain, is_rival);
+fn without_pool(result: &RowResult, judge: &Judge) -> Vec<String> {
+    let sentence = |what: &str, is_rival: &dyn Fn(Variant) -> bool| {
+        let faster = result.compare(judge, Variant::Plain, is_rival);
         let faster = faster.filter(|it| it.ratio.inverse().is_gain());
-        let slower = || standing.compare_with_one(judge, Entrant::Plain, is_rival);
+        let slower = || result.compare_with_one(judge, Variant::Plain, is_rival);
         let slower = || slower().filter(|it| it.ratio.is_gain());
         let Comparison { rival, ratio, .. } = faster.or_else(slower)?;
         let Estimate { value, low, high, .. } = ratio.inverse();
         Some(format!(
             "{}: {rival}, {what}, is {value:.2} times as fast as plain reads ({low:.2} to {high:.2}).",
-            standing.row
+            result.row
         ))
     };
     let both = [
-        told("advice for each block", &|rival| matches!(rival, Entrant::WillNeed(_))),
-        told("the best stream", &|rival| matches!(rival, Entrant::Stream(_))),
+        sentence("advice for each block", &|rival| matches!(rival, Variant::WillNeed(_))),
+        sentence("the best stream", &|rival| matches!(rival, Variant::Stream(_))),
     ];
     both.into_iter().flatten().collect()
 }
 
 /// A strategy that is surely faster over all decided rows than the default without a profile.
-pub(super) fn advice(standings: &[Standing], judge: &Judge) -> Option<Advice> {
+pub(super) fn advice(results: &[RowResult], judge: &Judge) -> Option<Advice> {
     let default = ReadaheadStrategy::default();
-    let is_decided = |standing: &&Standing| {
-        standing.adaptive(judge).is_some_and(|it| it.ratio.judgement() != Judgement::Undecided) // [SCO-2]
+    let is_decided = |result: &&RowResult| {
+        result.adaptive(judge).is_some_and(|it| it.ratio.judgement() != Judgement::Undecided) // [SCO-2]
     };
-    let rows: Vec<&Standing> = standings.iter().filter(is_decided).collect();
+    let rows: Vec<&RowResult> = results.iter().filter(is_decided).collect();
     if rows.len() < ROWS_MIN {
         return None;
     }
@@ -150,7 +150,7 @@ pub(super) fn advice(standings: &[Standing], judge: &Judge) -> Option<Advice> {
         (rates.iter().map(|rate| rate.ln()).sum::<f64>() / rates.len() as f64).exp()
     };
     let of = |strategy| {
-        let rates = rows.iter().map(|row| row.rates(Entrant::Stream(strategy)).map(mean));
+        let rates = rows.iter().map(|row| row.rates(Variant::Stream(strategy)).map(mean));
         rates.collect::<Option<Vec<f64>>>()
     };
     let others = ReadaheadStrategy::ALL.into_iter().filter(|strategy| *strategy != default);

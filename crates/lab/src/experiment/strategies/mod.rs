@@ -23,12 +23,12 @@ use forebay_io::Op;
 use serde::Serialize;
 use serde_json::json;
 
-use super::contest::{self, Standing, hold, judge, readahead_guard};
+use super::comparison::{self, RowResult, hold, judge, readahead_guard};
 use super::modes::{self, Modes};
-use super::tally::Row;
+use super::samples::Row;
 use super::{
-    Bench, CacheState, Entrant, Experiment, Ground, Measurements, Measuring, Outcome,
-    POOL_BLOCK_BYTES,
+    Bench, CacheState, Experiment, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, Variant,
+    WorkfileSpec,
 };
 use forebay_measure::report::{BackendNote, Record};
 use forebay_measure::statistics::Floor;
@@ -48,36 +48,37 @@ struct Cell {
 }
 
 impl Experiment for Settings {
-    fn ground(&self) -> Ground {
-        self.common.ground(self.size_bytes, POOL_BLOCK_BYTES, Naming::Named)
+    fn workfile_spec(&self) -> WorkfileSpec {
+        self.common.workfile_spec(self.size_bytes, POOL_BLOCK_BYTES, Naming::Named)
     }
 
     fn measurements(&self) -> u64 {
-        let cells: usize = self.rows().iter().map(|row| row.entrants.len()).sum();
+        let cells: usize = self.rows().iter().map(|row| row.variants.len()).sum();
         cells as u64 * u64::from(self.rounds.least)
     }
 
     fn probe<'a>(&'a self, bench: &Bench<'_>) -> anyhow::Result<Measuring<'a>> {
         let guard = readahead_guard(bench.storage, &self.device_readahead)?;
-        let ground = self.ground();
-        let mut modes = Modes::probe(&ground, bench.workfile, &self.caches, Op::Read, Vec::new())?;
+        let workfile_spec = self.workfile_spec();
+        let mut modes =
+            Modes::probe(&workfile_spec, bench.workfile, &self.caches, Op::Read, Vec::new())?;
         modes::check(self.rows().iter().map(|row| modes.missing(None, row.cache)))?;
         for &cache in &self.caches {
             if modes.missing(None, cache).is_none() {
-                modes.backends.push(contest::backend(bench.workfile, cache)?);
+                modes.backends.push(comparison::backend(bench.workfile, cache)?);
             }
         }
         modes.backends.dedup_by(|a, b| a.backend == b.backend);
         Ok(Box::new(move |bench, progress| {
-            let standing = |row: contest::Row| match modes.missing(None, row.cache) {
-                Some(why) => Standing::unmeasured(row, why),
-                None => Standing::new(row),
+            let result = |row: comparison::Row| match modes.missing(None, row.cache) {
+                Some(why) => RowResult::unmeasured(row, why),
+                None => RowResult::new(row),
             };
-            let mut standings: Vec<Standing> = self.rows().into_iter().map(standing).collect();
-            hold(bench, &self.rules(), &mut standings, guard, progress)?;
-            let floor = conclusion::floor(&standings);
+            let mut results: Vec<RowResult> = self.rows().into_iter().map(result).collect();
+            hold(bench, &self.rules(), &mut results, guard, progress)?;
+            let floor = conclusion::floor(&results);
             let backends = modes.backends;
-            let conclude = Box::new(move |_: &_, floor| self.outcome(&standings, backends, floor));
+            let conclude = Box::new(move |_: &_, floor| self.outcome(&results, backends, floor));
             Ok(Measurements { floor, conclude })
         }))
     }
@@ -85,44 +86,45 @@ impl Experiment for Settings {
 
 impl Settings {
     /// The conclusions from the rows. Rows with additional rounds are included with all their rounds.
-    fn outcome(&self, standings: &[Standing], backends: Vec<BackendNote>, floor: Floor) -> Outcome {
-        let judge = judge(standings, self.rules().judged, floor);
-        let verdicts = conclusion::verdicts(standings, &judge);
-        let conclusions = conclusion::draw(standings, &verdicts, &judge);
+    fn outcome(&self, results: &[RowResult], backends: Vec<BackendNote>, floor: Floor) -> Outcome {
+        let judge = judge(results, self.rules().judged, floor);
+        let verdicts = conclusion::verdicts(results, &judge);
+        let conclusions = conclusion::draw(results, &verdicts, &judge);
         Outcome {
-            records: standings.iter().flat_map(|standing| self.records(standing)).collect(),
+            records: results.iter().flat_map(|result| self.records(result)).collect(),
             backends,
-            section: view::section(standings, &judge),
-            advice: conclusion::advice(standings, &judge).into_iter().collect(),
+            section: view::section(results, &judge),
+            advice: conclusion::advice(results, &judge).into_iter().collect(),
             verdicts,
             conclusions,
         }
     }
 
     /// The records of a row: the metrics, each variant's rank in it, and remarks for the reader.
-    fn records(&self, standing: &Standing) -> Vec<Record> {
-        let row = &standing.row;
-        let ratios = standing.ratios_to_best();
-        let record = |(index, entrant): (usize, &Entrant)| {
+    fn records(&self, result: &RowResult) -> Vec<Record> {
+        let row = &result.row;
+        let ratios = result.ratios_to_best();
+        let record = |(index, variant): (usize, &Variant)| {
             let cell = Cell {
                 pattern: row.pattern.to_string(),
-                strategy: entrant.to_string(),
+                strategy: variant.to_string(),
                 cache_state: row.state,
                 cache: row.cache.to_string(),
-                device_readahead_bytes: standing.device_readahead_bytes,
+                device_readahead_bytes: result.device_readahead_bytes,
             };
-            let tally = &standing.tallies[index];
-            let rounds = tally.rounds.iter().map(|round| round.figures(POOL_BLOCK_BYTES)).collect();
+            let samples = &result.measured[index];
+            let rounds =
+                samples.rounds.iter().map(|round| round.figures(POOL_BLOCK_BYTES)).collect();
             let mut record = Row { rounds, ..Row::new(cell) }.record(NAME, "blocks_per_s");
             record.metrics.insert("ratio_to_best".to_owned(), json!(ratios[index]));
-            record.remarks = tally.notes();
-            let slowed = self.handicap.filter(|(slowed, _)| slowed == entrant);
+            record.remarks = samples.notes();
+            let slowed = self.inject_slowdown.filter(|(slowed, _)| slowed == variant);
             record.remarks.extend(slowed.map(|(_, part)| {
                 format!("slowed down on purpose by {:.0} % of its time", part * 100.0)
             }));
             record
         };
-        row.entrants.iter().enumerate().map(record).collect()
+        row.variants.iter().enumerate().map(record).collect()
     }
 }
 
@@ -133,22 +135,22 @@ pub(super) fn simulated() -> super::simulation::Simulated {
     let options = "--seed 1 --quick --patterns sequential,uniform,bitmap-10 --noise-check --time 4m \
          --strategies plain,willneed-8,os,prefetch,async,adaptive";
     let settings = super::typed::<Settings>(options).checked().unwrap();
-    let of = Entrant::Stream(forebay::ReadaheadStrategy::Adaptive);
+    let of = Variant::Stream(forebay::ReadaheadStrategy::Adaptive);
     Box::new(move |disk, adaptive| {
-        let mut standings: Vec<Standing> = settings.rows().into_iter().map(Standing::new).collect();
-        let (rules, entrants) = (settings.rules(), standings[0].tallies.len());
-        let slow = standings[0].row.entrants.iter().position(|entrant| *entrant == of).unwrap();
-        let mut rows = contest::Rows { standings: &mut standings, judged: rules.judged };
+        let mut results: Vec<RowResult> = settings.rows().into_iter().map(RowResult::new).collect();
+        let (rules, variants) = (settings.rules(), results[0].measured.len());
+        let slow = results[0].row.variants.iter().position(|variant| *variant == of).unwrap();
+        let mut rows = comparison::Rows { results: &mut results, judged: rules.judged };
         let seconds = settings.cell_time.as_secs_f64() + 0.02;
         disk.simulate(&mut rows, rules.limits, seconds, |_, index, rate| {
-            let part = if index < entrants && index == slow { adaptive } else { 1.0 };
+            let part = if index < variants && index == slow { adaptive } else { 1.0 };
             let seconds = 0.1 / (part * rate);
-            super::tally::Round { blocks: 1000, seconds, ..Default::default() }
+            super::samples::Round { blocks: 1000, seconds, ..Default::default() }
         });
-        let judge = judge(&standings, rules.judged, conclusion::floor(&standings).unwrap());
-        let verdicts = conclusion::verdicts(&standings, &judge);
-        let conclusions = conclusion::draw(&standings, &verdicts, &judge);
-        let advice = conclusion::advice(&standings, &judge).into_iter().collect();
+        let judge = judge(&results, rules.judged, conclusion::floor(&results).unwrap());
+        let verdicts = conclusion::verdicts(&results, &judge);
+        let conclusions = conclusion::draw(&results, &verdicts, &judge);
+        let advice = conclusion::advice(&results, &judge).into_iter().collect();
         Outcome { verdicts, conclusions, advice, ..Outcome::default() }
     })
 }

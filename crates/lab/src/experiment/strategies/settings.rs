@@ -7,10 +7,10 @@ use forebay::ReadaheadStrategy;
 use forebay_io::CacheMode;
 
 use crate::args::{CommonArgs, OutputArgs, parse_cache};
-use crate::experiment::contest::{Row, Rules};
+use crate::experiment::comparison::{Row, Rules};
 use crate::experiment::pattern::Shape;
 use crate::experiment::schedule::Limits;
-use crate::experiment::{CacheState, Entrant, POOL_BLOCK_BYTES, Pattern, Rounds, parse_pool_size};
+use crate::experiment::{CacheState, POOL_BLOCK_BYTES, Pattern, Rounds, Variant, parse_pool_size};
 use forebay_measure::bad_input;
 use forebay_measure::device_readahead::parse_readahead;
 use forebay_measure::lists::unique;
@@ -39,7 +39,7 @@ const PATTERNS_QUICK: &str = "sequential,interleaved-8,uniform,shuffled,index-0.
                   Strategies: os says nothing to the kernel, hint says RANDOM or NORMAL, max \
                   SEQUENTIAL, prefetch WILLNEED for runs of blocks, async reads into the pool \
                   itself, adaptive chooses. Past the page cache the first four are the same.\n\
-                  Without a pool, one read of one block after the other, if asked for: plain, random \
+                  Without a pool, one read of one block after the other, on request: plain, random \
                   (after FADV_RANDOM), willneed-32 (FADV_WILLNEED for each block, 32 blocks ahead). They \
                   read patterns of one list through the page cache.\n\n\
                   Example: forebay lab strategies --dir /mnt/data --patterns sequential,bitmap-10 \
@@ -72,7 +72,7 @@ pub struct Settings {
         value_delimiter = ',',
         default_value = "os,hint,max,prefetch,async,adaptive"
     )]
-    pub(super) strategies: Vec<Entrant>,
+    pub(super) strategies: Vec<Variant>,
     /// States of the caches, from: cold, page-cache, pool, quarter [quick: cold]
     #[arg(
         long,
@@ -108,8 +108,8 @@ pub struct Settings {
     #[arg(long)]
     pub(super) quick: bool,
     /// Slow a strategy down by a part of its time: a loss that the comparison must find.
-    #[arg(long, value_name = "NAME=PERCENT", value_parser = parse_handicap, hide = true)]
-    pub(super) handicap: Option<(Entrant, f64)>,
+    #[arg(long, value_name = "NAME=PERCENT", value_parser = parse_slowdown, hide = true)]
+    pub(super) inject_slowdown: Option<(Variant, f64)>,
     /// The output files.
     #[command(flatten)]
     pub(in crate::experiment) output: OutputArgs,
@@ -135,7 +135,7 @@ impl Settings {
         if self.cell_time.is_zero() {
             bad_input!("--cell-time 0: nothing can be measured in no time");
         }
-        let os = Entrant::Stream(ReadaheadStrategy::Os);
+        let os = Variant::Stream(ReadaheadStrategy::Os);
         if self.noise_check && !self.strategies.contains(&os) {
             bad_input!("--noise-check measures os twice: add os to --strategies");
         }
@@ -158,7 +158,7 @@ impl Settings {
             cell_time: self.cell_time,
             plans_max: PLANS_MAX,
             judged: self.judged(),
-            handicap: self.handicap,
+            slowdown: self.inject_slowdown,
             seed: self.common.seed,
         }
     }
@@ -175,7 +175,7 @@ impl Settings {
     /// Comparisons of a row: `adaptive` with the best other, `os` with itself, and plain reads with advice and
     /// streams.
     fn judged(&self) -> usize {
-        let plain = self.strategies.contains(&Entrant::Plain);
+        let plain = self.strategies.contains(&Variant::Plain);
         1 + usize::from(self.noise_check) + if plain { 2 } else { 0 }
     }
 
@@ -183,33 +183,33 @@ impl Settings {
     pub(super) fn rows(&self) -> Vec<Row> {
         let as_it_is = self.device_readahead.is_empty().then_some(None);
         let readaheads = self.device_readahead.iter().copied().map(Some).chain(as_it_is);
-        let mut entrants = self.strategies.clone();
-        entrants.extend(self.noise_check.then_some(Entrant::OsAgain));
+        let mut variants = self.strategies.clone();
+        variants.extend(self.noise_check.then_some(Variant::OsAgain));
         let mut rows = Vec::new();
         for device_readahead in readaheads {
             for &cache in &self.caches {
                 for &state in self.states.iter().filter(|state| state.can_be(cache)) {
                     for &pattern in &self.patterns {
                         let nobody = Vec::new();
-                        let row = Row { pattern, state, cache, device_readahead, entrants: nobody };
-                        let able = entrants.iter().copied().filter(|it| it.can_read(&row));
-                        rows.push(Row { entrants: able.collect(), ..row });
+                        let row = Row { pattern, state, cache, device_readahead, variants: nobody };
+                        let able = variants.iter().copied().filter(|it| it.can_read(&row));
+                        rows.push(Row { variants: able.collect(), ..row });
                     }
                 }
             }
         }
-        rows.retain(|row| !row.entrants.is_empty());
+        rows.retain(|row| !row.variants.is_empty());
         unique(&rows)
     }
 }
 
 /// `adaptive=15%`: a name and a part from 0 to 90 %.
-fn parse_handicap(text: &str) -> Result<(Entrant, f64), String> {
+fn parse_slowdown(text: &str) -> Result<(Variant, f64), String> {
     let parts = text.split_once('=').and_then(|(name, part)| Some((name, part.strip_suffix('%')?)));
-    let (name, part) = parts.ok_or("a handicap looks like adaptive=15%")?;
+    let (name, part) = parts.ok_or("a slowdown looks like adaptive=15%")?;
     match part.parse() {
         Ok(percent @ 0.0..=90.0) => Ok((name.parse()?, percent / 100.0)),
-        _ => Err("a handicap is from 0% to 90%".to_owned()),
+        _ => Err("a slowdown is from 0% to 90%".to_owned()),
     }
 }
 
@@ -218,8 +218,8 @@ mod tests {
     use super::*;
     use crate::experiment::typed;
 
-    fn listed(entrants: &[Entrant]) -> String {
-        entrants.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+    fn listed(variants: &[Variant]) -> String {
+        variants.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
     }
 
     fn settings(options: &str) -> Settings {
@@ -230,7 +230,7 @@ mod tests {
     fn the_matrix_is_pattern_by_strategy_by_state_and_the_page_cache_is_for_buffered_files() {
         let rows = settings("").rows();
         assert_eq!(rows.len(), 21 * (4 + 3));
-        assert!(rows.iter().all(|row| row.entrants.len() == 6 && row.state.can_be(row.cache)));
+        assert!(rows.iter().all(|row| row.variants.len() == 6 && row.state.can_be(row.cache)));
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             "sequential cold buffered, interleaved-8 cold buffered, uniform cold buffered, \
              shuffled cold buffered, index-0.9 cold buffered, bitmap-10 cold buffered"
         );
-        assert_eq!(listed(&rows[0].entrants), "os,hint,max,prefetch,async,adaptive,os-again");
+        assert_eq!(listed(&rows[0].variants), "os,hint,max,prefetch,async,adaptive,os-again");
         assert_eq!((settings.rounds.least, settings.cell_time.as_millis()), (5, 250));
     }
 
@@ -257,19 +257,19 @@ mod tests {
                 _ if through => "plain,willneed-8,adaptive",
                 _ => "adaptive",
             };
-            assert_eq!(listed(&row.entrants), expected, "{row}");
+            assert_eq!(listed(&row.variants), expected, "{row}");
         }
     }
 
     #[test]
-    fn each_value_of_the_devices_readahead_is_a_matrix_of_its_own() {
+    fn each_value_of_the_devices_readahead_is_a_separate_matrix() {
         let rows = settings("--quick --device-readahead 0,128KiB,0").rows();
         assert_eq!(rows.len(), 12);
         assert_eq!(rows[6].to_string(), "sequential cold buffered 128KiB");
     }
 
     #[test]
-    fn rounds_that_were_asked_for_are_neither_more_nor_less() {
+    fn the_requested_rounds_are_neither_more_nor_less() {
         let asked = |options: &str| {
             let limits = settings(options).rules().limits;
             (limits.first, limits.time.as_secs())
@@ -299,12 +299,12 @@ mod tests {
     }
 
     #[test]
-    fn a_handicap_is_a_name_and_a_part() {
-        assert_eq!(parse_handicap("plain=15%"), Ok((Entrant::Plain, 0.15)));
+    fn a_slowdown_is_a_name_and_a_part() {
+        assert_eq!(parse_slowdown("plain=15%"), Ok((Variant::Plain, 0.15)));
         for text in
-            ["adaptive", "adaptive=15", "adaptive=91%", "adaptive=-1%", "nobody=5%", "adaptive=x%"]
+            ["adaptive", "adaptive=15", "adaptive=91%", "adaptive=-1%", "unknown=5%", "adaptive=x%"]
         {
-            assert!(parse_handicap(text).is_err(), "{text}");
+            assert!(parse_slowdown(text).is_err(), "{text}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::experiment::tally;
+use crate::experiment::samples;
 use forebay_measure::report::numbers;
 use forebay_measure::units::shown_size;
 
@@ -101,7 +101,7 @@ pub(super) struct Figures {
 }
 
 /// A cell and the results of its rounds.
-pub(super) type Row = tally::Row<Cell, Figures>;
+pub(super) type Row = samples::Row<Cell, Figures>;
 
 impl Row {
     pub(super) fn rates(&self) -> Vec<f64> {
@@ -109,7 +109,7 @@ impl Row {
     }
 
     /// The latency in words: the median, and its lowest and highest round if they differ much.
-    pub(super) fn told(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let latencies: Vec<f64> = self.rounds.iter().map(|round| round.latency_us_p50).collect();
         numbers::of_rounds(&latencies, "µs")
     }

@@ -13,19 +13,19 @@ use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement};
 pub(super) fn draw(filesystem: Option<&str>, rows: &[Row], floor: Floor) -> Outcome {
     let judge = judge(rows, floor);
     let in_memory = filesystem.filter(|name| ["tmpfs", "ramfs"].contains(name));
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     if let Some(name) = in_memory {
-        told.push(format!(
+        sentences.push(format!(
             "On {name} a sync does nothing and costs nothing: these figures say nothing about a disk."
         ));
     }
-    told.extend(commit(rows));
+    sentences.extend(commit(rows));
     let commits = rows.iter().filter(|row| row.cell.is_a_commit());
-    told.extend(commits.filter_map(|row| Some(format!("{}.", row.failure.as_ref()?))));
+    sentences.extend(commits.filter_map(|row| Some(format!("{}.", row.failure.as_ref()?))));
     Outcome {
         verdicts: verdicts(rows, &judge),
         advice: wal_sync_method(rows, &judge).filter(|_| in_memory.is_none()).into_iter().collect(),
-        conclusions: Conclusion::all(NAME, told),
+        conclusions: Conclusion::all(NAME, sentences),
         ..Outcome::default()
     }
 }
@@ -54,18 +54,18 @@ fn find(rows: &[Row], cell: Cell) -> Option<&Row> {
 fn commit(rows: &[Row]) -> Option<String> {
     let one = find(rows, Cell::COMMIT)?;
     let per_s = |row: &Row| row.median(|round| Some(round.syncs_per_s)).map(numbers::number);
-    let mut told = format!(
+    let mut sentence = format!(
         "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of {}: {} a second from one writer",
-        one.told(),
+        one.text(),
         per_s(one)?
     );
     if let Some(many) = find(rows, Cell { writers: 16, ..Cell::COMMIT }) {
-        told.push_str(&format!(", {} from 16", per_s(many)?));
+        sentence.push_str(&format!(", {} from 16", per_s(many)?));
     }
     if let Some(appended) = find(rows, Cell { place: Place::Appended, ..Cell::COMMIT }) {
-        told.push_str(&format!("; appended it takes {}", appended.told()));
+        sentence.push_str(&format!("; appended it takes {}", appended.text()));
     }
-    Some(told + ".")
+    Some(sentence + ".")
 }
 
 /// Compares every method with fdatasync on the same writes.
@@ -114,8 +114,8 @@ fn wal_sync_method(rows: &[Row], judge: &Judge) -> Option<Advice> {
         format!(
             "Median latency of 8 KiB overwritten and made durable: {} by {advised}, {} by {now} \
              ({} rounds).",
-            best.told(),
-            default.told(),
+            best.text(),
+            default.text(),
             gain.rounds,
         ),
     )
@@ -207,20 +207,20 @@ mod tests {
     }
 
     #[test]
-    fn the_sentence_tells_what_a_commit_costs_and_what_is_refused() {
+    fn the_sentence_reports_what_a_commit_costs_and_what_is_refused() {
         let mut rows = methods(&[(Method::Fdatasync, 500.0)]);
         rows.push(row(Cell { writers: 16, ..Cell::COMMIT }, &[100.0, 100.0]));
         rows.push(row(Cell { place: Place::Appended, ..Cell::COMMIT }, &[900.0, 910.0]));
         let mut direct = commit_by(Method::ODirectODsync, &[]);
         direct.failure = Some("o_direct_o_dsync is refused here: Invalid argument".to_owned());
         rows.push(direct);
-        let told = draw(Some("ext4"), &rows, Floor::default()).conclusions;
+        let conclusions = draw(Some("ext4"), &rows, Floor::default()).conclusions;
         assert_eq!(
-            told[0].sentence,
+            conclusions[0].sentence,
             "A commit, 8 KiB overwritten and synced by fdatasync, takes a median of 500 µs (rounds \
              from 490 to 1,000): 2,000 a second from one writer, 10,000 from 16; appended it takes 905 µs."
         );
-        assert!(told[1].sentence.contains("o_direct_o_dsync is refused here"));
+        assert!(conclusions[1].sentence.contains("o_direct_o_dsync is refused here"));
         let record = rows.last().unwrap().record("sync", "syncs_per_s");
         assert!(record.metrics["syncs_per_s"].is_null() && record.remarks[0].contains("refused"));
     }

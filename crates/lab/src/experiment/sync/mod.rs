@@ -19,7 +19,7 @@ use forebay_io::Op;
 
 use super::driver::{RowSet, drive};
 use super::modes::through_cache;
-use super::{Bench, Experiment, Ground, Measurements, Measuring, Outcome, stopwatch};
+use super::{Bench, Experiment, Measurements, Measuring, Outcome, WorkfileSpec, stopwatch};
 use cell::{Cell, Figures, Method, Place, Row};
 use forebay_measure::lists::grouped;
 use forebay_measure::workfile::{Naming, Workfile};
@@ -32,8 +32,8 @@ pub const NAME: &str = "sync";
 const APPENDED_BYTES_MAX: u64 = 256 << 20;
 
 impl Experiment for Settings {
-    fn ground(&self) -> Ground {
-        self.common.ground(self.size_bytes, 8192, Naming::Nameless)
+    fn workfile_spec(&self) -> WorkfileSpec {
+        self.common.workfile_spec(self.size_bytes, 8192, Naming::Nameless)
     }
 
     fn space_bytes(&self) -> u64 {

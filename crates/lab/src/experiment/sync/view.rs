@@ -21,13 +21,13 @@ fn table(rows: &[Row]) -> Table {
     let rate = |row: &Row| row.median(|round| Some(round.syncs_per_s));
     let rate_of_best = |row: &Row| {
         let label = row.cell.row_label();
-        let beside = rows.iter().filter(|other| other.cell.row_label() == label);
-        beside.filter_map(rate).fold(0.0, f64::max)
+        let others = rows.iter().filter(|other| other.cell.row_label() == label);
+        others.filter_map(rate).fold(0.0, f64::max)
     };
     let compared = |row: &Row| {
         let share = rate(row).map(|rate| rate / rate_of_best(row));
         let mark = if share == Some(1.0) { Mark::Best } else { Mark::Plain };
-        TableCell { share, mark, ..TableCell::figure(rate(row)) }.noted(&row.notes())
+        TableCell { share, mark, ..TableCell::figure(rate(row)) }.with_notes(&row.notes())
     };
     let measured = |row: &Row| Some(range(&row.rates())).filter(|_| !row.rounds.is_empty());
     Table::of(

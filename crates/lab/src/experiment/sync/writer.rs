@@ -15,7 +15,7 @@ use forebay_io::Arena;
 use hdrhistogram::Histogram;
 
 use super::cell::{Cell, Figures, Method, Place};
-use crate::experiment::tally::Missing;
+use crate::experiment::samples::Missing;
 use forebay_measure::coldness::{wait_histogram, wait_us};
 use forebay_measure::workfile::Workfile;
 

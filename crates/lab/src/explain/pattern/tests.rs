@@ -57,14 +57,14 @@ fn a_file_has_items_on_its_lines() {
     let list = file("list", "4\n\n 10-12,  # a remark\n# another\n5, 6\n");
     assert_eq!(blocks(&format!("@{list}")), [4, 10, 11, 12, 5, 6]);
     assert_eq!(blocks(&format!("1, @{list}")), [1, 4, 10, 11, 12, 5, 6]);
-    let told = |path: String| parse(&format!("1,@{path}")).unwrap_err();
-    let bad = told(file("bad", "1\n2\n3-x\n"));
+    let message = |path: String| parse(&format!("1,@{path}")).unwrap_err();
+    let bad = message(file("bad", "1\n2\n3-x\n"));
     assert!(bad.contains("bad, line 3: \"3-x\": expected the last block"), "{bad}");
-    let outer = told(file("outer", "@list"));
+    let outer = message(file("outer", "@list"));
     assert!(outer.contains("line 1: \"@list\": a file of blocks cannot name another"), "{outer}");
     let empty = parse(&format!("@{}", file("empty", "# nothing\n"))).unwrap_err();
     assert!(empty.contains("there is no block in"), "[EXP-1] {empty}");
-    assert!(told("/no/where".to_owned()).contains("/no/where cannot be read: "));
+    assert!(message("/no/where".to_owned()).contains("/no/where cannot be read: "));
 }
 
 #[test]
@@ -85,8 +85,8 @@ fn an_error_names_the_item() {
         ("-5", "expected the first block"),
         ("ä,1", "expected a block (7)"),
     ] {
-        let told = parse(text).unwrap_err();
-        assert!(told.contains(shown), "{text}: {told}");
+        let message = parse(text).unwrap_err();
+        assert!(message.contains(shown), "{text}: {message}");
     }
 }
 

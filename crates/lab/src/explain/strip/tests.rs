@@ -7,7 +7,7 @@ use super::*;
 const PLAIN: Look = Look { width: 80, colour: false, ascii: false };
 
 /// Two windows of readahead with a gap larger than a line is wide.
-fn apart() -> Explained {
+fn distant() -> Explained {
     explained("1-4,4000-4003", vec![(Strategy::Max, reads(&[(0, 32), (4000, 32)]))])
 }
 
@@ -19,7 +19,7 @@ fn random() -> Explained {
 
 fn samples() -> Vec<Explained> {
     let nothing = explained("7", vec![(Strategy::Adaptive, Vec::new())]);
-    vec![neighbours(), long(), apart(), random(), nothing]
+    vec![neighbours(), long(), distant(), random(), nothing]
 }
 
 /// The lines of `text` under the heading of `strategy`.
@@ -30,7 +30,7 @@ fn rows<'t>(text: &'t str, strategy: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn a_request_is_a_row_with_what_was_asked_for_and_what_was_not() {
+fn a_request_is_a_row_with_what_was_requested_and_what_was_not() {
     let text = drawn(&neighbours(), PLAIN);
     let line = |start: &str| text.lines().find(|line| line.starts_with(start)).unwrap();
     assert_eq!(line("block"), "block   0   2   4   6   8   10  12");
@@ -62,7 +62,7 @@ fn requests_that_share_a_row_are_all_in_it() {
 
 #[test]
 fn blocks_that_have_little_room_stand_side_by_side_and_gaps_are_cut() {
-    let text = drawn(&apart(), PLAIN);
+    let text = drawn(&distant(), PLAIN);
     let rows = rows(&text, "max");
     assert!(rows[0].ends_with("1 R □■■■■□□□□□□□□□□□□□□□□□□□□□□□□□□□┆"), "{text}");
     assert!(
@@ -118,7 +118,7 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn colour_is_written_only_when_asked_for_and_ascii_is_ascii() {
+fn colour_is_written_only_on_request_and_ascii_is_ascii() {
     for sample in samples() {
         let plain = drawn(&sample, PLAIN);
         assert!(!plain.contains('\u{1b}'), "[STP-2]");

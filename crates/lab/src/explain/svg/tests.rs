@@ -34,7 +34,7 @@ fn each_request_is_a_group_that_says_what_it_is() {
 }
 
 #[test]
-fn a_reader_who_cannot_see_it_is_told() {
+fn the_strip_has_a_text_for_screen_readers() {
     let svg = drawn(&neighbours());
     assert!(svg.contains("<title id=\"title\">1,3,2,6,4,9: 6 blocks of 8KiB</title>"));
     let about = &svg[svg.find("<desc").unwrap()..svg.find("</desc>").unwrap()];
@@ -109,7 +109,7 @@ fn text_from_outside_is_escaped() {
 }
 
 #[test]
-fn nothing_is_drawn_beside_the_paper() {
+fn nothing_is_drawn_outside_the_paper() {
     let far = reads(&[(0, 1), (4_294_967_295, 1)]);
     let far = explained("0,4294967295", vec![(Strategy::Os, far)]);
     for sample in [neighbours(), long(), far] {

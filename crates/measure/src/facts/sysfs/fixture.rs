@@ -15,7 +15,7 @@ use crate::facts::Device;
 /// Numbers in the form of a kernel's `stat`, 17 fields.
 pub(crate) const STAT_17: &str = "   53229     8991  3943874    11040    27528    15659  2776424     5818        0     7332    17516     9474       44   755808      536     3747      119\n";
 
-/// A made-up `/sys` in a directory of its own.
+/// A made-up `/sys` in a temporary directory.
 #[derive(Debug)]
 pub struct FakeSys {
     root: TempDir,

@@ -27,21 +27,21 @@ fn a_readahead_is_put_back_only_while_it_is_one_that_the_run_set() {
 }
 
 #[test]
-fn a_readahead_file_is_written_and_told_by_the_name_of_its_device() {
+fn a_readahead_file_is_written_and_reported_by_the_name_of_its_device() {
     let scratch = tempfile::tempdir().unwrap();
     let queue = scratch.path().join("loop9/queue");
     fs::create_dir_all(&queue).unwrap();
     let file = queue.join("read_ahead_kb");
     let set_kib = vec![0];
     let change = Change::Readahead { file: file.clone(), found_kib: 128, set_kib, of: None };
-    assert_eq!(undo(&change), Verdict::Nothing, "the device has gone");
+    assert_eq!(undo(&change), Verdict::Nothing, "the device was removed");
     fs::write(&file, "0\n").unwrap();
     assert_eq!(undo(&change), Verdict::Undone("readahead of loop9 to 128 KiB".to_owned()));
     assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
     assert_eq!(undo(&change), Verdict::Nothing);
     fs::write(&file, "64\n").unwrap();
-    let Verdict::NotOurs(told) = undo(&change) else { panic!("[UND-1]") };
-    assert!(told.contains("loop9 is 64 KiB now"), "{told}");
+    let Verdict::NotOurs(message) = undo(&change) else { panic!("[UND-1]") };
+    assert!(message.contains("loop9 is 64 KiB now"), "{message}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "64\n", "[UND-1]");
 
     fs::remove_file(&file).unwrap();
@@ -75,7 +75,7 @@ fn a_mount_is_unmounted_only_while_it_shows_what_was_mounted() {
 }
 
 #[test]
-fn a_loop_device_is_detached_only_in_the_use_that_was_noted() {
+fn a_loop_device_is_detached_only_in_the_use_that_was_logged() {
     let (file, other) = (Path::new("/mnt/disk"), Path::new("/srv/other"));
     let seen = |backing_file: &Path, sequence| Loop {
         name: "loop3".to_owned(),
@@ -94,7 +94,7 @@ fn a_loop_device_is_detached_only_in_the_use_that_was_noted() {
 }
 
 #[test]
-fn a_directory_goes_only_if_it_looks_like_one_of_ours() {
+fn only_a_directory_with_our_name_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let ours = scratch.path().join(".forebay-lab-x");
     assert_eq!(made(&ours), Verdict::Nothing);
@@ -120,7 +120,7 @@ fn a_directory_goes_only_if_it_looks_like_one_of_ours() {
 }
 
 #[test]
-fn a_mount_point_goes_only_when_it_is_empty_and_what_fails_is_told_with_the_command() {
+fn a_mount_point_goes_only_when_it_is_empty_and_a_failure_names_the_command() {
     let scratch = tempfile::tempdir().unwrap();
     let point = scratch.path().join("forebay-mount x");
     fs::create_dir(&point).unwrap();
@@ -147,14 +147,14 @@ fn a_directory_in_which_files_are_still_made_goes_when_that_ends() {
                 }
             }
         });
-        let told = format!("removed {}", ours.display());
-        assert_eq!(made(&ours), Verdict::Undone(told));
+        let message = format!("removed {}", ours.display());
+        assert_eq!(made(&ours), Verdict::Undone(message));
     });
     assert!(!ours.exists());
 }
 
 #[test]
-fn a_directory_that_cannot_be_removed_is_told() {
+fn a_directory_that_cannot_be_removed_is_reported() {
     let scratch = tempfile::tempdir().unwrap();
     let ours = scratch.path().join(".forebay-lab-x");
     fs::create_dir(&ours).unwrap();
@@ -170,7 +170,7 @@ fn a_directory_that_cannot_be_removed_is_told() {
 }
 
 #[test]
-fn a_readahead_of_a_mount_that_has_gone_is_not_put_back_on_the_next_one() {
+fn the_readahead_of_an_ended_mount_is_not_restored_on_the_next_one() {
     let scratch = tempfile::tempdir().unwrap();
     // The number of an existing mount: of /proc, for example.
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -193,7 +193,7 @@ fn a_readahead_of_a_mount_that_has_gone_is_not_put_back_on_the_next_one() {
 }
 
 #[test]
-fn what_is_mounted_in_a_directory_of_ours_is_not_removed_with_it() {
+fn what_is_mounted_in_our_directory_is_not_removed_with_it() {
     let scratch = tempfile::tempdir().unwrap();
     let (ours, theirs) = (scratch.path().join(".forebay-lab-x"), scratch.path().join("theirs"));
     let inside = ours.join("inside");

@@ -93,16 +93,16 @@ fn what_is_within_5_percent_of_the_best_is_judged_by_every_depth_measured() {
 }
 
 #[test]
-fn a_headline_whose_rounds_are_far_apart_says_so() {
+fn a_headline_whose_rounds_differ_widely_says_so() {
     let mut rows = line(Kind::Uring, None, &[(0, 9000.0), (64, 37_072.0)]);
     for (round, rate) in rows[1].rounds.iter_mut().zip([18_628.0, 30e3, 37_072.0, 50e3, 60_641.0]) {
         round.blocks_per_s = rate;
     }
-    let told = &found(&rows).conclusions[0].sentence;
-    assert!(told.contains("37,072 blocks/s (rounds from 18,628 to 60,641)"), "{told}");
+    let sentence = &found(&rows).conclusions[0].sentence;
+    assert!(sentence.contains("37,072 blocks/s (rounds from 18,628 to 60,641)"), "{sentence}");
     let steady = line(Kind::Uring, None, &[(0, 9000.0), (64, 37_072.0)]);
-    let told = &found(&steady).conclusions[0].sentence;
-    assert!(!told.contains("rounds from"), "{told}");
+    let sentence = &found(&steady).conclusions[0].sentence;
+    assert!(!sentence.contains("rounds from"), "{sentence}");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn a_default_that_was_not_measured_or_is_the_knee_is_left_alone() {
     let knee_at_default = line(Kind::Uring, None, &rates);
     assert!(found(&knee_at_default).advice.is_empty());
     let without = line(Kind::Uring, None, &[(4, 100.0), (64, 300.0)]);
-    assert!(found(&without).advice.is_empty(), "nobody knows what 16 gives");
+    assert!(found(&without).advice.is_empty(), "the rate at 16 is unknown");
     let mut few = line(Kind::Uring, None, &[(16, 100.0), (64, 300.0)]);
     few.iter_mut().for_each(|row| row.rounds.truncate(2));
     assert!(found(&few).advice.is_empty(), "two rounds");
@@ -183,14 +183,17 @@ fn forebays_profile_is_advised_a_backend_or_a_depth_only_if_surely_faster() {
 
 #[test]
 fn there_is_no_winner_among_equals() {
-    let told = |rows: &[Row]| found(rows).conclusions[0].sentence.clone();
+    let sentence = |rows: &[Row]| found(rows).conclusions[0].sentence.clone();
     let mut rows = line(Kind::Uring, None, &[(0, 100.0), (64, 300.0), (256, 300.0)]);
     rows.extend(line(Kind::Sync, None, &[(0, 100.0), (64, 180.0)]));
-    assert!(told(&rows).starts_with("The fastest way "), "{}", told(&rows));
+    assert!(sentence(&rows).starts_with("The fastest way "), "{}", sentence(&rows));
     rows.extend(line(Kind::Threads, None, &[(0, 100.0), (64, 290.0)]));
-    let told = told(&rows);
-    assert!(told.starts_with("One of the fastest ways ") && told.contains("uring buffered: 300 "));
-    assert!(told.ends_with("; not significantly slower: threads buffered."), "{told}");
+    let sentence = sentence(&rows);
+    assert!(
+        sentence.starts_with("One of the fastest ways ")
+            && sentence.contains("uring buffered: 300 ")
+    );
+    assert!(sentence.ends_with("; not significantly slower: threads buffered."), "{sentence}");
 }
 
 #[test]
@@ -218,8 +221,8 @@ fn a_warm_cell_is_no_evidence() {
 fn verdicts_stand_on_both_sides_of_the_knee() {
     let rows = line(Kind::Uring, None, &[(16, 300.0), (64, 490.0), (256, 500.0)]);
     let verdicts = found(&rows).verdicts;
-    let told: Vec<_> = verdicts.iter().map(|one| (one.entrant.as_str(), one.verdict)).collect();
-    assert_eq!(told, [("depth 16", Judgement::Misses), ("depth 64", Judgement::Keeps)]);
+    let results: Vec<_> = verdicts.iter().map(|one| (one.variant.as_str(), one.verdict)).collect();
+    assert_eq!(results, [("depth 16", Judgement::Misses), ("depth 64", Judgement::Keeps)]);
     assert_eq!(
         (verdicts[1].row.as_str(), verdicts[1].rival.as_str()),
         ("uring buffered", "depth 256")

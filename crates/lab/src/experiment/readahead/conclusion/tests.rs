@@ -1,6 +1,6 @@
 //! Which conclusions and advice are made, and when there are none.
 
-use super::super::knob::{Readahead, Told};
+use super::super::control::{Fadvise, Readahead};
 use super::super::race::Finish;
 use super::super::throughput::Round;
 use super::*;
@@ -19,7 +19,7 @@ pub(in super::super) fn cell(count: u32, readahead: Readahead, mb_per_s: &[f64])
         request_bytes: 8192,
         cache: CacheMode::Buffered,
         backend: None,
-        apart_bytes: None,
+        spacing_bytes: None,
     });
     cell.rounds.extend(mb_per_s.iter().map(|rate| {
         let finish = Finish { seconds: 1.0, moved: vec![(rate * 1e6) as u64] };
@@ -34,9 +34,9 @@ pub(in super::super) fn device(count: u32, bytes: u64, mb_per_s: &[f64]) -> Cell
 
 /// Settings of a run on a disk whose readahead was `found`.
 pub(in super::super) fn settings(found: Option<u64>) -> Settings {
-    let options = "--quick --files own --by descriptor";
+    let options = "--quick --files own --set-via descriptor";
     let mut settings = Settings::new(crate::experiment::typed(options)).unwrap();
-    settings.knob.found_bytes = found;
+    settings.control.found_bytes = found;
     settings
 }
 
@@ -59,7 +59,7 @@ fn drawn(cells: &[Cell], found: Option<u64>) -> Outcome {
     outcome
 }
 
-fn told(outcome: &Outcome) -> String {
+fn sentences(outcome: &Outcome) -> String {
     let sentences: Vec<&str> =
         outcome.conclusions.iter().map(|conclusion| conclusion.sentence.as_str()).collect();
     sentences.join("\n")
@@ -94,28 +94,31 @@ fn on_an_array_whose_readers_are_all_over_it_much_more_than_128_kib_is_advised()
     assert_eq!((&*advice.setting, advice.applies_to), ("read_ahead_kb", AppliesTo::BlockDevice));
     assert_eq!((advice.current.as_deref(), &*advice.advised), (Some("128"), "8192"));
     assert!((8.0..8.3).contains(&advice.gain) && advice.gain_low > 3.0, "{advice:?}");
-    let told = told(&outcome);
+    let text = sentences(&outcome);
     let need = "8 sequential readers need a readahead of 8 MiB, 485 MB/s; more gains less than 5 %. That is 8";
-    assert!(told.starts_with(need), "{told}");
-    assert!(told.contains("`blockdev --setra 16384 /dev/sda`"), "{told}");
+    assert!(text.starts_with(need), "{text}");
+    assert!(text.contains("`blockdev --setra 16384 /dev/sda`"), "{text}");
     let [verdict, chosen] = &outcome.verdicts[..] else { panic!("{outcome:?}") };
     assert_eq!(verdict.row, "8 readers, own files, reads of 8KiB");
-    assert_eq!((&*verdict.entrant, verdict.verdict), ("readahead 128 KiB", Judgement::Misses));
+    assert_eq!((&*verdict.variant, verdict.verdict), ("readahead 128 KiB", Judgement::Misses));
     assert!(chosen.ratio.value >= BOUND, "[RCN-1] {chosen:?}");
 }
 
 #[test]
-fn a_mount_without_a_device_is_told_of_its_bdi() {
+fn a_mount_without_a_device_is_reported_for_its_bdi() {
     let mut outcome = Outcome::default();
     draw(&settings(Some(128 * KIB)), &storage(false), &spread(), Floor::default(), &mut outcome);
-    assert!(told(&outcome).contains("write 8192 to read_ahead_kb of its entry in /sys/class/bdi"));
+    assert!(
+        sentences(&outcome).contains("write 8192 to read_ahead_kb of its entry in /sys/class/bdi")
+    );
 }
 
 #[test]
 fn two_cells_that_could_not_be_measured_veto_nothing() {
     // Direct reads that the filesystem refuses, next to eight readers that gain five times.
-    let of =
-        |count, told, rates: &[f64]| cell(count, Readahead::descriptor(told, Some(8 * MIB)), rates);
+    let of = |count, advice, rates: &[f64]| {
+        cell(count, Readahead::descriptor(advice, Some(8 * MIB)), rates)
+    };
     let refused = |count| {
         let mut direct = cell(count, Readahead::default(), &[]);
         (direct.cell.cache, direct.cell.request_bytes) = (CacheMode::Direct, MIB);
@@ -123,34 +126,34 @@ fn two_cells_that_could_not_be_measured_veto_nothing() {
         direct
     };
     let cells = [
-        of(1, Told::Random, &[180.0, 175.0, 190.0]),
-        of(1, Told::Normal, &[1380.0, 1400.0, 1390.0]),
-        of(1, Told::Sequential, &[1400.0, 1390.0, 1385.0]),
-        of(8, Told::Random, &[260.0, 264.0, 270.0]),
-        of(8, Told::Normal, &[1400.0, 1418.0, 1430.0]),
-        of(8, Told::Sequential, &[1410.0, 1400.0, 1425.0]),
+        of(1, Fadvise::Random, &[180.0, 175.0, 190.0]),
+        of(1, Fadvise::Normal, &[1380.0, 1400.0, 1390.0]),
+        of(1, Fadvise::Sequential, &[1400.0, 1390.0, 1385.0]),
+        of(8, Fadvise::Random, &[260.0, 264.0, 270.0]),
+        of(8, Fadvise::Normal, &[1400.0, 1418.0, 1430.0]),
+        of(8, Fadvise::Sequential, &[1410.0, 1400.0, 1425.0]),
         refused(1),
         refused(8),
     ];
     let outcome = drawn(&cells, Some(8 * MIB));
-    let told = told(&outcome);
+    let text = sentences(&outcome);
     let need = "8 sequential readers need a readahead of 8 MiB (NORMAL), 1418 MB/s";
-    assert!(told.starts_with(need), "{told}");
+    assert!(text.starts_with(need), "{text}");
     let now = "What is set now, 8 MiB (NORMAL), 1418 MB/s, is not clearly worse: leave it.";
-    assert!(told.ends_with(now), "{told}");
+    assert!(text.ends_with(now), "{text}");
     assert!(outcome.advice.is_empty(), "[RCN-2] {outcome:?}");
-    assert!(!told.contains("  ") && !told.contains("times only"), "{told}");
+    assert!(!text.contains("  ") && !text.contains("times only"), "{text}");
 }
 
 #[test]
-fn who_may_not_set_the_devices_readahead_is_told_what_was_varied_instead() {
+fn without_the_right_to_set_readahead_the_report_says_what_was_varied_instead() {
     let mut settings = settings(Some(128 * KIB));
-    settings.knob.why_not_device = Some("read_ahead_kb: Permission denied".to_owned());
+    settings.control.why_not_device = Some("read_ahead_kb: Permission denied".to_owned());
     let mut outcome = Outcome::default();
     draw(&settings, &storage(true), &spread(), Floor::default(), &mut outcome);
     let expected =
         "by advice for descriptors, since the device's cannot be set (read_ahead_kb: Permission";
-    assert_eq!(told(&outcome).matches(expected).count(), 1, "{outcome:?}");
+    assert_eq!(sentences(&outcome).matches(expected).count(), 1, "{outcome:?}");
 }
 
 #[test]
@@ -165,7 +168,7 @@ fn a_cell_that_lacks_a_round_or_was_not_cold_is_left_out_alone() {
         cell.cold = false;
     }
     let outcome = drawn(&cells, Some(128 * KIB));
-    assert!(told(&outcome).contains("the page cache could not be emptied"), "{outcome:?}");
+    assert!(sentences(&outcome).contains("the page cache could not be emptied"), "{outcome:?}");
     assert!(outcome.advice.is_empty());
 }
 
@@ -175,17 +178,17 @@ fn what_is_set_already_or_as_good_is_not_advised_again() {
         let outcome = drawn(&spread(), Some(found));
         assert!(outcome.advice.is_empty(), "[RCN-2] {found}: {outcome:?}");
     }
-    let told = told(&drawn(&spread(), Some(24 * MIB)));
+    let text = sentences(&drawn(&spread(), Some(24 * MIB)));
     assert!(
-        told.contains("What is set now, 24 MiB, 485 MB/s, is not clearly worse: leave it."),
-        "{told}"
+        text.contains("What is set now, 24 MiB, 485 MB/s, is not clearly worse: leave it."),
+        "{text}"
     );
     let unknown = drawn(&spread(), Some(48 * KIB));
-    assert!(unknown.advice.is_empty() && !told_now(&unknown), "{unknown:?}");
+    assert!(unknown.advice.is_empty() && !says_what_is_set(&unknown), "{unknown:?}");
 }
 
-fn told_now(outcome: &Outcome) -> bool {
-    told(outcome).contains("set now")
+fn says_what_is_set(outcome: &Outcome) -> bool {
+    sentences(outcome).contains("set now")
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn one_round_or_two_are_no_evidence() {
         cells.iter_mut().for_each(|cell| cell.rounds.truncate(rounds));
         let outcome = drawn(&cells, Some(128 * KIB));
         assert!(outcome.advice.is_empty(), "[RCN-2] {outcome:?}");
-        assert!(told(&outcome).contains("--rounds 3"), "{outcome:?}");
+        assert!(sentences(&outcome).contains("--rounds 3"), "{outcome:?}");
     }
 }
 
@@ -205,9 +208,9 @@ fn rounds_that_differ_more_than_readaheads_show_no_difference() {
         [(4, [300.0, 200.0, 310.0]), (128, [290.0, 330.0, 200.0]), (6144, [310.0, 220.0, 330.0])];
     let cells = cells.map(|(kib, rates)| device(8, kib * KIB, &rates));
     let outcome = drawn(&cells, Some(4 * KIB));
-    assert!(told(&outcome).contains("no difference here that is clear"), "{outcome:?}");
+    assert!(sentences(&outcome).contains("no difference here that is clear"), "{outcome:?}");
     assert!(outcome.advice.is_empty());
-    assert!(is_undecided(&settings(Some(4 * KIB)), &cells), "more rounds may tell");
+    assert!(is_undecided(&settings(Some(4 * KIB)), &cells), "more rounds may decide");
 }
 
 #[test]
@@ -235,10 +238,10 @@ fn what_would_cost_one_reader_more_than_it_may_is_passed_over() {
     assert_eq!(advised(&both([400.0; 4])).as_deref(), Some("1024"));
     let dear = both([400.0, 350.0, 390.0, 395.0]);
     assert_eq!(advised(&dear).as_deref(), Some("6144"), "[RCN-1]");
-    assert!(told(&dear).contains("a smaller one would do for them"), "{dear:?}");
+    assert!(sentences(&dear).contains("a smaller one would do for them"), "{dear:?}");
     let none = both([400.0, 350.0, 300.0, 200.0]);
     assert_eq!(advised(&none), None, "[RCN-1]");
-    assert!(told(&none).contains("no setting is best for both"), "{none:?}");
+    assert!(sentences(&none).contains("no setting is best for both"), "{none:?}");
 }
 
 #[test]
@@ -265,15 +268,15 @@ fn only_the_rows_that_decide_are_measured_again_and_only_until_they_do() {
 
 #[test]
 fn twice_the_readahead_is_advised_where_a_descriptor_shows_that_it_helps() {
-    let of = |told, rate: f64| {
-        cell(8, Readahead::descriptor(told, Some(128 * KIB)), &[rate, rate * 1.02, rate * 0.98])
+    let of = |advice, rate: f64| {
+        cell(8, Readahead::descriptor(advice, Some(128 * KIB)), &[rate, rate * 1.02, rate * 0.98])
     };
     let outcome = drawn(
-        &[of(Told::Random, 30.0), of(Told::Normal, 81.0), of(Told::Sequential, 108.0)],
+        &[of(Fadvise::Random, 30.0), of(Fadvise::Normal, 81.0), of(Fadvise::Sequential, 108.0)],
         Some(128 * KIB),
     );
     assert_eq!(outcome.advice[0].advised, "256", "{outcome:?}");
-    assert!(told(&outcome).contains("at least: the knee is not reached"), "{outcome:?}");
+    assert!(sentences(&outcome).contains("at least: the knee is not reached"), "{outcome:?}");
 }
 
 #[test]

@@ -22,19 +22,19 @@ const RULES: Rules = Rules {
     cell_time: Duration::from_millis(20),
     plans_max: 1000,
     judged: 1,
-    handicap: None,
+    slowdown: None,
     seed: 7,
 };
 
 /// Each measurement is one plan, read whole.
 const ONE_PLAN: Rules = Rules { cell_time: Duration::from_secs(10), plans_max: 1, ..RULES };
 
-const OS: Entrant = Entrant::Stream(ReadaheadStrategy::Os);
-const ASYNC: Entrant = Entrant::Stream(ReadaheadStrategy::Async);
-const ADAPTIVE: Entrant = Entrant::Stream(ReadaheadStrategy::Adaptive);
+const OS: Variant = Variant::Stream(ReadaheadStrategy::Os);
+const ASYNC: Variant = Variant::Stream(ReadaheadStrategy::Async);
+const ADAPTIVE: Variant = Variant::Stream(ReadaheadStrategy::Adaptive);
 
-fn row(pattern: Pattern, state: CacheState, entrants: Vec<Entrant>) -> Row {
-    Row { pattern, state, cache: CacheMode::Buffered, device_readahead: None, entrants }
+fn row(pattern: Pattern, state: CacheState, variants: Vec<Variant>) -> Row {
+    Row { pattern, state, cache: CacheMode::Buffered, device_readahead: None, variants }
 }
 
 /// A directory on a disk (where the build is), not on a tmpfs.
@@ -45,33 +45,33 @@ fn filled(directory: &tempfile::TempDir) -> Workfile {
     workfile
 }
 
-fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<Standing>> {
+fn held(rules: &Rules, rows: Vec<Row>) -> anyhow::Result<Vec<RowResult>> {
     let directory = tempfile::tempdir_in(".")?;
     let workfile = filled(&directory);
     let storage = Storage::read(directory.path())?;
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    let mut standings: Vec<Standing> = rows.into_iter().map(Standing::new).collect();
-    hold(&bench, rules, &mut standings, None, &mut |_| ())?;
-    Ok(standings)
+    let mut results: Vec<RowResult> = rows.into_iter().map(RowResult::new).collect();
+    hold(&bench, rules, &mut results, None, &mut |_| ())?;
+    Ok(results)
 }
 
 #[test]
-fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
+fn every_pattern_in_every_state_is_read_whole_by_every_variant() {
     let patterns = [Pattern::Sequential, Pattern::Interleaved(8), Pattern::Limit10, Pattern::Mixed];
-    let entrants = || ReadaheadStrategy::ALL.into_iter().map(Entrant::Stream).collect();
-    let mut standings = Vec::new();
+    let variants = || ReadaheadStrategy::ALL.into_iter().map(Variant::Stream).collect();
+    let mut results = Vec::new();
     for &state in CacheState::value_variants() {
-        let rows = patterns.map(|pattern| row(pattern, state, entrants())).to_vec();
+        let rows = patterns.map(|pattern| row(pattern, state, variants())).to_vec();
         let rules = if state == CacheState::Pool { RULES } else { ONE_PLAN };
-        standings.extend(held(&Rules { limits: limits(1), ..rules }, rows).unwrap());
+        results.extend(held(&Rules { limits: limits(1), ..rules }, rows).unwrap());
     }
-    for standing in &standings {
-        let state = standing.row.state;
+    for result in &results {
+        let state = result.row.state;
         // Queries with a limit read ten blocks each.
-        let blocks = if standing.row.pattern == Pattern::Limit10 { 120 } else { 128 };
-        for (entrant, tally) in standing.row.entrants.iter().zip(&standing.tallies) {
-            let name = format!("{entrant} {}", standing.row);
-            let round = &tally.rounds[0];
+        let blocks = if result.row.pattern == Pattern::Limit10 { 120 } else { 128 };
+        for (variant, samples) in result.row.variants.iter().zip(&result.measured) {
+            let name = format!("{variant} {}", result.row);
+            let round = &samples.rounds[0];
             // Repeatedly where they are resident, until time is up.
             let whole = match state {
                 CacheState::Pool => round.blocks > blocks || round.seconds >= 0.02,
@@ -84,10 +84,10 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
                 // Warming a pool ends with its time, which is short on a busy machine.
                 let is_short = |it: &String| it.ends_with("blocks were in the pool");
                 let is_right = match state {
-                    CacheState::Pool => tally.remarks.iter().all(is_short),
-                    _ => tally.remarks.is_empty(),
+                    CacheState::Pool => samples.remarks.iter().all(is_short),
+                    _ => samples.remarks.is_empty(),
                 };
-                assert!(is_right, "not as it should be: {:?}", tally.remarks);
+                assert!(is_right, "not as it should be: {:?}", samples.remarks);
             }
         }
     }
@@ -96,11 +96,11 @@ fn every_pattern_in_every_state_is_read_whole_by_every_entrant() {
 #[test]
 fn a_measurement_lasts_its_time_and_is_cold_from_plan_to_plan() {
     let rules = Rules { cell_time: Duration::from_millis(60), limits: limits(1), ..RULES };
-    let entrants = vec![ASYNC, Entrant::Plain];
+    let variants = vec![ASYNC, Variant::Plain];
     // No block twice, so a file that is not cold would need fewer reads.
-    let standings = held(&rules, vec![row(Pattern::Backward, CacheState::Cold, entrants)]).unwrap();
-    for tally in &standings[0].tallies {
-        let round = &tally.rounds[0];
+    let results = held(&rules, vec![row(Pattern::Backward, CacheState::Cold, variants)]).unwrap();
+    for samples in &results[0].measured {
+        let round = &samples.rounds[0];
         assert!(round.seconds >= 0.06, "[CON-3] {} s", round.seconds);
         assert_eq!(round.blocks_needed, Some(round.blocks));
         assert_eq!(round.wait_ns.as_ref().unwrap().len(), round.blocks);
@@ -108,44 +108,45 @@ fn a_measurement_lasts_its_time_and_is_cold_from_plan_to_plan() {
     let few =
         Rules { plans_max: 2, cell_time: Duration::from_secs(10), limits: limits(1), ..RULES };
     let row = row(Pattern::Backward, CacheState::Cold, vec![ASYNC]);
-    assert_eq!(held(&few, vec![row]).unwrap()[0].tallies[0].rounds[0].blocks, 256);
+    assert_eq!(held(&few, vec![row]).unwrap()[0].measured[0].rounds[0].blocks, 256);
 }
 
 #[test]
 fn a_cold_pool_is_empty_though_its_memory_was_used_a_quarter_has_a_part_and_pool_has_all() {
-    let tally = |state| {
-        let entrants = vec![ASYNC];
+    let samples = |state| {
+        let variants = vec![ASYNC];
         // More blocks than the smallest pool has frames, or a ring.
         let shape = Shape { blocks: 400, ..SHAPE };
         let rules = Rules { shape, limits: limits(1), ..ONE_PLAN };
-        let mut standings = held(&rules, vec![row(Pattern::Sequential, state, entrants)]).unwrap();
-        standings.remove(0).tallies.remove(0)
+        let mut results = held(&rules, vec![row(Pattern::Sequential, state, variants)]).unwrap();
+        results.remove(0).measured.remove(0)
     };
-    assert_eq!(tally(CacheState::Cold).rounds[0].blocks_needed, Some(400));
-    let needed = tally(CacheState::Quarter).rounds[0].blocks_needed.unwrap();
+    assert_eq!(samples(CacheState::Cold).rounds[0].blocks_needed, Some(400));
+    let needed = samples(CacheState::Quarter).rounds[0].blocks_needed.unwrap();
     assert!((1..400).contains(&needed), "{needed}");
-    assert_eq!(tally(CacheState::Pool).notes(), [""; 0]);
+    assert_eq!(samples(CacheState::Pool).notes(), [""; 0]);
 }
 
 #[test]
-fn all_entrants_of_a_row_read_the_same_plan() {
-    let entrants = vec![Entrant::Plain, Entrant::WillNeed(8), OS, ADAPTIVE];
-    let row = row(Pattern::Uniform, CacheState::Cold, entrants);
-    let standings = held(&ONE_PLAN, vec![row]).unwrap();
+fn all_variants_of_a_row_read_the_same_plan() {
+    let variants = vec![Variant::Plain, Variant::WillNeed(8), OS, ADAPTIVE];
+    let row = row(Pattern::Uniform, CacheState::Cold, variants);
+    let results = held(&ONE_PLAN, vec![row]).unwrap();
     // The number of different blocks drawn is random, and so identifies a plan.
-    let marks =
-        |tally: &Tally| tally.rounds.iter().map(|round| round.blocks_needed).collect::<Vec<_>>();
-    let first = marks(&standings[0].tallies[0]);
+    let marks = |samples: &Samples| {
+        samples.rounds.iter().map(|round| round.blocks_needed).collect::<Vec<_>>()
+    };
+    let first = marks(&results[0].measured[0]);
     assert_ne!(first[0], first[1], "another plan in the next round");
-    assert!(standings[0].tallies.iter().all(|tally| marks(tally) == first), "[CON-1]");
+    assert!(results[0].measured.iter().all(|samples| marks(samples) == first), "[CON-1]");
 }
 
 #[test]
-fn a_handicap_takes_its_part_of_one_entrants_time() {
-    let rules = Rules { handicap: Some((OS, 0.5)), limits: limits(1), ..RULES };
+fn an_injected_slowdown_takes_its_part_of_one_variants_time() {
+    let rules = Rules { slowdown: Some((OS, 0.5)), limits: limits(1), ..RULES };
     let row = row(Pattern::Sequential, CacheState::Pool, vec![OS, ASYNC]);
-    let standings = held(&rules, vec![row]).unwrap();
-    let seconds = |index: usize| standings[0].tallies[index].rounds[0].seconds;
+    let results = held(&rules, vec![row]).unwrap();
+    let seconds = |index: usize| results[0].measured[index].rounds[0].seconds;
     assert!(seconds(0) >= 0.04, "20 ms of reading and as much of nothing: {}", seconds(0));
 }
 
@@ -158,16 +159,16 @@ fn open_rows_are_measured_until_there_is_no_more_time() {
         row(Pattern::Sequential, CacheState::Pool, vec![OS, ASYNC]),
     ];
     let begun = Instant::now();
-    let standings = held(&rules, rows).unwrap();
-    let rounds = |standing: &Standing| standing.tallies[0].rounds.len();
-    assert_eq!(rounds(&standings[1]), 1, "there is nothing to decide");
-    let adaptive = adaptive(&standings[0]);
-    assert!(rounds(&standings[0]) > 1, "one round decides nothing");
+    let results = held(&rules, rows).unwrap();
+    let rounds = |result: &RowResult| result.measured[0].rounds.len();
+    assert_eq!(rounds(&results[1]), 1, "there is nothing to decide");
+    let adaptive = adaptive(&results[0]);
+    assert!(rounds(&results[0]) > 1, "one round decides nothing");
     assert!(
         adaptive.ratio.judgement() != Judgement::Undecided
             || begun.elapsed() > Duration::from_secs(2),
         "open after {} rounds in {:?}",
-        rounds(&standings[0]),
+        rounds(&results[0]),
         begun.elapsed()
     );
 }
@@ -190,17 +191,17 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
     let rows = || {
         let readahead = [Some(0), Some(131_072)].into_iter();
-        let entrants = vec![Entrant::Plain];
-        let row = row(Pattern::Sequential, CacheState::Cold, entrants);
+        let variants = vec![Variant::Plain];
+        let row = row(Pattern::Sequential, CacheState::Cold, variants);
         let rows = readahead.map(|device_readahead| Row { device_readahead, ..row.clone() });
-        rows.map(Standing::new).collect::<Vec<Standing>>()
+        rows.map(RowResult::new).collect::<Vec<RowResult>>()
     };
     let found = |file: &std::path::Path| std::fs::read_to_string(file).unwrap().trim().to_owned();
 
     let (_sys, file, guard) = made_up_device();
-    let mut standings = rows();
-    hold(&bench, &ONE_PLAN, &mut standings, Some(guard), &mut |_| ()).unwrap();
-    let set: Vec<_> = standings.iter().map(|standing| standing.device_readahead_bytes).collect();
+    let mut results = rows();
+    hold(&bench, &ONE_PLAN, &mut results, Some(guard), &mut |_| ()).unwrap();
+    let set: Vec<_> = results.iter().map(|result| result.device_readahead_bytes).collect();
     assert_eq!(set, [Some(0), Some(131_072)]);
     assert_eq!(found(&file), "8192");
 
@@ -212,13 +213,13 @@ fn each_row_has_its_own_readahead_of_the_device_and_the_old_one_is_put_back_what
 
 #[test]
 fn the_kernel_alone_reads_the_same_blocks_in_all_its_manners() {
-    let entrants =
-        vec![Entrant::Plain, Entrant::Random, Entrant::WillNeed(1), Entrant::WillNeed(1000)];
+    let variants =
+        vec![Variant::Plain, Variant::Random, Variant::WillNeed(1), Variant::WillNeed(1000)];
     for (state, needed) in [(CacheState::Cold, Some(128)), (CacheState::PageCache, None)] {
-        let standings =
-            held(&ONE_PLAN, vec![row(Pattern::TwoStreams, state, entrants.clone())]).unwrap();
-        for tally in &standings[0].tallies {
-            let rounds = tally.rounds.iter();
+        let results =
+            held(&ONE_PLAN, vec![row(Pattern::TwoStreams, state, variants.clone())]).unwrap();
+        for samples in &results[0].measured {
+            let rounds = samples.rounds.iter();
             let blocks: Vec<_> = rounds.map(|round| (round.blocks, round.blocks_needed)).collect();
             assert_eq!(blocks, [(128, needed), (128, needed)]);
         }
@@ -236,8 +237,8 @@ fn a_foreign_block_ends_the_run() {
     }
     let storage = Storage::read(directory.path()).unwrap();
     let bench = Bench { workfile: &workfile, storage: &storage, counters: None, on: None };
-    for entrant in [Entrant::Plain, ASYNC] {
-        let mut rows = [Standing::new(row(Pattern::Backward, CacheState::Cold, vec![entrant]))];
+    for variant in [Variant::Plain, ASYNC] {
+        let mut rows = [RowResult::new(row(Pattern::Backward, CacheState::Cold, vec![variant]))];
         let error = hold(&bench, &RULES, &mut rows, None, &mut |_| ()).unwrap_err();
         assert!(error.to_string().contains("[PLD-1]"), "{error}");
     }
@@ -247,14 +248,14 @@ fn a_foreign_block_ends_the_run() {
 fn rows_that_fill_the_page_cache_come_together() {
     let states = CacheState::value_variants().iter().copied().cycle().take(20);
     let rows = states.map(|state| row(Pattern::Uniform, state, vec![OS]));
-    let standings: Vec<Standing> = rows.map(Standing::new).collect();
+    let results: Vec<RowResult> = rows.map(RowResult::new).collect();
     let mut random = fastrand::Rng::with_seed(3);
     let all: Vec<[usize; 1]> = (0..20).map(|index| [index]).collect();
     let due: Vec<&[usize]> = all.iter().map(<[usize; 1]>::as_slice).collect();
     for _ in 0..50 {
-        let mut order = row_order(&standings, &due, &mut random).concat();
+        let mut order = row_order(&results, &due, &mut random).concat();
         let places: Vec<usize> = (0..order.len())
-            .filter(|&at| standings[order[at]].row.state == CacheState::PageCache)
+            .filter(|&at| results[order[at]].row.state == CacheState::PageCache)
             .collect();
         assert_eq!(places[places.len() - 1] - places[0] + 1, places.len(), "[CON-2]");
         order.sort_unstable();
@@ -263,22 +264,22 @@ fn rows_that_fill_the_page_cache_come_together() {
 }
 
 /// A row whose variants have read at these rates, in blocks per second, one for each round.
-fn standing(state: CacheState, rates: &[(Entrant, &[f64])], coldness: &Coldness) -> Standing {
-    let entrants = rates.iter().map(|(entrant, _)| *entrant).collect();
-    let mut standing = Standing::new(row(Pattern::Uniform, state, entrants));
-    for (tally, (_, rates)) in standing.tallies.iter_mut().zip(rates) {
-        *tally = tally.clone().with_rates(rates);
-        tally.begins(coldness);
+fn result(state: CacheState, rates: &[(Variant, &[f64])], coldness: &Coldness) -> RowResult {
+    let variants = rates.iter().map(|(variant, _)| *variant).collect();
+    let mut result = RowResult::new(row(Pattern::Uniform, state, variants));
+    for (samples, (_, rates)) in result.measured.iter_mut().zip(rates) {
+        *samples = samples.clone().with_rates(rates);
+        samples.begins(coldness);
     }
-    standing
+    result
 }
 
-fn judge_of(standing: &Standing) -> Judge {
-    judge(std::slice::from_ref(standing), 1, Floor::default())
+fn judge_of(result: &RowResult) -> Judge {
+    judge(std::slice::from_ref(result), 1, Floor::default())
 }
 
-fn adaptive(standing: &Standing) -> Comparison {
-    standing.adaptive(&judge_of(standing)).unwrap()
+fn adaptive(result: &RowResult) -> Comparison {
+    result.adaptive(&judge_of(result)).unwrap()
 }
 
 #[test]
@@ -286,13 +287,13 @@ fn adaptive_is_compared_with_the_best_other_stream_and_a_row_is_open_while_it_is
     let of = |adaptive: &[f64]| {
         let others = [100.0, 101.0, 102.0, 100.0].map(|rate| [rate, 900.0, rate / 2.0]);
         let by = |index: usize| others.map(|rates| rates[index]);
-        let rates: [(Entrant, &[f64]); 4] =
-            [(OS, &by(2)), (Entrant::Plain, &by(1)), (ASYNC, &by(0)), (ADAPTIVE, adaptive)];
-        let standing = standing(CacheState::Cold, &rates, &Coldness::Cold);
-        let adaptive = self::adaptive(&standing);
+        let rates: [(Variant, &[f64]); 4] =
+            [(OS, &by(2)), (Variant::Plain, &by(1)), (ASYNC, &by(0)), (ADAPTIVE, adaptive)];
+        let result = result(CacheState::Cold, &rates, &Coldness::Cold);
+        let adaptive = self::adaptive(&result);
         assert_eq!(adaptive.rival, ASYNC, "plain reads are no stream");
         let is_undecided = adaptive.ratio.judgement() == Judgement::Undecided;
-        assert_eq!(standing.is_open(&judge_of(&standing)), is_undecided);
+        assert_eq!(result.is_open(&judge_of(&result)), is_undecided);
         adaptive.ratio.judgement()
     };
     assert_eq!(of(&[99.0, 100.0, 101.0, 99.0]), Judgement::Keeps);
@@ -302,21 +303,21 @@ fn adaptive_is_compared_with_the_best_other_stream_and_a_row_is_open_while_it_is
 
 #[test]
 fn what_was_not_cold_is_never_compared() {
-    let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[10.0; 3])];
+    let rates: [(Variant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[10.0; 3])];
     let warm = Coldness::Warm { pages: 3, of: 9 };
-    let cold = standing(CacheState::Cold, &rates, &warm);
+    let cold = result(CacheState::Cold, &rates, &warm);
     assert!(cold.adaptive(&judge_of(&cold)).is_none() && cold.ratios_to_best() == [None, None]);
-    assert_eq!(cold.tallies[0].notes(), ["not cold: 3 of 9 pages stayed in the page cache"]);
+    assert_eq!(cold.measured[0].notes(), ["not cold: 3 of 9 pages stayed in the page cache"]);
 }
 
 #[test]
-fn an_entrant_that_lacks_a_round_is_not_compared_and_says_why() {
-    let rates: [(Entrant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[50.0; 2])];
-    let mut standing = standing(CacheState::Cold, &rates, &Coldness::Cold);
-    standing.tallies[1].failure = Some("no aio".to_owned());
-    assert_eq!(standing.ratios_to_best(), [Some(1.0), None]);
-    assert_eq!(standing.tallies[1].notes(), ["not measured after 2 rounds: no aio"]);
-    let unmeasured = Standing::unmeasured(standing.row, "tmpfs refuses");
-    assert_eq!(unmeasured.tallies[0].notes(), ["not measured: tmpfs refuses"]);
+fn a_variant_that_lacks_a_round_is_not_compared_and_says_why() {
+    let rates: [(Variant, &[f64]); 2] = [(OS, &[50.0; 3]), (ADAPTIVE, &[50.0; 2])];
+    let mut result = result(CacheState::Cold, &rates, &Coldness::Cold);
+    result.measured[1].failure = Some("no aio".to_owned());
+    assert_eq!(result.ratios_to_best(), [Some(1.0), None]);
+    assert_eq!(result.measured[1].notes(), ["not measured after 2 rounds: no aio"]);
+    let unmeasured = RowResult::unmeasured(result.row, "tmpfs refuses");
+    assert_eq!(unmeasured.measured[0].notes(), ["not measured: tmpfs refuses"]);
     assert!(!unmeasured.is_open(&judge_of(&unmeasured)));
 }

@@ -1,4 +1,4 @@
-//! What a run changes outside itself, and the file from which the next start learns of it.
+//! The undo log of one process: what it changed outside itself, as a file that the next start reads.
 //!
 //! An undo log is text. Each line lists all outstanding changes, as one JSON object, and the last
 //! line is valid. Worked example, in which first a directory and the readahead are outstanding, and then
@@ -91,7 +91,7 @@ impl Change {
 
 /// An outstanding change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Noted {
+pub(super) struct Entry {
     /// Unique among the entries of the process.
     pub(super) number: u64,
     /// Wall clock, in microseconds since 1970: the order between undo logs.
@@ -104,39 +104,39 @@ pub(super) struct Noted {
 
 /// The contents of an undo log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Notes {
+pub(super) struct Contents {
     schema: Schema,
     pub(super) pid: u32,
     /// The boot of the machine.
     boot: Option<String>,
     /// Oldest first.
-    pub(super) outstanding: Vec<Noted>,
+    pub(super) outstanding: Vec<Entry>,
 }
 
 /// The version of a line's form.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 enum Schema {
     #[serde(rename = "forebay-ledger/2")]
-    Ledger2,
+    Version2,
 }
 
-impl Notes {
-    pub(super) fn of_this_process() -> Notes {
+impl Contents {
+    pub(super) fn of_this_process() -> Contents {
         let (pid, boot) = (std::process::id(), boot());
-        Notes { schema: Schema::Ledger2, pid, boot, outstanding: Vec::new() }
+        Contents { schema: Schema::Version2, pid, boot, outstanding: Vec::new() }
     }
 
     /// The last whole line of `file`, if there is one, and the offset of the next one.
     ///
     /// # Errors
     /// It cannot be read, or has another form, such as that of a later version.
-    pub(super) fn read(file: &mut File) -> io::Result<Option<(Notes, u64)>> {
+    pub(super) fn read(file: &mut File) -> io::Result<Option<(Contents, u64)>> {
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         let Some(end) = bytes.iter().rposition(|&byte| byte == b'\n') else { return Ok(None) };
         let start = bytes[..end].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let notes = serde_json::from_slice(&bytes[start..end])?;
-        Ok(Some((notes, end as u64 + 1)))
+        let contents = serde_json::from_slice(&bytes[start..end])?;
+        Ok(Some((contents, end as u64 + 1)))
     }
 
     /// True when the machine was restarted since: only changes to files are left.
@@ -153,26 +153,26 @@ fn boot() -> Option<String> {
 
 /// A file with the entries of one process, locked by this one.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct UndoLog {
     place: Place,
     name: String,
     file: File,
     /// Bytes of whole lines: the offset of the next one.
     length_bytes: u64,
-    pub(super) notes: Notes,
+    pub(super) contents: Contents,
 }
 
-impl Ledger {
+impl UndoLog {
     /// Begins the undo log of this process.
-    pub(super) fn begin(place: &Place) -> io::Result<Ledger> {
-        let notes = Notes::of_this_process();
+    pub(super) fn begin(place: &Place) -> io::Result<UndoLog> {
+        let contents = Contents::of_this_process();
         loop {
-            let name = place::random_name(&notes.pid.to_string()) + place::SUFFIX;
+            let name = place::random_name(&contents.pid.to_string()) + place::SUFFIX;
             let file = place.create(&name)?;
             file.lock()?;
             // [CHG-2]: a start that found it before it was locked has treated it as a dead process's.
             if file.metadata()?.nlink() > 0 {
-                return Ok(Ledger { place: place.clone(), name, file, length_bytes: 0, notes });
+                return Ok(UndoLog { place: place.clone(), name, file, length_bytes: 0, contents });
             }
         }
     }
@@ -181,7 +181,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The log is unreadable, so what a killed run has left is unknown.
-    pub(super) fn of_dead(place: &Place, name: &str) -> anyhow::Result<Option<Ledger>> {
+    pub(super) fn of_dead(place: &Place, name: &str) -> anyhow::Result<Option<UndoLog>> {
         let mut file = match place.existing(name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file?,
@@ -190,27 +190,28 @@ impl Ledger {
             Err(TryLockError::WouldBlock) => return Ok(None),
             locked => locked?,
         }
-        let read = Notes::read(&mut file)?.filter(|(notes, _)| !notes.outstanding.is_empty());
-        let Some((notes, length_bytes)) = read else {
+        let read =
+            Contents::read(&mut file)?.filter(|(contents, _)| !contents.outstanding.is_empty());
+        let Some((contents, length_bytes)) = read else {
             // Another start may have been faster.
             let _ = place.remove(name);
             return Ok(None);
         };
         let (place, name) = (place.clone(), name.to_owned());
-        Ok(Some(Ledger { place, name, file, length_bytes, notes }))
+        Ok(Some(UndoLog { place, name, file, length_bytes, contents }))
     }
 
     pub(super) fn path(&self) -> PathBuf {
         self.place.path.join(&self.name)
     }
 
-    pub(super) fn noted(&mut self, number: u64) -> Option<&mut Noted> {
-        self.notes.outstanding.iter_mut().find(|noted| noted.number == number)
+    pub(super) fn entry(&mut self, number: u64) -> Option<&mut Entry> {
+        self.contents.outstanding.iter_mut().find(|entry| entry.number == number)
     }
 
     /// When this returns, the entries are on disk as they are now, or as they were before.
     pub(super) fn write(&mut self) -> io::Result<()> {
-        let line = serde_json::to_string(&self.notes)? + "\n";
+        let line = serde_json::to_string(&self.contents)? + "\n";
         // The next line overwrites the written part of a line that failed.
         self.file.set_len(self.length_bytes)?;
         self.file.write_all_at(line.as_bytes(), self.length_bytes)?;
@@ -220,12 +221,12 @@ impl Ledger {
     }
 
     /// Removes entry `number`; removing the last one removes the file.
-    pub(super) fn strike(&mut self, number: u64) {
-        self.notes.outstanding.retain(|noted| noted.number != number);
+    pub(super) fn remove_entry(&mut self, number: u64) {
+        self.contents.outstanding.retain(|entry| entry.number != number);
         // If this write fails, the next start checks again and finds nothing to do. It is
         // written even when the file is removed: another start may have opened it.
         let _ = self.write();
-        if self.notes.outstanding.is_empty() {
+        if self.contents.outstanding.is_empty() {
             let _ = self.place.remove(&self.name);
         }
     }
@@ -249,8 +250,8 @@ mod tests {
         Change::Mount { point: point.into(), source: "/dev/loop3".to_owned() }
     }
 
-    fn noted(number: u64, change: Change) -> Noted {
-        Noted { number, at_us: number, change, has_failed: false }
+    fn entry(number: u64, change: Change) -> Entry {
+        Entry { number, at_us: number, change, has_failed: false }
     }
 
     fn state() -> (tempfile::TempDir, Place) {
@@ -259,8 +260,8 @@ mod tests {
         (scratch, place)
     }
 
-    fn read(path: &Path) -> io::Result<Option<(Notes, u64)>> {
-        Notes::read(&mut File::open(path).unwrap())
+    fn read(path: &Path) -> io::Result<Option<(Contents, u64)>> {
+        Contents::read(&mut File::open(path).unwrap())
     }
 
     #[test]
@@ -278,62 +279,62 @@ mod tests {
             Change::Directory { path: "/ä".into(), contents: false },
         ];
         let (_scratch, place) = state();
-        let mut ledger = Ledger::begin(&place).unwrap();
-        ledger.notes.outstanding = (0..).zip(changes).map(|(n, one)| noted(n, one)).collect();
-        ledger.write().unwrap();
-        let (notes, _) = read(&ledger.path()).unwrap().unwrap();
-        assert_eq!(notes, ledger.notes);
-        assert_eq!(notes.pid, std::process::id());
+        let mut log = UndoLog::begin(&place).unwrap();
+        log.contents.outstanding = (0..).zip(changes).map(|(n, one)| entry(n, one)).collect();
+        log.write().unwrap();
+        let (contents, _) = read(&log.path()).unwrap().unwrap();
+        assert_eq!(contents, log.contents);
+        assert_eq!(contents.pid, std::process::id());
     }
 
     #[test]
     fn a_torn_last_line_says_nothing_wherever_it_is_torn_and_is_overwritten() {
         let (_scratch, place) = state();
-        let mut ledger = Ledger::begin(&place).unwrap();
-        let path = ledger.path();
+        let mut log = UndoLog::begin(&place).unwrap();
+        let path = log.path();
         assert!(read(&path).unwrap().is_none(), "[CHG-1]");
-        ledger.notes.outstanding.push(noted(0, mount("/a")));
-        ledger.write().unwrap();
-        let (kept, length) = (ledger.notes.clone(), ledger.length_bytes);
-        ledger.notes.outstanding.push(noted(1, mount("/b")));
-        ledger.write().unwrap();
+        log.contents.outstanding.push(entry(0, mount("/a")));
+        log.write().unwrap();
+        let (kept, length) = (log.contents.clone(), log.length_bytes);
+        log.contents.outstanding.push(entry(1, mount("/b")));
+        log.write().unwrap();
         let bytes = fs::read(&path).unwrap();
         for end in length as usize..bytes.len() {
             fs::write(&path, &bytes[..end]).unwrap();
             assert_eq!(read(&path).unwrap().unwrap(), (kept.clone(), length), "[CHG-1]");
         }
-        ledger.length_bytes = length;
-        ledger.strike(0);
-        let (notes, end) = read(&path).unwrap().unwrap();
-        assert_eq!((notes, end), (ledger.notes.clone(), ledger.length_bytes), "[CHG-1]");
-        ledger.strike(1);
+        log.length_bytes = length;
+        log.remove_entry(0);
+        let (contents, end) = read(&path).unwrap().unwrap();
+        assert_eq!((contents, end), (log.contents.clone(), log.length_bytes), "[CHG-1]");
+        log.remove_entry(1);
         assert!(!path.exists());
     }
 
     #[test]
-    fn a_line_of_another_form_is_told_and_not_guessed_at() {
+    fn a_line_of_another_form_is_an_error() {
         let (_scratch, place) = state();
-        let mut ledger = Ledger::begin(&place).unwrap();
-        ledger.notes.outstanding.push(noted(0, mount("/a")));
-        ledger.write().unwrap();
-        let text = fs::read_to_string(ledger.path()).unwrap();
+        let mut log = UndoLog::begin(&place).unwrap();
+        log.contents.outstanding.push(entry(0, mount("/a")));
+        log.write().unwrap();
+        let text = fs::read_to_string(log.path()).unwrap();
         for (word, other) in [("\"mount\"", "\"swap\""), ("ledger/2", "ledger/3")] {
-            fs::write(ledger.path(), text.replace(word, other)).unwrap();
-            let told = read(&ledger.path()).unwrap_err().to_string();
-            assert!(told.contains(other.trim_matches('"')), "{told}");
+            fs::write(log.path(), text.replace(word, other)).unwrap();
+            let message = read(&log.path()).unwrap_err().to_string();
+            assert!(message.contains(other.trim_matches('"')), "{message}");
         }
     }
 
     #[test]
-    fn a_ledger_that_lost_its_name_before_it_was_locked_is_not_written_to() {
+    fn a_log_that_lost_its_name_before_it_was_locked_is_not_written_to() {
         let (_scratch, place) = state();
         // The state that a start finds if it runs between the creation of the file and its lock.
         drop(place.create("7-x.ledger").unwrap());
-        assert!(Ledger::of_dead(&place, "7-x.ledger").unwrap().is_none());
+        assert!(UndoLog::of_dead(&place, "7-x.ledger").unwrap().is_none());
         assert_eq!(place.names().unwrap(), [""; 0], "[CHG-2]");
-        let ledger = Ledger::begin(&place).unwrap();
-        assert!(ledger.path().exists());
-        let name = ledger.name.clone();
-        assert!(Ledger::of_dead(&place, &name).unwrap().is_none(), "it is locked");
+        let log = UndoLog::begin(&place).unwrap();
+        assert!(log.path().exists());
+        let name = log.name.clone();
+        assert!(UndoLog::of_dead(&place, &name).unwrap().is_none(), "it is locked");
     }
 }

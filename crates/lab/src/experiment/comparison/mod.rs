@@ -22,10 +22,10 @@
 //!              support is unmeasured and says why.
 
 mod cache_state;
-mod entrant;
 mod kernel;
 mod pooled;
-mod standing;
+mod row_result;
+mod variant;
 
 use std::time::{Duration, Instant};
 
@@ -33,15 +33,15 @@ use anyhow::Context;
 use forebay_io::CacheMode;
 
 pub use cache_state::CacheState;
-pub use entrant::Entrant;
 pub(super) use kernel::read_exactly;
 pub(super) use pooled::backend;
-pub(super) use standing::{Comparison, Standing, judge};
+pub(super) use row_result::{Comparison, RowResult, judge};
+pub use variant::Variant;
 
 use super::driver::{RowSet, drive};
 use super::pattern::{Pattern, Shape};
+use super::samples::{self, Round, counted, emptied};
 use super::schedule::Limits;
-use super::tally::{self, Round, counted, emptied};
 use super::{Bench, stopwatch};
 use forebay_measure::bad_input;
 use forebay_measure::device_readahead::ReadaheadGuard;
@@ -57,7 +57,7 @@ const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 const LAST_PLAN_PART: u32 = 4;
 
 /// A variant and the results of its rounds.
-type Tally = tally::Row<Entrant, Round>;
+type Samples = samples::Row<Variant, Round>;
 
 /// The condition under which variants are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) struct Row {
     pub(super) cache: CacheMode,
     /// The value to set for it, in bytes; `None` leaves the device's readahead alone.
     pub(super) device_readahead: Option<u64>,
-    pub(super) entrants: Vec<Entrant>,
+    pub(super) variants: Vec<Variant>,
 }
 
 /// The rules of a comparison.
@@ -83,7 +83,7 @@ pub(super) struct Rules {
     /// Comparisons of a row.
     pub(super) judged: usize,
     /// The variant that is slowed down on purpose, and by which part of its time.
-    pub(super) handicap: Option<(Entrant, f64)>,
+    pub(super) slowdown: Option<(Variant, f64)>,
     pub(super) seed: u64,
 }
 
@@ -114,12 +114,12 @@ pub(super) fn readahead_guard(
 pub(super) fn hold(
     bench: &Bench<'_>,
     rules: &Rules,
-    standings: &mut [Standing],
+    results: &mut [RowResult],
     guard: Option<ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     pooled::make_blank(bench.workfile, &rules.shape)?;
-    let held = rounds(bench, rules, standings, guard.as_ref(), progress);
+    let held = rounds(bench, rules, results, guard.as_ref(), progress);
     // Restore it on success and on error; if both failed, report the first error.
     let restored = guard.map_or(Ok(()), ReadaheadGuard::restore);
     held.and(restored)
@@ -128,33 +128,33 @@ pub(super) fn hold(
 fn rounds(
     bench: &Bench<'_>,
     rules: &Rules,
-    standings: &mut [Standing],
+    results: &mut [RowResult],
     guard: Option<&ReadaheadGuard>,
     progress: &mut dyn FnMut(&str),
 ) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(rules.seed);
     let found = bench.storage.device.as_ref().and_then(|device| device.readahead_bytes);
     let mut seed = (None, 0);
-    let mut rows = Rows { standings, judged: rules.judged };
+    let mut rows = Rows { results, judged: rules.judged };
     drive(&mut rows, rules.limits, &mut random, &stopwatch(), progress, |rows, index, turn| {
-        let (standing, entrant) = rows.place(index);
+        let (result, variant) = rows.place(index);
         // [CON-1] The same plans for all variants of a row in a round, which are measured one after the other.
-        if seed.0 != Some((standing, turn.round)) {
-            seed = (Some((standing, turn.round)), turn.random.u64(..));
-            let standing = &mut rows.standings[standing];
-            standing.device_readahead_bytes = match guard.zip(standing.row.device_readahead) {
+        if seed.0 != Some((result, turn.round)) {
+            seed = (Some((result, turn.round)), turn.random.u64(..));
+            let result = &mut rows.results[result];
+            result.device_readahead_bytes = match guard.zip(result.row.device_readahead) {
                 Some((guard, bytes)) => Some(guard.set(bytes)?),
                 None => found,
             };
         }
-        let standing = &mut rows.standings[standing];
-        measure(bench, rules, &standing.row, seed.1, &mut standing.tallies[entrant])
+        let result = &mut rows.results[result];
+        measure(bench, rules, &result.row, seed.1, &mut result.measured[variant])
     })
 }
 
 /// The rows of a comparison, each with its variants.
 pub(super) struct Rows<'s> {
-    pub(super) standings: &'s mut [Standing],
+    pub(super) results: &'s mut [RowResult],
     /// Comparisons of a row.
     pub(super) judged: usize,
 }
@@ -162,74 +162,74 @@ pub(super) struct Rows<'s> {
 impl Rows<'_> {
     /// The row and the variant in it that have this number.
     fn place(&self, mut index: usize) -> (usize, usize) {
-        for (number, standing) in self.standings.iter().enumerate() {
-            match index.checked_sub(standing.tallies.len()) {
+        for (number, result) in self.results.iter().enumerate() {
+            match index.checked_sub(result.measured.len()) {
                 Some(rest) => index = rest,
                 None => return (number, index),
             }
         }
-        panic!("[CON-1] there is no such entrant")
+        panic!("[CON-1] there is no such variant")
     }
 }
 
 impl RowSet for Rows<'_> {
-    type Cell = Entrant;
+    type Cell = Variant;
     type Figures = Round;
 
     fn rows(&self) -> usize {
-        self.standings.iter().map(|standing| standing.tallies.len()).sum()
+        self.results.iter().map(|result| result.measured.len()).sum()
     }
 
-    fn row(&mut self, index: usize) -> &mut Tally {
-        let (standing, entrant) = self.place(index);
-        &mut self.standings[standing].tallies[entrant]
+    fn row(&mut self, index: usize) -> &mut Samples {
+        let (result, variant) = self.place(index);
+        &mut self.results[result].measured[variant]
     }
 
     fn series(&self) -> Vec<Vec<usize>> {
         let mut next = 0;
-        let series = |standing: &Standing| {
+        let series = |result: &RowResult| {
             let first = next;
-            next += standing.tallies.len();
+            next += result.measured.len();
             (first..next).collect()
         };
-        self.standings.iter().map(series).collect()
+        self.results.iter().map(series).collect()
     }
 
     fn open(&self) -> Vec<bool> {
-        let judge = judge(self.standings, self.judged, Floor::default());
-        self.standings.iter().map(|standing| standing.is_open(&judge)).collect()
+        let judge = judge(self.results, self.judged, Floor::default());
+        self.results.iter().map(|result| result.is_open(&judge)).collect()
     }
 
     fn label(&self, index: usize) -> String {
-        let (standing, entrant) = self.place(index);
-        let standing = &self.standings[standing];
-        format!("{} {}", standing.tallies[entrant].cell, standing.row)
+        let (result, variant) = self.place(index);
+        let result = &self.results[result];
+        format!("{} {}", result.measured[variant].cell, result.row)
     }
 
     fn order(&self, due: &[&[usize]], random: &mut fastrand::Rng) -> Vec<usize> {
-        let rows = row_order(self.standings, due, random);
-        let entrants = |row: &[usize]| {
-            let mut entrants = row.to_vec();
-            random.shuffle(&mut entrants);
-            entrants
+        let rows = row_order(self.results, due, random);
+        let variants = |row: &[usize]| {
+            let mut variants = row.to_vec();
+            random.shuffle(&mut variants);
+            variants
         };
-        rows.into_iter().flat_map(entrants).collect()
+        rows.into_iter().flat_map(variants).collect()
     }
 }
 
 /// The rows that are `due`, each by its numbers, in random order; but those that need the file in the page cache are
 /// adjacent, since others empty it.
 fn row_order<'d>(
-    standings: &[Standing],
+    results: &[RowResult],
     due: &[&'d [usize]],
     random: &mut fastrand::Rng,
 ) -> Vec<&'d [usize]> {
     let mut first = 0;
-    let states: Vec<(usize, CacheState)> = standings
+    let states: Vec<(usize, CacheState)> = results
         .iter()
-        .map(|standing| {
-            first += standing.tallies.len();
-            (first, standing.row.state)
+        .map(|result| {
+            first += result.measured.len();
+            (first, result.row.state)
         })
         .collect();
     let fills = |row: &&[usize]| {
@@ -253,9 +253,9 @@ fn measure(
     rules: &Rules,
     row: &Row,
     seed: u64,
-    tally: &mut Tally,
+    samples: &mut Samples,
 ) -> anyhow::Result<Round> {
-    let entrant = tally.cell;
+    let variant = samples.cell;
     let mut shape = rules.shape;
     if row.state == CacheState::Pool {
         shape.blocks = shape.blocks.min(pooled::RESIDENT_BLOCKS_MAX);
@@ -269,22 +269,24 @@ fn measure(
         let time = left.max(rules.cell_time / LAST_PLAN_PART);
         // Before a pool has the file: one mode at a time.
         match row.state {
-            CacheState::Cold => begin_cold(bench.workfile, row, tally)?,
+            CacheState::Cold => begin_cold(bench.workfile, row, samples)?,
             CacheState::PageCache => {
-                tally.remarks.extend(cache_state::fill_page_cache(bench.workfile)?);
+                samples.remarks.extend(cache_state::fill_page_cache(bench.workfile)?);
             }
             // The source of the data before the watch is started does not matter.
             CacheState::Pool => {}
             CacheState::Quarter => drop(emptied(bench.workfile)?),
         }
-        let mut round = match entrant.strategy() {
-            Some(strategy) => pooled::measure(&mut pool, bench, row, strategy, &plan, time, tally)?,
+        let mut round = match variant.strategy() {
+            Some(strategy) => {
+                pooled::measure(&mut pool, bench, row, strategy, &plan, time, samples)?
+            }
             None => {
-                counted_read(bench, row, || kernel::read(bench.workfile, entrant, &plan, time))?
+                counted_read(bench, row, || kernel::read(bench.workfile, variant, &plan, time))?
             }
         };
-        if let Some((slowed, part)) = rules.handicap
-            && slowed == entrant
+        if let Some((slowed, part)) = rules.slowdown
+            && slowed == variant
         {
             // The additional time that makes `part` of the total lost: a loss that the comparison must find.
             let moment = Instant::now();
@@ -306,10 +308,10 @@ fn measure(
 }
 
 /// Empties the page cache for a row that reads from the device.
-fn begin_cold(workfile: &Workfile, row: &Row, tally: &mut Tally) -> anyhow::Result<()> {
+fn begin_cold(workfile: &Workfile, row: &Row, samples: &mut Samples) -> anyhow::Result<()> {
     let coldness = emptied(workfile)?;
     if row.cache == CacheMode::Buffered {
-        tally.begins(&coldness);
+        samples.begins(&coldness);
     }
     Ok(())
 }

@@ -113,16 +113,16 @@ fn os_against_itself_and_adaptive_against_the_best_other_have_a_verdict_in_each_
         "--noise-check",
         "--rounds",
         "7",
-        "--handicap",
+        "--inject-slowdown",
         "adaptive=90%",
     ]);
     let rows = ["sequential cold buffered", "bitmap-10 cold buffered"];
     let verdicts = report["verdicts"].as_array().unwrap();
     assert_eq!(verdicts.len(), 4);
     for row in rows {
-        let of = |entrant: &str| {
-            let found = verdicts.iter().find(|it| it["row"] == row && it["entrant"] == entrant);
-            found.unwrap_or_else(|| panic!("{row} {entrant}: {verdicts:?}"))
+        let of = |variant: &str| {
+            let found = verdicts.iter().find(|it| it["row"] == row && it["entrant"] == variant);
+            found.unwrap_or_else(|| panic!("{row} {variant}: {verdicts:?}"))
         };
         let (adaptive, again) = (of("adaptive"), of("os-again"));
         assert_eq!((&again["rival"], &again["experiment"]), (&json!("os"), &json!("strategies")));
@@ -138,7 +138,7 @@ fn os_against_itself_and_adaptive_against_the_best_other_have_a_verdict_in_each_
 }
 
 #[test]
-fn strategies_measures_the_matrix_that_is_asked_for() {
+fn strategies_measures_the_requested_matrix() {
     let patterns = ["sequential", "interleaved-8", "index-0.5", "mixed", "limit-10"];
     let listed = patterns.join(",");
     let report = report(&["--patterns", &listed]);
@@ -180,7 +180,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         "--states",
         "cold,pool",
         "--noise-check",
-        "--handicap",
+        "--inject-slowdown",
         "os=15%",
     ]);
     let command = report["command"].as_str().unwrap();
@@ -190,7 +190,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
         " --cell-time 5ms ",
         " --rounds 1",
         " --noise-check",
-        " --handicap 'os=15%' ",
+        " --inject-slowdown 'os=15%' ",
     ] {
         assert!(command.contains(words), "{words} in {command}");
     }
@@ -198,7 +198,7 @@ fn the_command_of_a_report_repeats_the_run_as_it_stands() {
 }
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     let cases: [(&[&str], &str); 14] = [
         (&["--dir", "nowhere"], "nowhere"),
@@ -212,7 +212,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
         (&["--blocks", "9"], "--blocks"),
         (&["--rounds", "3", "--time", "1m"], "--time"),
         (&["--cell-time", "0s"], "--cell-time"),
-        (&["--handicap", "adaptive=99%"], "90%"),
+        (&["--inject-slowdown", "adaptive=99%"], "90%"),
         (&["--device-readahead", "1000"], "KiB"),
         (&["--json", "no/such/file.json"], "no directory"),
     ];
@@ -222,7 +222,7 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_readahead_that_cannot_be_set_is_told_before_anything_is_measured() {
+fn a_readahead_that_cannot_be_set_is_reported_before_anything_is_measured() {
     if !Path::new("/dev/shm").is_dir() {
         return;
     }
@@ -230,9 +230,9 @@ fn a_readahead_that_cannot_be_set_is_told_before_anything_is_measured() {
     // A filesystem without a device; for an ordinary user any other would suffice.
     let args = ["strategies", "--dir", "/dev/shm", "--size", "1MiB", "--device-readahead", "0"];
     let output = output(scratch().path(), &args);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("--device-readahead"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("--device-readahead"), "{stderr}");
     assert!(started.elapsed() < Duration::from_secs(120), "{:?}", started.elapsed());
 }
 
@@ -267,5 +267,5 @@ fn help_teaches_and_hides_what_is_only_for_proofs() {
     ] {
         assert!(help.contains(word), "{word}: {help}");
     }
-    assert!(!help.contains("handicap"), "{help}");
+    assert!(!help.contains("slowdown"), "{help}");
 }

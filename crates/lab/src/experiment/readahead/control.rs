@@ -8,7 +8,7 @@
 //! Worked example: on a device at 128 KiB an ordinary user has `random` = 0, `normal` = 128 KiB and
 //! `sequential` = 256 KiB, and root any requested value.
 //!
-//! Invariants:  [KNB-1] a control that does not set the device never writes to the device's file
+//! Invariants:  [CTL-1] a control that does not set the device never writes to the device's file
 //! Failure:     if the device was requested and that is not permitted, an error says so before anything is
 //!              measured; there is no silent fallback.
 
@@ -41,7 +41,7 @@ pub enum By {
 /// The advice for one descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
-pub enum Told {
+pub enum Fadvise {
     /// No advice.
     Normal,
     /// FADV_RANDOM.
@@ -59,23 +59,23 @@ pub(super) struct Readahead {
     #[serde(rename = "readahead_by")]
     by: Option<By>,
     #[serde(rename = "advice")]
-    pub(super) told: Option<Told>,
+    pub(super) advice: Option<Fadvise>,
 }
 
 impl Readahead {
     /// This readahead for all users of the device.
     pub(super) fn device(bytes: u64) -> Readahead {
-        Readahead { bytes: Some(bytes), by: Some(By::Device), told: None }
+        Readahead { bytes: Some(bytes), by: Some(By::Device), advice: None }
     }
 
     /// The readahead of a descriptor with this advice, where the device's own is `found`.
-    pub(super) fn descriptor(told: Told, found: Option<u64>) -> Readahead {
-        let bytes = match told {
-            Told::Random => Some(0),
-            Told::Normal => found,
-            Told::Sequential => found.map(|bytes| bytes.saturating_mul(2)),
+    pub(super) fn descriptor(advice: Fadvise, found: Option<u64>) -> Readahead {
+        let bytes = match advice {
+            Fadvise::Random => Some(0),
+            Fadvise::Normal => found,
+            Fadvise::Sequential => found.map(|bytes| bytes.saturating_mul(2)),
         };
-        Readahead { bytes, by: Some(By::Descriptor), told: Some(told) }
+        Readahead { bytes, by: Some(By::Descriptor), advice: Some(advice) }
     }
 
     /// Opens `path` for a reader under this readahead, which has been set.
@@ -83,10 +83,10 @@ impl Readahead {
     /// # Errors
     /// As [`File::open`] and [`File::advise`].
     pub(super) fn open(self, path: &Path) -> Result<File, forebay_io::Error> {
-        let hint = match self.told {
-            None | Some(Told::Normal) => Hint::Normal,
-            Some(Told::Random) => Hint::Random,
-            Some(Told::Sequential) => Hint::Sequential,
+        let hint = match self.advice {
+            None | Some(Fadvise::Normal) => Hint::Normal,
+            Some(Fadvise::Random) => Hint::Random,
+            Some(Fadvise::Sequential) => Hint::Sequential,
         };
         File::open(path, &OpenOptions::new().read_only(true).hint(hint))
     }
@@ -101,17 +101,17 @@ impl fmt::Display for Readahead {
             None if self.by.is_none() => "direct".to_owned(),
             None => "unknown".to_owned(),
         };
-        match self.told {
+        match self.advice {
             None => out.pad(&size),
-            Some(told) => out.pad(&format!("{size} ({})", format!("{told:?}").to_uppercase())),
+            Some(advice) => out.pad(&format!("{size} ({})", format!("{advice:?}").to_uppercase())),
         }
     }
 }
 
 /// How the readahead of a directory can be set.
 #[derive(Debug, Clone)]
-pub(super) struct Knob {
-    /// The file it is set in, if it is varied by the device [KNB-1].
+pub(super) struct Control {
+    /// The file it is set in, if it is varied by the device [CTL-1].
     pub(super) file: Option<PathBuf>,
     /// The device's value, in bytes.
     pub(super) found_bytes: Option<u64>,
@@ -119,28 +119,32 @@ pub(super) struct Knob {
     pub(super) why_not_device: Option<String>,
 }
 
-impl Knob {
+impl Control {
     /// Examines `directory`, without changing anything. `asked`: what the user wants; `values`: whether
     /// the user named values, which requires the device.
     ///
     /// # Errors
     /// [`BadInput`](forebay_measure::BadInput) when the device is requested and cannot be used.
-    pub(super) fn look(directory: &Path, asked: Option<By>, values: bool) -> anyhow::Result<Knob> {
+    pub(super) fn look(
+        directory: &Path,
+        asked: Option<By>,
+        values: bool,
+    ) -> anyhow::Result<Control> {
         // The run reports a directory that does not exist, in the same words as elsewhere.
         let found = Storage::read(directory)
             .map_err(anyhow::Error::from)
             .and_then(|storage| Sysfs::system().readahead_file_of(&storage));
-        Knob::over(found.map_err(|error| format!("{error:#}")), asked, values)
+        Control::over(found.map_err(|error| format!("{error:#}")), asked, values)
     }
 
     fn over(
         file: Result<PathBuf, String>,
         asked: Option<By>,
         values: bool,
-    ) -> anyhow::Result<Knob> {
+    ) -> anyhow::Result<Control> {
         if asked == Some(By::Descriptor) && values {
             bad_input!(
-                "--readahead takes --by device: a descriptor has random, normal and sequential only"
+                "--readahead takes --set-via device: a descriptor has random, normal and sequential only"
             );
         }
         let found_bytes =
@@ -156,17 +160,17 @@ impl Knob {
             (_, Ok(file)) => (Some(file), None),
             (_, Err(why)) => bad_input!(
                 "the readahead cannot be set here ({why}); run as root on the machine itself, or vary it \
-                 with --by descriptor and without --readahead"
+                 with --set-via descriptor and without --readahead"
             ),
         };
-        Ok(Knob { file, found_bytes, why_not_device })
+        Ok(Control { file, found_bytes, why_not_device })
     }
 
     /// The readaheads to measure: `asked`, or `defaults` and the one that was found, ascending.
     pub(super) fn readaheads(&self, asked: &[u64], defaults: &[u64]) -> Vec<Readahead> {
         if self.file.is_none() {
-            return [Told::Random, Told::Normal, Told::Sequential]
-                .map(|told| Readahead::descriptor(told, self.found_bytes))
+            return [Fadvise::Random, Fadvise::Normal, Fadvise::Sequential]
+                .map(|advice| Readahead::descriptor(advice, self.found_bytes))
                 .to_vec();
         }
         let found = self.found_bytes.filter(|_| asked.is_empty());
@@ -175,14 +179,14 @@ impl Knob {
         bytes.into_iter().map(Readahead::device).collect()
     }
 
-    /// Takes the right to set it, if it is set by the device [KNB-1]. Dropping the guard restores the value found.
+    /// Takes the right to set it, if it is set by the device [CTL-1]. Dropping the guard restores the value found.
     ///
     /// # Errors
     /// [`BadInput`](forebay_measure::BadInput) when setting it fails.
     pub(super) fn take(&self) -> anyhow::Result<Turned> {
         match self.file.clone().map(ReadaheadGuard::at).transpose() {
             Ok(guard) => Ok(guard),
-            Err(error) => bad_input!("{error:#}; use --by descriptor"),
+            Err(error) => bad_input!("{error:#}; use --set-via descriptor"),
         }
     }
 }
@@ -218,33 +222,34 @@ mod tests {
     #[test]
     fn by_the_device_where_that_is_permitted_and_by_descriptor_elsewhere() {
         let directory = tempfile::tempdir().unwrap();
-        let knob = Knob::over(Ok(file(&directory)), None, false).unwrap();
-        assert_eq!((knob.file.is_some(), knob.found_bytes), (true, Some(128 << 10)));
-        assert_eq!(knob.why_not_device, None);
-        let none = Knob::over(Err("no bdi".to_owned()), None, false).unwrap();
+        let control = Control::over(Ok(file(&directory)), None, false).unwrap();
+        assert_eq!((control.file.is_some(), control.found_bytes), (true, Some(128 << 10)));
+        assert_eq!(control.why_not_device, None);
+        let none = Control::over(Err("no bdi".to_owned()), None, false).unwrap();
         assert_eq!((none.file, none.found_bytes), (None, None));
         assert_eq!(none.why_not_device.as_deref(), Some("no bdi"));
-        let chosen = Knob::over(Ok(file(&directory)), Some(By::Descriptor), false).unwrap();
+        let chosen = Control::over(Ok(file(&directory)), Some(By::Descriptor), false).unwrap();
         assert_eq!((chosen.file, chosen.why_not_device), (None, None));
     }
 
     #[test]
-    fn what_cannot_be_had_is_told_and_not_replaced() {
+    fn a_value_that_cannot_be_set_is_reported_and_not_replaced() {
         for (asked, values) in [(Some(By::Device), false), (None, true)] {
-            let error = Knob::over(Err("no bdi".to_owned()), asked, values).unwrap_err();
+            let error = Control::over(Err("no bdi".to_owned()), asked, values).unwrap_err();
             assert!(error.is::<forebay_measure::BadInput>());
             assert!(error.to_string().contains("no bdi"), "{error}");
         }
-        let error = Knob::over(Err("no bdi".to_owned()), Some(By::Descriptor), true).unwrap_err();
+        let error =
+            Control::over(Err("no bdi".to_owned()), Some(By::Descriptor), true).unwrap_err();
         assert!(error.to_string().contains("--readahead"), "{error}");
     }
 
     #[test]
-    fn the_value_found_is_among_the_settings_unless_others_are_asked_for() {
+    fn the_value_found_is_among_the_settings_unless_others_are_given() {
         let directory = tempfile::tempdir().unwrap();
-        let knob = Knob::over(Ok(file(&directory)), None, false).unwrap();
+        let control = Control::over(Ok(file(&directory)), None, false).unwrap();
         let bytes = |asked: &[u64]| -> Vec<u64> {
-            let readaheads = knob.readaheads(asked, &[4096, 1 << 20]);
+            let readaheads = control.readaheads(asked, &[4096, 1 << 20]);
             readaheads.iter().filter_map(|readahead| readahead.bytes).collect()
         };
         assert_eq!(bytes(&[]), [4096, 128 << 10, 1 << 20]);
@@ -257,8 +262,8 @@ mod tests {
         for (file, found) in
             [(Ok(file(&directory)), Some(128 << 10)), (Err("no bdi".to_owned()), None)]
         {
-            let knob = Knob::over(file, Some(By::Descriptor), false).unwrap();
-            let readaheads = knob.readaheads(&[], &[4096]);
+            let control = Control::over(file, Some(By::Descriptor), false).unwrap();
+            let readaheads = control.readaheads(&[], &[4096]);
             let bytes: Vec<Option<u64>> = readaheads.iter().map(|one| one.bytes).collect();
             assert_eq!(bytes, [Some(0), found, found.map(|bytes| 2 * bytes)]);
             assert_eq!(readaheads[0].to_string(), "none (RANDOM)");
@@ -266,23 +271,23 @@ mod tests {
     }
 
     #[test]
-    fn a_turned_knob_goes_back_and_one_for_descriptors_touches_nothing() {
+    fn the_value_found_is_restored_and_a_control_for_descriptors_touches_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let file = file(&directory);
-        let knob = Knob::over(Ok(file.clone()), None, false).unwrap();
-        let turned = knob.take().unwrap();
+        let control = Control::over(Ok(file.clone()), None, false).unwrap();
+        let turned = control.take().unwrap();
         assert_eq!(set(&turned, Readahead::device(4096)).unwrap(), None);
         assert_eq!(fs::read_to_string(&file).unwrap(), "4\n");
         set(&turned, Readahead::device(0)).unwrap();
         turned.unwrap().restore().unwrap();
         assert_eq!(fs::read_to_string(&file).unwrap(), "128\n");
 
-        let knob = Knob::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
+        let control = Control::over(Ok(file.clone()), Some(By::Descriptor), false).unwrap();
         // A program that writes a number to it ends it with a line feed.
         fs::write(&file, "128").unwrap();
-        let turned = knob.take().unwrap();
-        set(&turned, Readahead::descriptor(Told::Random, None)).unwrap();
+        let turned = control.take().unwrap();
+        set(&turned, Readahead::descriptor(Fadvise::Random, None)).unwrap();
         assert!(turned.is_none());
-        assert_eq!(fs::read_to_string(&file).unwrap(), "128", "[KNB-1]");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "128", "[CTL-1]");
     }
 }

@@ -62,11 +62,11 @@ pub(crate) fn lacking(filesystem: Filesystem) -> Option<String> {
 
 /// A directory on a disk. When it is dropped, also after a failed test, nothing is mounted below it any more and
 /// none of its files is attached to a device.
-pub(crate) struct Grounds(tempfile::TempDir);
+pub(crate) struct Scratch(tempfile::TempDir);
 
-impl Grounds {
-    pub(crate) fn new() -> Grounds {
-        Grounds(scratch())
+impl Scratch {
+    pub(crate) fn new() -> Scratch {
+        Scratch(scratch())
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -74,7 +74,7 @@ impl Grounds {
     }
 }
 
-impl Drop for Grounds {
+impl Drop for Scratch {
     fn drop(&mut self) {
         let shown = self.path().to_str().unwrap();
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
@@ -127,14 +127,14 @@ fn number(file: &Path) -> u64 {
 }
 
 #[test]
-fn how_far_the_kernel_reads_ahead_is_told_of_a_file_as_its_device_has_it() {
+fn how_far_the_kernel_reads_ahead_is_reported_for_a_file_as_its_device_has_it() {
     // A btrfs may have several devices.
     for filesystem in [Filesystem::Ext4, Filesystem::Xfs] {
         if let Some(reason) = lacking(filesystem) {
-            skipped("how_far_the_kernel_reads_ahead_is_told_of_a_file", &reason);
+            skipped("how_far_the_kernel_reads_ahead_is_reported_for_a_file", &reason);
             continue;
         }
-        let scratch = Grounds::new();
+        let scratch = Scratch::new();
         let mounted = mount_over(&disk(scratch.path()), filesystem);
         let path = mounted.directory().join("file");
         let options = forebay_io::OpenOptions::new().create(true);
@@ -155,7 +155,7 @@ fn each_filesystem_is_made_on_a_file_past_its_page_cache_and_leaves_nothing() {
             skipped("each_filesystem_is_made_on_a_file_past_its_page_cache", &reason);
             continue;
         }
-        let scratch = Grounds::new();
+        let scratch = Scratch::new();
         let disk = disk(scratch.path());
         let mounted = mount_over(&disk, filesystem);
         let directory = mounted.directory().to_owned();
@@ -185,7 +185,7 @@ fn a_filesystem_in_use_goes_out_of_sight_and_then_with_its_user() {
     if let Some(reason) = lacking(Filesystem::Ext4) {
         return skipped("a_filesystem_in_use_goes_out_of_sight", &reason);
     }
-    let scratch = Grounds::new();
+    let scratch = Scratch::new();
     let mounted = mount_over(&disk(scratch.path()), Filesystem::Ext4);
     let (directory, device) = (mounted.directory().to_owned(), mounted.device().to_owned());
     let user = File::create(directory.join("file")).unwrap();
@@ -232,7 +232,7 @@ fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
     if let Some(reason) = lacking(Filesystem::Ext4) {
         return skipped("a_disk_that_takes_no_filesystem_leaves_nothing", &reason);
     }
-    let scratch = Grounds::new();
+    let scratch = Scratch::new();
     let small = scratch.path().join("small");
     File::create(&small).unwrap().set_len(16 << 10).unwrap();
     let error = Mounted::over(&small, Filesystem::Ext4).unwrap_err();
@@ -244,7 +244,7 @@ fn a_disk_that_takes_no_filesystem_leaves_nothing_and_says_why() {
 struct Scene {
     mounted: Mounted,
     found_kib: u64,
-    scratch: Grounds,
+    scratch: Scratch,
 }
 
 impl Scene {
@@ -253,10 +253,10 @@ impl Scene {
             skipped(test, &reason);
             return None;
         }
-        let scratch = Grounds::new();
+        let scratch = Scratch::new();
         let mounted = mount_over(&disk(scratch.path()), Filesystem::Ext4);
         let found_kib = number(&readahead_file(&mounted));
-        assert!(![0, 132].contains(&found_kib), "{found_kib} cannot be told from what is set");
+        assert!(![0, 132].contains(&found_kib), "{found_kib} is one of the values that are set");
         Some(Scene { mounted, found_kib, scratch })
     }
 
@@ -318,18 +318,18 @@ fn after_a_kill_the_next_start_puts_back_what_was_left_and_says_so() {
     assert_ne!(scene.kib(), scene.found_kib, "a kill cannot be caught");
     assert_eq!(entries(scene.mounted.directory()).len(), 2, "the working file is left");
 
-    let told = scene.next_start();
+    let stderr = scene.next_start();
     let expected = format!("an earlier run (process {}) was killed; put back: ", child.id());
-    assert!(told.contains(&expected), "{told}");
+    assert!(stderr.contains(&expected), "{stderr}");
     let readahead = format!("readahead of {} to {} KiB", scene.mounted.device(), scene.found_kib);
-    assert!(told.contains(&readahead) && told.contains("removed /"), "{told}");
+    assert!(stderr.contains(&readahead) && stderr.contains("removed /"), "{stderr}");
     scene.assert_as_found();
     let again = scene.next_start();
     assert!(!again.contains("earlier run"), "{again}");
 }
 
 #[test]
-fn a_readahead_that_somebody_else_set_after_the_kill_is_left_alone() {
+fn a_readahead_that_another_process_set_after_the_kill_is_left_alone() {
     let Some(scene) = Scene::new("a_readahead_that_somebody_else_set_is_left_alone") else {
         return;
     };
@@ -337,8 +337,8 @@ fn a_readahead_that_somebody_else_set_after_the_kill_is_left_alone() {
     child.kill().unwrap();
     child.wait().unwrap();
     std::fs::write(readahead_file(&scene.mounted), "1024\n").unwrap();
-    let told = scene.next_start();
-    assert!(told.contains("left alone: ") && told.contains("1024 KiB now"), "{told}");
+    let stderr = scene.next_start();
+    assert!(stderr.contains("left alone: ") && stderr.contains("1024 KiB now"), "{stderr}");
     assert_eq!(scene.kib(), 1024);
 }
 
@@ -346,17 +346,17 @@ fn a_readahead_that_somebody_else_set_after_the_kill_is_left_alone() {
 fn a_start_leaves_a_run_that_is_under_way_in_peace_and_a_second_one_may_not_vary_the_same() {
     let Some(scene) = Scene::new("a_start_leaves_a_run_that_is_under_way_in_peace") else { return };
     let child = scene.varying();
-    let told = scene.next_start();
-    assert!(!told.contains("earlier run"), "{told}");
+    let stderr = scene.next_start();
+    assert!(!stderr.contains("earlier run"), "{stderr}");
     assert_eq!(entries(scene.mounted.directory()).len(), 2);
     let child = under_way(child);
 
     let mut args = VARYING.to_vec();
     args.extend(["--dir", scene.mounted.directory().to_str().unwrap()]);
     let second = scene.command(&args).output().unwrap();
-    let told = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert_eq!(second.status.code(), Some(2), "{told}");
-    assert!(told.contains(&format!("process {} is varying", child.id())), "{told}");
+    let stderr = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(&format!("process {} is varying", child.id())), "{stderr}");
 
     interrupt(&child);
     assert_ends_with(130, child, "the first run");

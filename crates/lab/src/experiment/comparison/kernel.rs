@@ -10,10 +10,10 @@ use anyhow::{Context, ensure};
 use forebay_io::{Advice, File, OpenOptions};
 use rustix::io::{pread, retry_on_intr};
 
-use super::Entrant;
+use super::Variant;
 use super::pooled::Pass;
 use crate::experiment::pattern::Plan;
-use crate::experiment::tally::Round;
+use crate::experiment::samples::Round;
 use forebay_measure::workfile::Workfile;
 
 /// Reads `plan`, which is one list, until time is up.
@@ -22,19 +22,19 @@ use forebay_measure::workfile::Workfile;
 /// [`Interrupted`](forebay_measure::interrupt::Interrupted), or what went wrong.
 pub(super) fn read(
     workfile: &Workfile,
-    entrant: Entrant,
+    variant: Variant,
     plan: &Plan,
     time_max: Duration,
 ) -> anyhow::Result<Round> {
-    assert_eq!(plan.legs.len(), 1, "the kernel alone reads one list");
-    let (blocks, block_bytes) = (&plan.legs[0].blocks, workfile.block_bytes);
+    assert_eq!(plan.streams.len(), 1, "the kernel alone reads one list");
+    let (blocks, block_bytes) = (&plan.streams[0].blocks, workfile.block_bytes);
     // Opened only now: the device's readahead is the one of this moment.
     let file = File::open(workfile.path(), &OpenOptions::new().read_only(true))?;
     let mut page = vec![0; block_bytes as usize];
-    if entrant == Entrant::Random {
+    if variant == Variant::Random {
         file.advise(0..u64::MAX, Advice::Random)?;
     }
-    let distance = if let Entrant::WillNeed(distance) = entrant { distance as usize } else { 0 };
+    let distance = if let Variant::WillNeed(distance) = variant { distance as usize } else { 0 };
     let mut advised = 0;
     let mut pass = Pass::new(workfile, true, plan, time_max);
     for (at, &block) in blocks.iter().enumerate() {

@@ -15,25 +15,25 @@ use std::fs::TryLockError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::notes::{Change, Ledger, Noted, Notes};
+use super::log::{Change, Contents, Entry, UndoLog};
 use super::place::{Place, candidates_here};
 use super::undo::{Verdict, undo};
 
 /// Undoes what the logs of dead processes list, and reports what was done, a sentence each.
 #[must_use]
-pub fn sweep() -> Vec<String> {
-    let mut told = Vec::new();
+pub fn recover() -> Vec<String> {
+    let mut messages = Vec::new();
     for candidate in candidates_here() {
         match Place::open(&candidate) {
-            Ok(place) => told.extend(sweep_place(&place, undo)),
+            Ok(place) => messages.extend(recover_place(&place, undo)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => told.push(format!(
+            Err(error) => messages.push(format!(
                 "what earlier runs left cannot be looked for in {}: {error}",
                 candidate.display()
             )),
         }
     }
-    told
+    messages
 }
 
 /// The running process that has set the readahead in `file`, if there is one; it will restore the value that
@@ -41,12 +41,12 @@ pub fn sweep() -> Vec<String> {
 #[must_use]
 pub fn holder_of_readahead(file: &Path) -> Option<u32> {
     let is_it =
-        |noted: &Noted| matches!(&noted.change, Change::Readahead { file: it, .. } if it == file);
+        |entry: &Entry| matches!(&entry.change, Change::Readahead { file: it, .. } if it == file);
     let holder = |place: &Place, name: String| {
-        let mut ledger = place.existing(&name).ok()?;
-        let Err(TryLockError::WouldBlock) = ledger.try_lock() else { return None };
-        let (notes, _) = Notes::read(&mut ledger).ok()??;
-        notes.outstanding.iter().any(is_it).then_some(notes.pid)
+        let mut log = place.existing(&name).ok()?;
+        let Err(TryLockError::WouldBlock) = log.try_lock() else { return None };
+        let (contents, _) = Contents::read(&mut log).ok()??;
+        contents.outstanding.iter().any(is_it).then_some(contents.pid)
     };
     candidates_here().into_iter().find_map(|path| {
         let place = Place::open(&path).ok()?;
@@ -54,42 +54,42 @@ pub fn holder_of_readahead(file: &Path) -> Option<u32> {
     })
 }
 
-fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
-    let mut told = Vec::new();
+fn recover_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> {
+    let mut messages = Vec::new();
     let mut dead = Vec::new();
     for name in place.names().unwrap_or_default() {
-        match Ledger::of_dead(place, &name) {
-            Ok(ledger) => dead.extend(ledger), // [SWP-1]
-            Err(why) => told.push(format!(
-                "what an earlier run left cannot be told: {}: {why:#}; put it back by hand, and remove \
-                 that file",
+        match UndoLog::of_dead(place, &name) {
+            Ok(log) => dead.extend(log), // [SWP-1]
+            Err(why) => messages.push(format!(
+                "an undo log of an earlier run is unreadable: {}: {why:#}; restore by hand what it lists, and \
+                 remove that file",
                 place.path.join(&name).display()
             )),
         }
     }
     // The newest first, across all undo logs.
-    let mut order: Vec<(usize, Noted)> = Vec::new();
-    for (at, ledger) in dead.iter().enumerate() {
-        order.extend(ledger.notes.outstanding.iter().map(|noted| (at, noted.clone())));
+    let mut order: Vec<(usize, Entry)> = Vec::new();
+    for (at, log) in dead.iter().enumerate() {
+        order.extend(log.contents.outstanding.iter().map(|entry| (at, entry.clone())));
     }
-    order.sort_by_key(|(_, noted)| Reverse((noted.at_us, noted.number)));
-    let points = order.iter().filter_map(|(_, noted)| match &noted.change {
+    order.sort_by_key(|(_, entry)| Reverse((entry.at_us, entry.number)));
+    let points = order.iter().filter_map(|(_, entry)| match &entry.change {
         Change::Mount { point, .. } => Some(point.clone()),
         _ => None,
     });
     let points: Vec<PathBuf> = points.collect();
-    for (at, Noted { number, change, .. }) in order {
-        let goes_by_itself = match &change {
+    for (at, Entry { number, change, .. }) in order {
+        let ends_with_another = match &change {
             // Together with the filesystem that contains it.
             Change::Directory { path, .. } => {
                 points.iter().any(|point| path != point && path.starts_with(point))
             }
             // [SWP-3]: the numbers that identify a loop device begin again at each boot.
-            _ => dead[at].notes.are_of_another_boot(),
+            _ => dead[at].contents.are_of_another_boot(),
         };
-        let verdict = if goes_by_itself { Verdict::Nothing } else { undo(&change) };
+        let verdict = if ends_with_another { Verdict::Nothing } else { undo(&change) };
         if !matches!(verdict, Verdict::Failed(_)) {
-            dead[at].strike(number); // [SWP-2]
+            dead[at].remove_entry(number); // [SWP-2]
         }
         let what = match verdict {
             Verdict::Nothing => continue,
@@ -97,10 +97,10 @@ fn sweep_place(place: &Place, undo: impl Fn(&Change) -> Verdict) -> Vec<String> 
             Verdict::NotOurs(what) => format!("left alone: {what}"),
             Verdict::Failed(why) => format!("still to be put back: {why}"),
         };
-        let pid = dead[at].notes.pid;
-        told.push(format!("an earlier run (process {pid}) was killed; {what}"));
+        let pid = dead[at].contents.pid;
+        messages.push(format!("an earlier run (process {pid}) was killed; {what}"));
     }
-    told
+    messages
 }
 
 #[cfg(test)]
@@ -110,7 +110,7 @@ mod tests {
     use std::fs;
 
     /// A process that cannot exist: numbers end at 2^22.
-    const GONE: u32 = 1 << 30;
+    const DEAD: u32 = 1 << 30;
 
     struct Scene {
         _scratch: tempfile::TempDir,
@@ -127,21 +127,21 @@ mod tests {
 
         /// An undo log as a killed process leaves it.
         fn killed(&self, pid: u32, changes: &[(u64, Change)]) -> PathBuf {
-            let outstanding = changes.iter().zip(0..).map(|((at_us, change), number)| Noted {
+            let outstanding = changes.iter().zip(0..).map(|((at_us, change), number)| Entry {
                 number,
                 at_us: *at_us,
                 change: change.clone(),
                 has_failed: false,
             });
-            let mut notes = Notes::of_this_process();
-            (notes.pid, notes.outstanding) = (pid, outstanding.collect());
+            let mut contents = Contents::of_this_process();
+            (contents.pid, contents.outstanding) = (pid, outstanding.collect());
             let path = self.place.path.join(format!("{pid}-x.ledger"));
-            fs::write(&path, serde_json::to_string(&notes).unwrap() + "\n").unwrap();
+            fs::write(&path, serde_json::to_string(&contents).unwrap() + "\n").unwrap();
             path
         }
 
-        fn sweep(&self, verdict: impl Fn(&Change) -> Verdict) -> Vec<String> {
-            sweep_place(&self.place, |change| {
+        fn recover(&self, verdict: impl Fn(&Change) -> Verdict) -> Vec<String> {
+            recover_place(&self.place, |change| {
                 self.undone.borrow_mut().push(change.clone());
                 verdict(change)
             })
@@ -157,22 +157,22 @@ mod tests {
     }
 
     #[test]
-    fn the_changes_of_dead_processes_are_undone_newest_first_told_and_forgotten() {
+    fn the_changes_of_dead_processes_are_undone_newest_first_reported_and_forgotten() {
         let scene = Scene::new();
         let (a, b, c) = (directory("/a"), directory("/b"), directory("/c"));
-        let first = scene.killed(GONE, &[(10, a.clone()), (30, c.clone())]);
-        let second = scene.killed(GONE + 1, &[(20, b.clone())]);
-        let told = scene.sweep(|change| match change {
+        let first = scene.killed(DEAD, &[(10, a.clone()), (30, c.clone())]);
+        let second = scene.killed(DEAD + 1, &[(20, b.clone())]);
+        let messages = scene.recover(|change| match change {
             Change::Directory { path, .. } => Verdict::Undone(format!("removed {path:?}")),
             other => panic!("{other:?}"),
         });
         assert_eq!(*scene.undone.borrow(), [c, b, a]);
-        let expected = [(GONE, "/c"), (GONE + 1, "/b"), (GONE, "/a")].map(|(pid, path)| {
+        let expected = [(DEAD, "/c"), (DEAD + 1, "/b"), (DEAD, "/a")].map(|(pid, path)| {
             format!("an earlier run (process {pid}) was killed; put back: removed {path:?}")
         });
-        assert_eq!(told, expected);
+        assert_eq!(messages, expected);
         assert!(!first.exists() && !second.exists());
-        assert_eq!(scene.sweep(|_| panic!("it is done")), [""; 0]);
+        assert_eq!(scene.recover(|_| panic!("it is done")), [""; 0]);
     }
 
     #[test]
@@ -189,12 +189,12 @@ mod tests {
             (30, mount("/fs")),
             (40, directory("/fs/.forebay-lab-z")),
         ];
-        scene.killed(GONE, &[(20, server.clone())]);
-        let ledger = scene.killed(GONE + 1, &lab);
-        scene.sweep(|_| Verdict::Nothing);
+        scene.killed(DEAD, &[(20, server.clone())]);
+        let log = scene.killed(DEAD + 1, &lab);
+        scene.recover(|_| Verdict::Nothing);
         let [point, other, mount, _] = lab.map(|(_, change)| change);
         assert_eq!(*scene.undone.borrow(), [mount, other, server, point]);
-        assert!(!ledger.exists());
+        assert!(!log.exists());
     }
 
     #[test]
@@ -203,77 +203,81 @@ mod tests {
         let shown = Change::Loop { backing_file: "/x".into(), sequence: Some(9) };
         let mounted = Change::Mount { point: "/m".into(), source: "/dev/loop1".to_owned() };
         let made = directory("/a");
-        let ledger = scene.killed(GONE, &[(10, made.clone()), (20, shown), (30, mounted)]);
+        let log = scene.killed(DEAD, &[(10, made.clone()), (20, shown), (30, mounted)]);
         let Ok(boot) = fs::read_to_string("/proc/sys/kernel/random/boot_id") else { return };
-        let text = fs::read_to_string(&ledger).unwrap();
-        fs::write(&ledger, text.replace(boot.trim(), "another-boot")).unwrap();
-        let told = scene.sweep(|_| Verdict::Undone("removed /a".to_owned()));
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, text.replace(boot.trim(), "another-boot")).unwrap();
+        let messages = scene.recover(|_| Verdict::Undone("removed /a".to_owned()));
         assert_eq!(*scene.undone.borrow(), [made], "[SWP-3]");
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(!ledger.exists());
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert!(!log.exists());
     }
 
     #[test]
-    fn what_cannot_be_undone_stays_and_is_told_again_with_the_command() {
+    fn what_cannot_be_undone_stays_and_is_reported_again_with_the_command() {
         let scene = Scene::new();
-        let ledger = scene.killed(GONE, &[(10, directory("/a")), (20, directory("/b"))]);
+        let log = scene.killed(DEAD, &[(10, directory("/a")), (20, directory("/b"))]);
         let undo = |change: &Change| {
             if *change == directory("/b") { failed() } else { Verdict::Nothing }
         };
         for round in 0..2 {
-            let told = scene.sweep(undo);
-            assert_eq!(told.len(), 1);
-            assert!(told[0].ends_with("still to be put back: /b is busy; by hand: rm -r /b"));
-            assert!(ledger.exists(), "[SWP-2]");
+            let messages = scene.recover(undo);
+            assert_eq!(messages.len(), 1);
+            assert!(messages[0].ends_with("still to be put back: /b is busy; by hand: rm -r /b"));
+            assert!(log.exists(), "[SWP-2]");
             let expected = if round == 0 { 2 } else { 3 };
-            assert_eq!(scene.undone.borrow().len(), expected, "/a is struck out");
+            assert_eq!(scene.undone.borrow().len(), expected, "/a is removed from the log");
         }
-        let foreign = scene.sweep(|_| Verdict::NotOurs("/b belongs to somebody".to_owned()));
-        assert!(foreign[0].ends_with("left alone: /b belongs to somebody"), "{foreign:?}");
-        assert!(!ledger.exists());
+        let foreign =
+            scene.recover(|_| Verdict::NotOurs("/b belongs to another process".to_owned()));
+        assert!(foreign[0].ends_with("left alone: /b belongs to another process"), "{foreign:?}");
+        assert!(!log.exists());
     }
 
     #[test]
     fn a_run_that_is_under_way_is_left_in_peace() {
         let scene = Scene::new();
-        let live = scene.killed(GONE, &[(10, directory("/live"))]);
+        let live = scene.killed(DEAD, &[(10, directory("/live"))]);
         let lock = fs::File::open(&live).unwrap();
         lock.lock().unwrap();
-        assert_eq!(scene.sweep(|_| panic!("[SWP-1]")), [""; 0]);
+        assert_eq!(scene.recover(|_| panic!("[SWP-1]")), [""; 0]);
         assert!(live.exists(), "[SWP-1]");
         lock.unlock().unwrap();
-        scene.sweep(|_| Verdict::Nothing);
+        scene.recover(|_| Verdict::Nothing);
         assert!(!live.exists());
     }
 
     #[test]
-    fn a_torn_ledger_is_carried_out_as_it_was_before() {
+    fn a_torn_log_is_recovered_as_it_was_before() {
         let scene = Scene::new();
-        let ledger = scene.killed(GONE, &[(10, directory("/a")), (20, directory("/b"))]);
-        let mut bytes = fs::read(&ledger).unwrap();
+        let log = scene.killed(DEAD, &[(10, directory("/a")), (20, directory("/b"))]);
+        let mut bytes = fs::read(&log).unwrap();
         bytes.extend(b"{\"schema\":\"forebay-led");
-        fs::write(&ledger, &bytes).unwrap();
-        let told = scene
-            .sweep(|change| if *change == directory("/a") { failed() } else { Verdict::Nothing });
-        assert_eq!(told.len(), 1);
-        let (left, _) = Notes::read(&mut fs::File::open(&ledger).unwrap()).unwrap().unwrap();
+        fs::write(&log, &bytes).unwrap();
+        let messages = scene
+            .recover(|change| if *change == directory("/a") { failed() } else { Verdict::Nothing });
+        assert_eq!(messages.len(), 1);
+        let (left, _) = Contents::read(&mut fs::File::open(&log).unwrap()).unwrap().unwrap();
         assert_eq!(left.outstanding.len(), 1);
         assert_eq!(left.outstanding[0].change, directory("/a"));
         // The empty ones.
         let torn = scene.place.path.join("7-x.ledger");
         fs::write(&torn, "{\"schema\":\"for").unwrap();
-        let empty = scene.killed(GONE + 1, &[]);
-        scene.sweep(|_| Verdict::Nothing);
-        assert!(!empty.exists() && !torn.exists() && !ledger.exists());
+        let empty = scene.killed(DEAD + 1, &[]);
+        scene.recover(|_| Verdict::Nothing);
+        assert!(!empty.exists() && !torn.exists() && !log.exists());
     }
 
     #[test]
-    fn a_ledger_that_cannot_be_understood_is_told_and_kept() {
+    fn an_unreadable_log_is_reported_and_kept() {
         let scene = Scene::new();
-        let ledger = scene.killed(GONE, &[(10, directory("/a"))]);
-        fs::write(&ledger, "nonsense\n").unwrap();
-        let told = scene.sweep(|_| panic!("it is not known what"));
-        assert!(told[0].contains("cannot be told") && told[0].contains("expected"), "{told:?}");
-        assert!(ledger.exists());
+        let log = scene.killed(DEAD, &[(10, directory("/a"))]);
+        fs::write(&log, "nonsense\n").unwrap();
+        let messages = scene.recover(|_| panic!("it is not known what"));
+        assert!(
+            messages[0].contains("is unreadable") && messages[0].contains("expected"),
+            "{messages:?}"
+        );
+        assert!(log.exists());
     }
 }

@@ -1,4 +1,4 @@
-//! Tallies: the rounds of one cell, and the metrics that follow from them.
+//! Samples: the rounds of one cell, and the metrics that follow from them.
 //!
 //! Every experiment measures its cells in rounds: each cell once per round, in a new order. A [`Row`] is
 //! a cell with the results of its rounds. Reads of blocks are reported under the same names everywhere: a

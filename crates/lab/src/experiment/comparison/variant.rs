@@ -1,4 +1,4 @@
-//! Entrants: the ways of reading that are compared.
+//! Variants: the ways of reading that are compared.
 //!
 //! Streams of a pool have the names of their strategies. `plain`, `random` and `willneed-32` use no pool:
 //! they are the subject of document 004, one read of one block after the other through one descriptor.
@@ -16,7 +16,7 @@ const DISTANCE_MAX: u32 = 100_000;
 
 /// A way of reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entrant {
+pub enum Variant {
     /// A stream, or several, of a pool.
     Stream(ReadaheadStrategy),
     /// `os` again: a difference between two equal variants is noise.
@@ -29,13 +29,13 @@ pub enum Entrant {
     WillNeed(u32),
 }
 
-impl Entrant {
+impl Variant {
     /// Its strategy, if it reads through a pool.
     pub(super) fn strategy(self) -> Option<ReadaheadStrategy> {
         match self {
-            Entrant::Stream(strategy) => Some(strategy),
-            Entrant::OsAgain => Some(ReadaheadStrategy::Os),
-            Entrant::Plain | Entrant::Random | Entrant::WillNeed(_) => None,
+            Variant::Stream(strategy) => Some(strategy),
+            Variant::OsAgain => Some(ReadaheadStrategy::Os),
+            Variant::Plain | Variant::Random | Variant::WillNeed(_) => None,
         }
     }
 
@@ -48,29 +48,29 @@ impl Entrant {
     }
 }
 
-impl fmt::Display for Entrant {
+impl fmt::Display for Variant {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Entrant::Stream(strategy) => out.pad(strategy.name()),
-            Entrant::OsAgain => out.pad("os-again"),
-            Entrant::Plain => out.pad("plain"),
-            Entrant::Random => out.pad("random"),
-            Entrant::WillNeed(distance) => out.pad(&format!("willneed-{distance}")),
+            Variant::Stream(strategy) => out.pad(strategy.name()),
+            Variant::OsAgain => out.pad("os-again"),
+            Variant::Plain => out.pad("plain"),
+            Variant::Random => out.pad("random"),
+            Variant::WillNeed(distance) => out.pad(&format!("willneed-{distance}")),
         }
     }
 }
 
-impl FromStr for Entrant {
+impl FromStr for Variant {
     type Err = String;
 
-    fn from_str(name: &str) -> Result<Entrant, String> {
+    fn from_str(name: &str) -> Result<Variant, String> {
         let name = name.trim();
         let distance = name.strip_prefix("willneed-").and_then(|text| text.parse().ok());
         match (name, name.parse(), distance) {
-            (_, Ok(strategy), _) => Ok(Entrant::Stream(strategy)),
-            ("plain", ..) => Ok(Entrant::Plain),
-            ("random", ..) => Ok(Entrant::Random),
-            (.., Some(distance @ 1..=DISTANCE_MAX)) => Ok(Entrant::WillNeed(distance)),
+            (_, Ok(strategy), _) => Ok(Variant::Stream(strategy)),
+            ("plain", ..) => Ok(Variant::Plain),
+            ("random", ..) => Ok(Variant::Random),
+            (.., Some(distance @ 1..=DISTANCE_MAX)) => Ok(Variant::WillNeed(distance)),
             _ => {
                 let names = ReadaheadStrategy::ALL.map(ReadaheadStrategy::name).join(", ");
                 Err(format!(
@@ -86,15 +86,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entrant_is_read_back_from_its_name() {
-        let streams = ReadaheadStrategy::ALL.map(Entrant::Stream);
-        for entrant in
-            [Entrant::Plain, Entrant::Random, Entrant::WillNeed(32)].iter().chain(&streams)
+    fn a_variant_is_read_back_from_its_name() {
+        let streams = ReadaheadStrategy::ALL.map(Variant::Stream);
+        for variant in
+            [Variant::Plain, Variant::Random, Variant::WillNeed(32)].iter().chain(&streams)
         {
-            assert_eq!(entrant.to_string().parse(), Ok(*entrant));
+            assert_eq!(variant.to_string().parse(), Ok(*variant));
         }
         for name in ["quantum", "willneed", "willneed-0", "willneed-x", "os-again"] {
-            assert!(name.parse::<Entrant>().unwrap_err().contains("willneed-N"), "{name}");
+            assert!(name.parse::<Variant>().unwrap_err().contains("willneed-N"), "{name}");
         }
     }
 }

@@ -7,50 +7,50 @@ use std::fmt;
 
 use forebay::ReadaheadStrategy;
 
-use super::{Entrant, Row, Tally};
-use crate::experiment::tally::Round;
+use super::{Row, Samples, Variant};
+use crate::experiment::samples::Round;
 use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, median};
 use forebay_measure::units::typed_size;
 
 /// The result of a row.
 #[derive(Debug)]
-pub(in crate::experiment) struct Standing {
+pub(in crate::experiment) struct RowResult {
     pub(in crate::experiment) row: Row,
     /// While it was measured, in bytes; `None` where it is unknown.
     pub(in crate::experiment) device_readahead_bytes: Option<u64>,
     /// One for each variant, in their order.
-    pub(in crate::experiment) tallies: Vec<Tally>,
+    pub(in crate::experiment) measured: Vec<Samples>,
 }
 
 /// A variant compared with a rival.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::experiment) struct Comparison {
-    pub(in crate::experiment) entrant: Entrant,
-    pub(in crate::experiment) rival: Entrant,
+    pub(in crate::experiment) variant: Variant,
+    pub(in crate::experiment) rival: Variant,
     /// Its rate divided by the rival's.
     pub(in crate::experiment) ratio: Estimate,
 }
 
-/// The judge of `standings`, with `each` comparisons in each of them and nothing smaller than `floor`.
-pub(in crate::experiment) fn judge(standings: &[Standing], each: usize, floor: Floor) -> Judge {
-    let rates = |standing: &Standing| {
-        standing.row.entrants.iter().filter_map(|&entrant| standing.rates(entrant)).collect()
+/// The judge of `results`, with `each` comparisons in each of them and nothing smaller than `floor`.
+pub(in crate::experiment) fn judge(results: &[RowResult], each: usize, floor: Floor) -> Judge {
+    let rates = |result: &RowResult| {
+        result.row.variants.iter().filter_map(|&variant| result.rates(variant)).collect()
     };
-    let rates: Vec<Vec<Vec<f64>>> = standings.iter().map(rates).collect();
-    Judge::new(&rates, standings.len() * each, floor)
+    let rates: Vec<Vec<Vec<f64>>> = results.iter().map(rates).collect();
+    Judge::new(&rates, results.len() * each, floor)
 }
 
-impl Standing {
-    pub(in crate::experiment) fn new(row: Row) -> Standing {
-        let tallies = row.entrants.iter().copied().map(Tally::new).collect();
-        Standing { row, device_readahead_bytes: None, tallies }
+impl RowResult {
+    pub(in crate::experiment) fn new(row: Row) -> RowResult {
+        let measured = row.variants.iter().copied().map(Samples::new).collect();
+        RowResult { row, device_readahead_bytes: None, measured }
     }
 
     /// Of a row that cannot be measured.
-    pub(in crate::experiment) fn unmeasured(row: Row, why: &str) -> Standing {
-        let mut standing = Standing::new(row);
-        standing.tallies.iter_mut().for_each(|tally| tally.failure = Some(why.to_owned()));
-        standing
+    pub(in crate::experiment) fn unmeasured(row: Row, why: &str) -> RowResult {
+        let mut result = RowResult::new(row);
+        result.measured.iter_mut().for_each(|samples| samples.failure = Some(why.to_owned()));
+        result
     }
 
     /// Whether more rounds could show if `adaptive` is as fast as the best of the others.
@@ -59,29 +59,29 @@ impl Standing {
     }
 
     /// Blocks per second in each round; `None` if they cannot be compared with others.
-    pub(in crate::experiment) fn rates(&self, entrant: Entrant) -> Option<Vec<f64>> {
-        let tally = self.tallies.iter().find(|tally| tally.cell == entrant)?;
-        let rounds = self.tallies.iter().map(|tally| tally.rounds.len()).max();
-        let is_whole = !tally.rounds.is_empty() && Some(tally.rounds.len()) == rounds;
-        (is_whole && tally.cold).then(|| tally.rounds.iter().map(Round::rate).collect())
+    pub(in crate::experiment) fn rates(&self, variant: Variant) -> Option<Vec<f64>> {
+        let samples = self.measured.iter().find(|samples| samples.cell == variant)?;
+        let rounds = self.measured.iter().map(|samples| samples.rounds.len()).max();
+        let is_whole = !samples.rounds.is_empty() && Some(samples.rounds.len()) == rounds;
+        (is_whole && samples.cold).then(|| samples.rounds.iter().map(Round::rate).collect())
     }
 
     /// The median rate of each variant as a part of the highest of them, in their order.
     pub(in crate::experiment) fn ratios_to_best(&self) -> Vec<Option<f64>> {
-        let rates = |&entrant: &Entrant| self.rates(entrant).and_then(|rates| median(&rates));
-        let rates: Vec<Option<f64>> = self.row.entrants.iter().map(rates).collect();
+        let rates = |&variant: &Variant| self.rates(variant).and_then(|rates| median(&rates));
+        let rates: Vec<Option<f64>> = self.row.variants.iter().map(rates).collect();
         let best = rates.iter().flatten().copied().fold(0.0, f64::max);
         rates.into_iter().map(|rate| rate.map(|rate| rate / best)).collect()
     }
 
-    /// Compares `entrant` with the best of those `rivals` whose rates are known.
+    /// Compares `variant` with the best of those `rivals` whose rates are known.
     pub(in crate::experiment) fn compare(
         &self,
         judge: &Judge,
-        entrant: Entrant,
-        rivals: impl Fn(Entrant) -> bool,
+        variant: Variant,
+        rivals: impl Fn(Variant) -> bool,
     ) -> Option<Comparison> {
-        let (own, others) = (self.rates(entrant)?, self.rivals(entrant, rivals));
+        let (own, others) = (self.rates(variant)?, self.rivals(variant, rivals));
         let judge = self.judge(judge);
         let rates: Vec<&Vec<f64>> = others.iter().map(|(_, rates)| rates).collect();
         // One round cannot choose a rival for another one; its result is never a verdict.
@@ -89,44 +89,44 @@ impl Standing {
             let best = (0..rates.len()).max_by(|&a, &b| rates[a][0].total_cmp(&rates[b][0]))?;
             Some((best, judge.ratio(&own, rates[best])?))
         })?;
-        Some(Comparison { entrant, rival: others[best].0, ratio })
+        Some(Comparison { variant, rival: others[best].0, ratio })
     }
 
-    /// Compares `entrant` with the one of the `rivals` that is the fastest over all rounds. Only this can show a gain:
+    /// Compares `variant` with the one of the `rivals` that is the fastest over all rounds. Only this can show a gain:
     /// [`Judge::ratio_to_best`] chooses a rival for each round, which is a little too slow.
     pub(in crate::experiment) fn compare_with_one(
         &self,
         judge: &Judge,
-        entrant: Entrant,
-        rivals: impl Fn(Entrant) -> bool,
+        variant: Variant,
+        rivals: impl Fn(Variant) -> bool,
     ) -> Option<Comparison> {
-        let (own, others) = (self.rates(entrant)?, self.rivals(entrant, rivals));
+        let (own, others) = (self.rates(variant)?, self.rivals(variant, rivals));
         let mean = |rates: &[f64]| rates.iter().map(|rate| rate.ln()).sum::<f64>();
         let best = others.iter().max_by(|a, b| mean(&a.1).total_cmp(&mean(&b.1)))?;
         let ratio = self.judge(judge).ratio(&own, &best.1)?;
-        Some(Comparison { entrant, rival: best.0, ratio })
+        Some(Comparison { variant, rival: best.0, ratio })
     }
 
-    /// The variants other than `entrant` for which `rivals` is true and whose rates are known.
+    /// The variants other than `variant` for which `rivals` is true and whose rates are known.
     fn rivals(
         &self,
-        entrant: Entrant,
-        rivals: impl Fn(Entrant) -> bool,
-    ) -> Vec<(Entrant, Vec<f64>)> {
-        let others = self.row.entrants.iter().copied().filter(|&it| it != entrant && rivals(it));
+        variant: Variant,
+        rivals: impl Fn(Variant) -> bool,
+    ) -> Vec<(Variant, Vec<f64>)> {
+        let others = self.row.variants.iter().copied().filter(|&it| it != variant && rivals(it));
         others.filter_map(|it| Some((it, self.rates(it)?))).collect()
     }
 
     /// `judge` with the variance of this row.
     fn judge(&self, judge: &Judge) -> Judge {
-        let all = self.row.entrants.iter().filter_map(|&it| self.rates(it));
+        let all = self.row.variants.iter().filter_map(|&it| self.rates(it));
         judge.within(&all.collect::<Vec<_>>())
     }
 
     /// Compares `adaptive` with the best other stream.
     pub(in crate::experiment) fn adaptive(&self, judge: &Judge) -> Option<Comparison> {
-        let is_stream = |entrant| matches!(entrant, Entrant::Stream(_));
-        self.compare(judge, Entrant::Stream(ReadaheadStrategy::Adaptive), is_stream)
+        let is_stream = |variant| matches!(variant, Variant::Stream(_));
+        self.compare(judge, Variant::Stream(ReadaheadStrategy::Adaptive), is_stream)
     }
 }
 

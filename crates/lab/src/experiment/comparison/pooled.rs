@@ -21,10 +21,10 @@ use forebay::{
 use forebay_io::CacheMode;
 use hdrhistogram::Histogram;
 
-use super::{CacheState, Row, Tally, begin_cold, counted_read};
+use super::{CacheState, Row, Samples, begin_cold, counted_read};
 use crate::experiment::Bench;
-use crate::experiment::pattern::{Leg, Plan, Shape};
-use crate::experiment::tally::Round;
+use crate::experiment::pattern::{Plan, Shape, StreamPlan};
+use crate::experiment::samples::Round;
 use forebay_measure::coldness::{Stopwatch, wait_histogram};
 use forebay_measure::interrupt;
 use forebay_measure::lists::sorted;
@@ -122,7 +122,7 @@ pub(super) fn measure(
     strategy: ReadaheadStrategy,
     plan: &Plan,
     time_max: Duration,
-    tally: &mut Tally,
+    samples: &mut Samples,
 ) -> anyhow::Result<Round> {
     let (workfile, distinct) = (bench.workfile, plan.distinct());
     let (pool, file) = ready(kept, workfile, row, distinct.len() as u64)?;
@@ -145,11 +145,11 @@ pub(super) fn measure(
             before.read(&file, plan, ReadaheadStrategy::Async)?;
             let blocks = before.blocks;
             if blocks < plan.blocks() {
-                tally.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
+                samples.remarks.push(format!("the pass before was stopped after {blocks} blocks"));
             }
             // Direct reads have put nothing into the page cache; and a file is open in one mode at a time.
             if row.cache == CacheMode::Buffered {
-                begin_cold(workfile, row, tally)?;
+                begin_cold(workfile, row, samples)?;
             }
         }
     }
@@ -157,7 +157,7 @@ pub(super) fn measure(
         distinct.into_iter().partition(|&block| file.is_resident(block));
     if row.state == CacheState::Pool && !missing.is_empty() {
         let (there, all) = (resident.len(), resident.len() + missing.len());
-        tally.remarks.push(format!("{there} of {all} blocks were in the pool"));
+        samples.remarks.push(format!("{there} of {all} blocks were in the pool"));
     }
     let round = counted_read(bench, row, || {
         let is_resident = row.state == CacheState::Pool;
@@ -250,7 +250,7 @@ impl<'a> Pass<'a> {
         }
         ensure!(
             page[..8] == self.workfile.stamp(u64::from(block)),
-            "[PLD-1] block {block} of the working file came back with other contents"
+            "[PLD-1] block {block} of the working file has other contents"
         );
         // The minimum work of a reader: it looks at the page, here at a few words of it.
         let words = page.chunks_exact(8).step_by(128);
@@ -275,16 +275,16 @@ impl<'a> Pass<'a> {
         strategy: ReadaheadStrategy,
     ) -> anyhow::Result<()> {
         let options = StreamOptions::new().readahead(strategy);
-        let mut legs = plan.legs.iter();
-        let first = legs.by_ref().take(plan.at_once);
+        let mut streams = plan.streams.iter();
+        let first = streams.by_ref().take(plan.at_once);
         let mut open: VecDeque<OpenLeg<'_>> =
-            first.map(|leg| open_leg(file, leg, &options)).collect::<Result<_, _>>()?;
+            first.map(|stream| open_stream(file, stream, &options)).collect::<Result<_, _>>()?;
         while let Some((mut pages, rest)) = open.pop_front() {
             let Some((&block, rest)) = rest.split_first() else {
                 // Drop the old stream before opening the next: an exhausted stream must not hold frames.
                 drop(pages);
-                if let Some(leg) = legs.next() {
-                    open.push_front(open_leg(file, leg, &options)?);
+                if let Some(stream) = streams.next() {
+                    open.push_front(open_stream(file, stream, &options)?);
                 }
                 continue;
             };
@@ -314,18 +314,18 @@ type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()
 /// A stream that is being read, and the blocks that its reader has still to read.
 type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
 
-fn open_leg<'f>(
+fn open_stream<'f>(
     file: &'f PagedFile,
-    leg: &'f Leg,
+    stream: &'f StreamPlan,
     options: &StreamOptions,
 ) -> Result<OpenLeg<'f>, forebay::Error> {
-    let options = match leg.limit {
+    let options = match stream.limit {
         Some(limit) => options.clone().expected_rows(limit as u64),
         None => options.clone(),
     };
-    let pages: Pages<'f> = match leg.scanned() {
+    let pages: Pages<'f> = match stream.scanned() {
         Some(range) => Box::new(file.scan_with(range, &options)?),
-        None => Box::new(file.stream_with(leg.blocks.iter().copied(), &options)?),
+        None => Box::new(file.stream_with(stream.blocks.iter().copied(), &options)?),
     };
-    Ok((pages, leg.taken()))
+    Ok((pages, stream.taken()))
 }
