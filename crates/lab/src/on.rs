@@ -223,8 +223,11 @@ mod tests {
         );
         let args = OnArgs { emulate: Some("no-such-disk".to_owned()), ..OnArgs::default() };
         assert!(start(&args).unwrap_err().is::<forebay_measure::BadInput>());
-        let args =
-            OnArgs { emulate: Some("instant".to_owned()), emulated_size: Some(1 << 10), ..OnArgs::default() };
+        let args = OnArgs {
+            emulate: Some("instant".to_owned()),
+            emulated_size: Some(1 << 10),
+            ..OnArgs::default()
+        };
         let error = OnDisk::start(&args, Path::new("."), || Ok(1 << 20)).unwrap_err();
         assert!(error.to_string().contains("too small"), "{error}");
     }

@@ -16,14 +16,14 @@ use super::run::Run;
 pub(super) type Part = (&'static str, &'static str, &'static str);
 
 /// Whole, for long steps.
-const WHOLE: &[(&str, &str)] = &[
-    ("io", "forebay_io"),
-    ("io", "conformance"),
-    ("pool", "pool"),
-    ("pool", "process"),
-    ("pool", "kv"),
-    ("pool", "kill"),
-    ("pool", "stress"),
+pub(super) const WHOLE: &[Part] = &[
+    ("pool", "pool", ""),
+    ("io", "conformance", ""),
+    ("io", "forebay_io", ""),
+    ("pool", "process", ""),
+    ("pool", "kv", ""),
+    ("pool", "kill", ""),
+    ("pool", "stress", ""),
 ];
 
 /// The tests of io and pool that another backend could break.
@@ -96,40 +96,46 @@ pub(super) fn user(run: &mut Run) -> Result<()> {
     let Some(user) = OrdinaryUser::new(run)? else {
         return Ok(());
     };
-    again(run, AS_USER, LAB_AS_USER, |run, test, names| user.run(run, test, names))
+    again(run, AS_USER, LAB_AS_USER, |run, test, names| user.command(run, test, names))
 }
 
 pub(super) fn lab(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    let test = binaries.test("cli", "command")?;
-    without_uring(run, &test, &[], "EPERM")?;
-    OrdinaryUser::new(run)?.map_or(Ok(()), |user| user.run(run, &test, &[]))
+    let lab = [Selection::part(&("cli", "command", ""))];
+    select(run, &binaries, &lab, |run, test, names| without_uring(run, test, names, "EPERM"))?;
+    let Some(user) = OrdinaryUser::new(run)? else {
+        return Ok(());
+    };
+    select(run, &binaries, &lab, |run, test, names| user.command(run, test, names))
 }
 
 /// All of io and pool with io_uring unknown to the kernel, and as an ordinary user.
 pub(super) fn lesser(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    whole(run, &binaries, |run, test| without_uring(run, test, &[], "ENOSYS"))?;
-    OrdinaryUser::new(run)?
-        .map_or(Ok(()), |user| whole(run, &binaries, |run, test| user.run(run, test, &[])))
+    parts(run, &binaries, WHOLE, |run, test, names| without_uring(run, test, names, "ENOSYS"))?;
+    let Some(user) = OrdinaryUser::new(run)? else {
+        return Ok(());
+    };
+    parts(run, &binaries, WHOLE, |run, test, names| user.command(run, test, names))
 }
 
-/// Runs everything in [`WHOLE`], each by `start`.
-///
-/// # Errors
-/// A test fails.
-pub(super) fn whole(
-    run: &mut Run,
-    binaries: &Binaries,
-    start: impl Fn(&mut Run, &Test<'_>) -> Result<()>,
-) -> Result<()> {
-    for (directory, target) in WHOLE {
-        start(run, &binaries.test(directory, target)?)?;
+/// Tests of one binary.
+struct Selection<'a> {
+    directory: &'a str,
+    target: &'a str,
+    arguments: Vec<&'a str>,
+    /// The number of tests that the arguments list, if they list them.
+    listed: Option<usize>,
+}
+
+impl<'a> Selection<'a> {
+    fn part((directory, target, part): &Part) -> Selection<'a> {
+        Selection { directory, target, arguments: vec![part], listed: None }
     }
-    Ok(())
 }
 
-/// Runs each of `parts` by `start`, which takes the arguments of a test binary.
+/// Runs each of `parts` by the command that `command` returns for the arguments of a test binary; none if it cannot run
+/// here.
 ///
 /// # Errors
 /// A test fails, or a part names none.
@@ -137,46 +143,70 @@ pub(super) fn parts(
     run: &mut Run,
     binaries: &Binaries,
     parts: &[Part],
-    start: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<()>,
+    command: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<Option<Command>>,
 ) -> Result<()> {
-    for (directory, target, part) in parts {
-        let (before, skips) = (run.found.tests_run(), run.found.skips.len());
-        start(run, &binaries.test(directory, target)?, &[part])?;
-        let ran = run.found.tests_run() > before || run.found.skips.len() > skips;
-        ensure!(ran, "no test `{target}` of {directory} has `{part}` in its name");
-    }
-    Ok(())
+    let all: Vec<Selection<'_>> = parts.iter().map(Selection::part).collect();
+    select(run, binaries, &all, command)
 }
 
-/// Runs `parts` and then the tests `lab`, each by `start`, which takes the arguments of a test binary.
+/// Runs `parts` and the tests `lab`.
 fn again(
     run: &mut Run,
     parts: &[Part],
     lab: &[&str],
-    start: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<()>,
+    command: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<Option<Command>>,
 ) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    self::parts(run, &binaries, parts, &start)?;
-    let (before, skips) = (run.found.tests_run(), run.found.skips.len());
-    start(run, &binaries.test("cli", "command")?, &[&["--exact"], lab].concat())?;
-    let (ran, listed) = (run.found.tests_run() - before, lab.len());
-    // Without an ordinary user or io_uring to block, the whole program is one skip.
-    let skipped = ran == 0 && run.found.skips.len() > skips;
-    ensure!(
-        skipped || ran == listed,
-        "{ran} of {listed} tests of the lab ran: put the list in ci/again.rs right"
-    );
+    let arguments = [&["--exact"], lab].concat();
+    let listed = Some(lab.len());
+    // The longest first.
+    let mut all = vec![Selection { directory: "cli", target: "command", arguments, listed }];
+    all.extend(parts.iter().map(Selection::part));
+    select(run, &binaries, &all, command)
+}
+
+fn select(
+    run: &mut Run,
+    binaries: &Binaries,
+    all: &[Selection<'_>],
+    command: impl Fn(&mut Run, &Test<'_>, &[&str]) -> Result<Option<Command>>,
+) -> Result<()> {
+    let (mut commands, mut started) = (Vec::new(), Vec::new());
+    for one in all {
+        let test = binaries.test(one.directory, one.target)?;
+        if let Some(command) = command(run, &test, &one.arguments)? {
+            commands.push(command);
+            started.push(one);
+        }
+    }
+    for (Selection { directory, target, arguments, listed }, ran) in
+        started.into_iter().zip(run.commands(commands)?)
+    {
+        // A binary that cannot run here is one skip.
+        let is_skipped = ran.tests == 0 && ran.skips > 0;
+        let is_whole = listed.map_or(ran.tests > 0, |listed| ran.tests == listed);
+        ensure!(
+            is_skipped || is_whole,
+            "{} tests of `{target}` in {directory} ran with {arguments:?}: put the list right",
+            ran.tests
+        );
+    }
     Ok(())
 }
 
-/// Runs `test`, with every io_uring call failing with `errno`.
-fn without_uring(run: &mut Run, test: &Test<'_>, arguments: &[&str], errno: &str) -> Result<()> {
+/// The command that runs `test` with every io_uring call failing with `errno`; none where there is no io_uring.
+fn without_uring(
+    run: &mut Run,
+    test: &Test<'_>,
+    arguments: &[&str],
+    errno: &str,
+) -> Result<Option<Command>> {
     if !cfg!(target_os = "linux") {
-        run.skip("the whole step", "there is no io_uring to block");
-        return Ok(());
+        run.skip("a whole test binary", "there is no io_uring to block");
+        return Ok(None);
     }
     let mut command = Command::new(&run.xtask);
     command.args(["no-uring", "--errno", errno, "--"]).arg(test.path).args(arguments);
     test.prepare(&mut command);
-    run.command(command)
+    Ok(Some(command))
 }

@@ -27,6 +27,7 @@ pub(super) struct Binaries(Vec<Program>);
 /// A program that runs tests, and the programs of its package, which it may start.
 pub(super) struct Test<'a> {
     pub(super) path: &'a PathBuf,
+    pub(super) target: &'a str,
     directory: &'a PathBuf,
     programs: Vec<&'a Program>,
 }
@@ -89,22 +90,22 @@ impl Binaries {
             program.tests && program.target == target && program.directory.ends_with(directory)
         };
         let mut found = self.0.iter().filter(is);
-        let Some(Program { directory, path, .. }) = found.next() else {
+        let Some(program) = found.next() else {
             bail!("no test `{target}` in {directory}");
         };
-        ensure!(found.next().is_none(), "several tests `{target}` in {}", directory.display());
-        Ok(self.started(path, directory))
+        ensure!(found.next().is_none(), "several tests `{target}` in {directory}");
+        Ok(self.started(program))
     }
 
     /// All test binaries.
     pub(super) fn tests(&self) -> impl Iterator<Item = Test<'_>> {
         let tests = self.0.iter().filter(|program| program.tests);
-        tests.map(|Program { directory, path, .. }| self.started(path, directory))
+        tests.map(|test| self.started(test))
     }
 
-    fn started<'a>(&'a self, path: &'a PathBuf, directory: &'a PathBuf) -> Test<'a> {
+    fn started<'a>(&'a self, Program { target, path, directory, .. }: &'a Program) -> Test<'a> {
         let programs = self.0.iter().filter(|it| !it.tests && it.directory == *directory);
-        Test { path, directory, programs: programs.collect() }
+        Test { path, target, directory, programs: programs.collect() }
     }
 }
 

@@ -32,10 +32,10 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
             }
         };
         println!("on {kind}");
-        again::whole(run, &binaries, |run, test| {
+        again::parts(run, &binaries, again::WHOLE, |_, test, names| {
             let mut command = test.command();
-            command.env("TMPDIR", &mounted.directory);
-            run.command(command)
+            command.args(names).env("TMPDIR", &mounted.directory);
+            Ok(Some(command))
         })?;
     }
     Ok(())

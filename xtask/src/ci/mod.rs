@@ -6,7 +6,7 @@
 //! closing table counts them: a skipped test is never a pass.
 //!
 //! One step at a time: to compile for later steps while tests wait for their disks would save minutes, and
-//! even in the scheduler's idle class it makes the lab's paced reads come late (1.5 s of them took 3 to 11).
+//! even in the scheduler's idle class it delays the lab's paced reads (1.5 s of them took 3 to 11).
 //!
 //! The table is also written to target/ci-steps.txt after each step.
 //!
@@ -62,12 +62,7 @@ const ORDINARY: &[Step] = &[
     Step { name: "fmt", what: "rustfmt changes nothing", run: steps::fmt },
     Step { name: "tidy", what: "our own style rules", run: steps::tidy },
     Step { name: "clippy", what: "every target compiles, without a warning", run: steps::clippy },
-    Step { name: "test", what: "every test, two binaries at a time", run: steps::test },
-    Step {
-        name: "postgres",
-        what: "the extension and advice, on each server",
-        run: steps::postgres,
-    },
+    Step { name: "test", what: "every test, three binaries at a time", run: steps::test },
     Step { name: "no-uring", what: "what can differ, io_uring blocked", run: again::no_uring },
     Step { name: "user", what: "what can differ, as an ordinary user", run: again::user },
     Step { name: "portable", what: "without Linux's own calls", run: steps::portable },
@@ -75,7 +70,6 @@ const ORDINARY: &[Step] = &[
     Step { name: "loom", what: "interleavings of the pool's frames", run: steps::loom },
     Step { name: "hits", what: "instructions of a hit", run: steps::hits },
     Step { name: "doc", what: "documentation without warnings", run: steps::doc },
-    Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
 ];
 
 /// Only with `--full`, or by name.
@@ -89,6 +83,12 @@ const LONG: &[Step] = &[
         name: "timing",
         what: "how late emulated disks are, where scans cross",
         run: steps::timing,
+    },
+    Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
+    Step {
+        name: "portable-pool",
+        what: "the pool without Linux's own calls",
+        run: steps::portable_pool,
     },
     Step { name: "lab", what: "all of the lab, io_uring blocked and as a user", run: again::lab },
     Step {

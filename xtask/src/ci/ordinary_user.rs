@@ -51,16 +51,21 @@ impl OrdinaryUser {
         Ok(Some(Self { home }))
     }
 
-    /// Runs `test`.
+    /// The command that runs `test`; none, with a message, if the user cannot.
     ///
     /// # Errors
-    /// A test fails.
-    pub(super) fn run(&self, run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
+    /// The binary cannot be copied.
+    pub(super) fn command(
+        &self,
+        run: &mut Run,
+        test: &Test<'_>,
+        arguments: &[&str],
+    ) -> Result<Option<Command>> {
         if let Some(program) = test.programs().find(|program| !reaches(program)) {
             let program = program.display();
             let reason = format!("uid {NOBODY} cannot reach {program}, which is compiled in");
             run.skip("a whole test binary", &reason);
-            return Ok(());
+            return Ok(None);
         }
         let home = self.home.path();
         let copy = home.join(test.path.file_name().context("a binary without a name")?);
@@ -75,7 +80,7 @@ impl OrdinaryUser {
             .env("USER", "nobody")
             .env("LOGNAME", "nobody");
         command.env_remove("XDG_RUNTIME_DIR");
-        run.command(command)
+        Ok(Some(command))
     }
 }
 

@@ -24,6 +24,17 @@ use crate::{workspace, wrapper};
 /// The environment variable with the file to which tests append what they skip.
 const SKIPS: &str = "FOREBAY_SKIPS";
 
+/// Commands at a time: most tests wait for a disk, or for a process that they have started.
+const AT_A_TIME: usize = 3;
+
+/// What one command ran.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Ran {
+    pub(super) tests: usize,
+    /// Messages about tests that could not run.
+    pub(super) skips: usize,
+}
+
 /// The context of each step.
 pub(super) struct Run {
     pub(super) workspace: Metadata,
@@ -94,7 +105,7 @@ impl Run {
     /// # Errors
     /// It cannot be started, or ends with another status than 0.
     pub(super) fn command(&mut self, mut command: Command) -> Result<()> {
-        let skips = self.skips()?;
+        let skips = self.skips("skips")?;
         let mut child = start(&mut command, &skips)?;
         let output = child.stdout.take().context("the child has no standard output")?;
         for line in BufReader::new(output).split(b'\n') {
@@ -105,46 +116,52 @@ impl Run {
         self.count_skips(&skips)
     }
 
-    /// Runs `commands` like [`command`](Self::command), two at a time, and shows the output of each when it ends.
+    /// Runs `commands` like [`command`](Self::command), several at a time, and shows the output of each when it ends.
+    /// Returns what each of them ran, in the order of `commands`.
     ///
     /// # Errors
     /// Those of [`Run::command`]. No further command is started then.
-    pub(super) fn commands(&mut self, commands: Vec<Command>) -> Result<()> {
-        let skips = self.skips()?;
-        let waiting = Mutex::new(commands.into_iter());
+    pub(super) fn commands(&mut self, commands: Vec<Command>) -> Result<Vec<Ran>> {
+        let mut all = vec![Ran::default(); commands.len()];
+        let skips = |index| self.skips(&format!("skips-{index}"));
+        let skips: Vec<PathBuf> = (0..commands.len()).map(skips).collect::<Result<_>>()?;
+        let waiting = Mutex::new(commands.into_iter().enumerate());
         let (sender, ended) = mpsc::channel();
         let failed = thread::scope(|scope| {
-            for _ in 0..2 {
+            for _ in 0..AT_A_TIME {
                 let (sender, waiting, skips) = (sender.clone(), &waiting, &skips);
                 scope.spawn(move || {
                     let next = || waiting.lock().ok()?.next();
-                    while let Some(mut command) = next() {
-                        let output = start(&mut command, skips).and_then(|child| {
+                    while let Some((index, mut command)) = next() {
+                        let output = start(&mut command, &skips[index]).and_then(|child| {
                             child.wait_with_output().context("cannot wait for the child")
                         });
-                        if sender.send((command, output)).is_err() {
+                        if sender.send((index, command, output)).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(sender);
-            ended.into_iter().find_map(|(command, output)| {
+            ended.into_iter().find_map(|(index, command, output)| {
                 let ended = output.and_then(|output| {
+                    let before = (self.found.tests_run(), self.found.skips.len());
                     output.stdout.split(|&byte| byte == b'\n').for_each(|line| self.show(line));
                     ensure!(output.status.success(), "{command:?}: {}", output.status);
+                    self.count_skips(&skips[index])?;
+                    let after = (self.found.tests_run(), self.found.skips.len());
+                    all[index] = Ran { tests: after.0 - before.0, skips: after.1 - before.1 };
                     Ok(())
                 });
                 ended.err()
             })
         });
-        failed.map_or(Ok(()), Err)?;
-        self.count_skips(&skips)
+        failed.map_or(Ok(all), Err)
     }
 
     /// An empty file for skips, to which an ordinary user may write.
-    fn skips(&self) -> Result<PathBuf> {
-        let skips = self.scratch.path().join("skips");
+    fn skips(&self, name: &str) -> Result<PathBuf> {
+        let skips = self.scratch.path().join(name);
         fs::write(&skips, "")?;
         fs::set_permissions(&skips, Permissions::from_mode(0o666))?;
         Ok(skips)
@@ -218,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn two_commands_run_at_a_time_and_none_after_a_failure() {
+    fn commands_run_several_at_a_time_and_none_after_a_failure() {
         let mut run = Run::new(workspace::find().unwrap(), false).unwrap();
         let scratch = tempfile::tempdir().unwrap();
         let shell = |script: &str| {
@@ -231,7 +248,9 @@ mod tests {
             let counts = "echo 'test result: ok. 1 passed'; echo 'io: a: b' >>$FOREBAY_SKIPS";
             shell(&format!("touch {own}; while [ ! -e {other} ]; do sleep 0.01; done; {counts}"))
         };
-        run.commands(vec![meet("a", "b"), meet("b", "a")]).unwrap();
+        let ran = run.commands(vec![meet("a", "b"), shell("true"), meet("b", "a")]).unwrap();
+        let one = Ran { tests: 1, skips: 1 };
+        assert_eq!(ran, [one, Ran::default(), one]);
         assert_eq!((run.found.tests_run(), run.found.skips.len()), (2, 2));
         // More than can start before the failure is noticed.
         let late = (0..1000).map(|_| shell("sleep 0.02; echo >>ran"));

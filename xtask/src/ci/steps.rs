@@ -1,6 +1,7 @@
 //! The steps that cargo runs: what each compiles, and what it runs.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::{env, fs};
 
 use anyhow::{Context, Result};
@@ -14,10 +15,11 @@ use crate::{bugs as planted, tidy as rules, wrapper};
 const LOOM_PREEMPTIONS: &str = "2";
 
 /// Code with variants for other systems: opening, extending, syncing, and the available backends.
-const PORTABLE: &[again::Part] = &[
-    ("io", "forebay_io", ""),
-    ("io", "conformance", "sync/"),
-    ("io", "conformance", "threads/"),
+const PORTABLE: &[again::Part] =
+    &[("io", "conformance", "threads/"), ("io", "conformance", "sync/"), ("io", "forebay_io", "")];
+
+/// What the pool does with that.
+const PORTABLE_POOL: &[again::Part] = &[
     ("pool", "pool", "settings::"),
     ("pool", "pool", "segments::"),
     ("pool", "pool", "streams::cold::"),
@@ -34,14 +36,27 @@ const WITH_FEATURES: &[again::Part] = &[
     ("object", "server", ""),
 ];
 
-/// Tests at a time: most wait for a disk, or for a process that they have started.
+/// Tests of a binary at a time: most wait for a disk, or for a process that they have started.
 const THREADS: &str = "6";
+
+/// The binaries that run longest, which start first, so that none of them runs alone at the end.
+const LONGEST: [&str; 9] = [
+    "command",
+    "server",
+    "differential",
+    "advise",
+    "pool",
+    "clients",
+    "conformance",
+    "mounted",
+    "forebay_lab",
+];
 
 /// The crates that other projects build on.
 const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
 /// The tests of the extension, and of advice to a server: the package's directory, and the target.
-const POSTGRES: &[(&str, &str)] =
+const SERVERS: &[(&str, &str)] =
     &[("harness", "differential"), ("harness", "server"), ("harness", "strategy"), ADVISE];
 const ADVISE: (&str, &str) = ("cli", "advise");
 
@@ -68,34 +83,34 @@ pub(super) fn features(run: &mut Run) -> Result<()> {
     let (variable, lints) = run.lints();
     let all = [&everything[..], &["--all-targets"]].concat();
     let binaries = Binaries::selected(run, &all, &[(variable, &lints)])?;
-    again::parts(run, &binaries, WITH_FEATURES, start)
+    again::parts(run, &binaries, WITH_FEATURES, plain)
 }
 
-fn start(run: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<()> {
+#[expect(clippy::unnecessary_wraps, reason = "a test that cannot run has no command")]
+fn plain(_: &mut Run, test: &Test<'_>, arguments: &[&str]) -> Result<Option<Command>> {
     let mut command = test.command();
     command.args(arguments);
-    run.command(command)
+    Ok(Some(command))
 }
 
-/// Without the tests that start a PostgreSQL server, which are a separate step. Most tests wait for a disk or a
-/// process, so that two binaries at a time take two thirds of the time.
+/// Queries are always the same, so that a failure is due to a change.
 pub(super) fn test(run: &mut Run) -> Result<()> {
     let binaries = Binaries::get(run)?;
-    let set = [("FOREBAY_PG_QUERIES", "0"), ("RUST_TEST_THREADS", THREADS)];
-    let commands = binaries.tests().map(|test| {
-        let mut command = test.command();
-        command.envs(set);
-        command
-    });
-    run.commands(commands.collect())?;
+    let mut tests: Vec<Test<'_>> = binaries.tests().collect();
+    let rank = |test: &Test<'_>| LONGEST.iter().position(|&it| it == test.target);
+    tests.sort_by_key(|test| rank(test).unwrap_or(LONGEST.len()));
     let mut examples = run.cargo(&["test", "--quiet", "--workspace", "--doc"]);
     examples.envs([run.lints()]);
-    run.command(examples)
-}
-
-/// Always the same queries, so that a failure is due to a change.
-pub(super) fn postgres(run: &mut Run) -> Result<()> {
-    servers(run, POSTGRES, &["--test-threads", THREADS], ("FOREBAY_PG_SEED", "1"))
+    let commands = tests.iter().map(|test| {
+        let mut command = test.command();
+        command.env("RUST_TEST_THREADS", THREADS);
+        match SERVERS.iter().any(|(_, target)| *target == test.target) {
+            true => command.env("FOREBAY_PG_SEED", "1").args(["--test-threads", THREADS]),
+            false => command.env("FOREBAY_PG_QUERIES", "0"),
+        };
+        command
+    });
+    run.commands([examples].into_iter().chain(commands).collect()).map(drop)
 }
 
 /// As many interruptions as docs/advise.md promises.
@@ -118,7 +133,7 @@ pub(super) fn timing(run: &mut Run) -> Result<()> {
 
 /// As many queries as the extension's issue requires, from a new seed.
 pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
-    servers(run, POSTGRES, &[], ("FOREBAY_PG_QUERIES", "2000"))
+    servers(run, SERVERS, &[], ("FOREBAY_PG_QUERIES", "2000"))
 }
 
 /// Runs `tests` as step `clippy` has built them: if a part of them was selected, cargo would build much again.
@@ -152,11 +167,21 @@ pub(super) fn sqlite(run: &mut Run) -> Result<()> {
 
 pub(super) fn portable(run: &mut Run) -> Result<()> {
     let wrapper = wrapper::for_cfg(&run.workspace, "forebay_portable")?;
-    let selected =
-        ["-p", "forebay-io", "-p", "forebay", "--lib", "--test", "conformance", "--test", "pool"];
     let set = [(wrapper::VARIABLE, wrapper.as_str())];
+    let mut pool = run.cargo(&["check", "--quiet", "-p", "forebay", "--lib", "--test", "pool"]);
+    pool.envs(set);
+    run.build(pool)?;
+    let selected = ["-p", "forebay-io", "--lib", "--test", "conformance"];
     let binaries = Binaries::selected(run, &selected, &set)?;
-    again::parts(run, &binaries, PORTABLE, start)
+    again::parts(run, &binaries, PORTABLE, plain)
+}
+
+pub(super) fn portable_pool(run: &mut Run) -> Result<()> {
+    let wrapper = wrapper::for_cfg(&run.workspace, "forebay_portable")?;
+    let set = [(wrapper::VARIABLE, wrapper.as_str())];
+    let selected = ["-p", "forebay", "--lib", "--test", "pool"];
+    let binaries = Binaries::selected(run, &selected, &set)?;
+    again::parts(run, &binaries, PORTABLE_POOL, plain)
 }
 
 pub(super) fn bugs(run: &mut Run) -> Result<()> {

@@ -65,14 +65,26 @@ pub(crate) fn entries(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A filesystem over `disk`. The makers look at all loop devices, also at one whose emulated disk another test ends.
+/// A filesystem over `disk`.
 pub(crate) fn mount_over(disk: &Path, filesystem: Filesystem) -> Mounted {
-    const DEAD: &str = "Software caused connection abort";
-    let mut tries = (0..100).map(|_| Mounted::over(disk, filesystem));
-    let is_made = |tried: &anyhow::Result<Mounted>| {
-        tried.as_ref().err().is_none_or(|error| !format!("{error:#}").contains(DEAD))
-    };
-    tries.find(is_made).unwrap().unwrap()
+    make_filesystem(|| Mounted::over(disk, filesystem).map_err(|error| format!("{error:#}")))
+        .unwrap()
+}
+
+/// The result of `make`, which makes a filesystem. Its program examines all loop devices and mounts, also those of an
+/// emulated disk that another test has just ended: `make` is called again then.
+pub(crate) fn make_filesystem<T>(make: impl Fn() -> Result<T, String>) -> Result<T, String> {
+    const DEAD: [&str; 2] =
+        ["Software caused connection abort", "Transport endpoint is not connected"];
+    for _ in 0..100 {
+        match make() {
+            Err(error) if DEAD.iter().any(|dead| error.contains(dead)) => {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            made => return made,
+        }
+    }
+    Err("other emulated disks remain dead".to_owned())
 }
 
 /// Looks until `condition` holds.

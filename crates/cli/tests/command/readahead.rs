@@ -247,7 +247,7 @@ fn help_teaches() {
     for words in [
         ["--readahead", "Example:", "blockdev --setra", "FADV_RANDOM"],
         ["--strides", "--parts", "initial", "two interleaved"],
-        ["--streams", "mixture", "--random", "who loses what"],
+        ["--streams", "mixture", "--random", "loses what"],
     ] {
         for word in words {
             assert!(flowing.contains(&word.to_lowercase()), "{word}: {help}");

@@ -14,6 +14,7 @@ use std::time::Duration;
 use super::driver::{RowSet, Turn, drive};
 use super::schedule::Limits;
 use super::{Outcome, checkpoint, depth, readahead, strategies, sync};
+use forebay_measure::report::{Advice, Verdict};
 use forebay_measure::statistics::Judgement;
 
 /// The median variation of the rates of a cell.
@@ -88,16 +89,36 @@ impl Disk {
 pub(super) type Simulated = Box<dyn Fn(&mut Disk, f64) -> Outcome>;
 
 /// An experiment, by its name.
-type Named = (&'static str, Simulated);
+struct Simulation {
+    name: &'static str,
+    run: Simulated,
+    /// Whether the report blames the variant that [`Simulated`] makes slower.
+    finds_loss: fn(&Outcome) -> bool,
+}
 
-fn experiments() -> [Named; 5] {
+fn experiments() -> [Simulation; 5] {
+    let new = |name, run, finds_loss| Simulation { name, run, finds_loss };
     [
-        (depth::NAME, depth::simulated("--backends uring --cache buffered")),
-        (sync::NAME, sync::simulated()),
-        (strategies::NAME, strategies::simulated()),
-        (checkpoint::NAME, checkpoint::simulated()),
-        (readahead::NAME, readahead::simulated()),
+        new(depth::NAME, depth::simulated("--backends uring --cache buffered"), |it| {
+            advises(it, "effective_io_concurrency", "16")
+        }),
+        new(sync::NAME, sync::simulated(), |it| advises(it, "wal_sync_method", "fdatasync")),
+        new(strategies::NAME, strategies::simulated(), |it| misses(it, "adaptive")),
+        new(checkpoint::NAME, checkpoint::simulated(), |it| misses(it, "balanced, coalesced")),
+        new(readahead::NAME, readahead::simulated(), |it| advises(it, "read_ahead_kb", "128")),
     ]
+}
+
+/// Whether the report advises to change `setting` from `current`.
+fn advises(outcome: &Outcome, setting: &str, current: &str) -> bool {
+    let is_it = |it: &Advice| it.setting == setting && it.current.as_deref() == Some(current);
+    outcome.advice.iter().any(is_it)
+}
+
+/// Whether the report says that `variant` is slower than its rival.
+fn misses(outcome: &Outcome, variant: &str) -> bool {
+    let is_it = |it: &Verdict| it.variant == variant && it.verdict == Judgement::Misses;
+    outcome.verdicts.iter().any(is_it)
 }
 
 /// Whether the report says that something is faster or slower than something else.
@@ -112,20 +133,19 @@ fn reports_a_difference(outcome: &Outcome) -> bool {
         || says("times as fast")
 }
 
-/// In how many of `runs` each experiment reports a difference, and in how many any of them does.
+/// In how many of `runs` each experiment reports what `counts`, and in how many any of them does.
 fn reports(
-    experiments: &[Named],
-    runs: u64,
-    noise: f64,
-    part: f64,
+    experiments: &[Simulation],
+    (runs, noise, part): (u64, f64, f64),
+    counts: impl Fn(&Simulation, &Outcome) -> bool,
 ) -> (Vec<(&'static str, usize)>, usize) {
-    let mut each: Vec<(&str, usize)> = experiments.iter().map(|(name, _)| (*name, 0)).collect();
+    let mut each: Vec<(&str, usize)> = experiments.iter().map(|it| (it.name, 0)).collect();
     let mut any = 0;
     for run in 0..runs {
         let mut is_reported = false;
-        for (number, (_, simulated)) in experiments.iter().enumerate() {
-            let outcome = simulated(&mut Disk::new(run * 5 + number as u64, noise), part);
-            if reports_a_difference(&outcome) {
+        for (number, experiment) in experiments.iter().enumerate() {
+            let outcome = (experiment.run)(&mut Disk::new(run * 5 + number as u64, noise), part);
+            if counts(experiment, &outcome) {
                 each[number].1 += 1;
                 is_reported = true;
             }
@@ -135,23 +155,31 @@ fn reports(
     (each, any)
 }
 
+/// The false reports of `runs` without any difference.
+fn false_reports(experiments: &[Simulation], runs: u64, noise: f64) -> (String, usize) {
+    let any = |_: &Simulation, outcome: &Outcome| reports_a_difference(outcome);
+    let (each, any) = reports(experiments, (runs, noise, 1.0), any);
+    (format!("{any} of {runs}: {each:?}"), any)
+}
+
 #[test]
 fn of_500_runs_with_nothing_to_find_at_most_5_in_100_report_a_difference() {
     let mut experiments = experiments();
     // More comparisons, with fewer rounds for each.
-    experiments[0].1 = depth::simulated("--backends uring,threads --cache buffered,direct");
-    let (each, any) = reports(&experiments, 500, NOISE, 1.0);
-    assert!(any <= 25, "{any} of 500: {each:?}");
+    experiments[0].run = depth::simulated("--backends uring,threads --cache buffered,direct");
+    let (text, any) = false_reports(&experiments, 500, NOISE);
+    assert!(any <= 25, "{text}");
 }
 
 #[test]
-fn so_is_it_on_a_disk_with_six_times_the_noise() {
-    let (each, any) = reports(&experiments(), 100, 6.0 * NOISE, 1.0);
-    assert!(any <= 5, "{any} of 100: {each:?}");
+fn of_100_runs_with_six_times_the_noise_at_most_5_report_a_difference() {
+    let (text, any) = false_reports(&experiments(), 100, 6.0 * NOISE);
+    assert!(any <= 5, "{text}");
 }
 
 #[test]
 fn a_planted_loss_of_15_in_100_is_found_in_90_of_100_runs() {
-    let (each, _) = reports(&experiments(), 100, NOISE, 0.85);
+    let found = |experiment: &Simulation, outcome: &Outcome| (experiment.finds_loss)(outcome);
+    let (each, _) = reports(&experiments(), (100, NOISE, 0.85), found);
     assert!(each.iter().all(|(_, found)| *found >= 90), "{each:?}");
 }

@@ -234,7 +234,7 @@ fn where_lists_are_out_of_date_the_grace_keeps_what_a_new_reader_needs() {
 /// Readers open, read and close while a writer commits and merges, all over a store that fails now and then.
 #[test]
 fn every_read_is_of_one_version() {
-    for seed in crate::crashes::seeds(60) {
+    for seed in crate::crashes::seeds(15) {
         let mut rng = Rng::with_seed(seed);
         let site = Site::new();
         let (bucket, handle) = site.created(seed);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::emulated;
-use crate::command::{scratch, wait_until};
+use crate::command::{make_filesystem, scratch, wait_until};
 use crate::skip::{can_emulate, skipped};
 
 /// A loop device with a filesystem on it; both are removed when this is dropped.
@@ -74,7 +74,8 @@ fn a_filesystem_on_a_loop_device_over_it_is_sound() {
         let disk = forebay_lab::emulate::Emulated::start("instant", &options).unwrap();
         let directory = scratch.path().join(make);
         std::fs::create_dir(&directory).unwrap();
-        let mounted = match Mounted::new(&disk.disk(), &directory, (make, make_args)) {
+        let new = || Mounted::new(&disk.disk(), &directory, (make, make_args));
+        let mounted = match make_filesystem(new) {
             Ok(mounted) => mounted,
             Err(stderr) if stderr.starts_with("losetup") || stderr.starts_with("mount") => {
                 skipped(TEST, &stderr); // no loop devices, or no such filesystem in this kernel

@@ -42,7 +42,7 @@ fn a_request_is_a_row_with_what_was_requested_and_what_was_not() {
     assert_eq!(rows(&text, "max")[4], "    5 R         ■ □ ▣ ▣");
     assert_eq!(rows(&text, "willneed").len(), 6, "[STP-3]");
     assert_eq!(rows(&text, "adaptive"), ["    1 R   ■ ■ ■ ■", "    2 R             ■ □ □ ■"]);
-    for explanation in ["□ read though", "▣ read once", "S: requests that go on"] {
+    for explanation in ["□ read without", "▣ read again", "S: requests that go on"] {
         assert!(text.contains(explanation), "{explanation}: {text}");
     }
 }

@@ -19,7 +19,7 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
         .build()
         .unwrap();
     let hot = numbered(&pool, "hot", 300, 0);
-    let big = reopened(&pool, numbered(&pool, "big", 5120, FIRST));
+    let big = reopened(&pool, numbered(&pool, "big", 1280, FIRST));
     pool.flush_and_sync().unwrap();
     for _ in 0..5 {
         (0..300).for_each(|block| drop(hot.read(block).unwrap()));
@@ -27,18 +27,18 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
     let strategy = pool.strategy_with_ring(kind, (64 * PAGE) as u64).unwrap();
     if streamed {
         let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
-        for row in big.scan_with(0..5120, &options).unwrap() {
+        for row in big.scan_with(0..1280, &options).unwrap() {
             let row = row.unwrap();
             let mut page = row.page.try_upgrade().unwrap().unwrap();
             page.mark_dirty(Lsn::NONE);
         }
     } else {
-        for block in 0..5120 {
+        for block in 0..1280 {
             big.write_with(block, &strategy).unwrap().mark_dirty(Lsn::NONE);
         }
     }
     let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
-    let stay = (0..5120).filter(|&block| big.is_resident(block)).count();
+    let stay = (0..1280).filter(|&block| big.is_resident(block)).count();
     (gone, stay)
 }
 
