@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_three_digits_and_their_thousands_apart() {
+    fn numbers_have_three_digits_and_separated_thousands() {
         let shown = [0.369, 5.281, 74_258.3, 1_234_567.0, 123.4, 12.34].map(number);
         assert_eq!(shown, ["0.37", "5.28", "74,258", "1,234,567", "123", "12.3"]);
     }

@@ -66,7 +66,7 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    match carry_out(Cli::parse().task) {
+    match execute(Cli::parse().task) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn carry_out(task: Task) -> Result<()> {
+fn execute(task: Task) -> Result<()> {
     match task {
         Task::Ci(options) => ci::run(workspace::find()?, &options),
         Task::Bugs { only } => bugs::run(&workspace::find()?, &only),

@@ -99,7 +99,7 @@ pub(super) fn is_free(file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if file.exists() {
         bad_input!(
-            "an earlier --apply is noted in {}: take it back with --rollback, or remove that file to keep what it has set",
+            "an earlier --apply is recorded in {}: take it back with --rollback, or remove that file to keep what it has set",
             file.display()
         );
     }
@@ -144,13 +144,13 @@ pub(super) fn apply<T>(
         })
         .collect();
     let state = State { schema: SCHEMA.to_owned(), server: here, before, set };
-    let turn = Arc::new(Mutex::new(Turn { noted: false, ended: false }));
+    let turn = Arc::new(Mutex::new(Turn { recorded: false, ended: false }));
     let guard = {
         let (turn, config, file) = (Arc::clone(&turn), config.clone(), file.to_owned());
         Cleanup::new(move || {
             let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
             if !std::mem::replace(&mut turn.ended, true)
-                && turn.noted
+                && turn.recorded
                 && let Err(error) =
                     session_when_back(&config).and_then(|mut it| take_back(&mut it, &file))
             {
@@ -165,7 +165,7 @@ pub(super) fn apply<T>(
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The new settings may prevent new sessions, so the open one is tried first; the guard below opens a new one.
         turn.ended =
-            turn.ended || !turn.noted || done.is_ok() || take_back(&mut client, file).is_ok();
+            turn.ended || !turn.recorded || done.is_ok() || take_back(&mut client, file).is_ok();
     }
     drop(guard); // [APL-2]
     done
@@ -191,7 +191,7 @@ fn session_when_back(config: &Config) -> anyhow::Result<Client> {
 /// Progress of an --apply, shared with its cleanup.
 struct Turn {
     /// Whether the state file is written, so that there is something to take back.
-    noted: bool,
+    recorded: bool,
     /// Whether it has finished, or taking back has begun.
     ended: bool,
 }
@@ -209,7 +209,7 @@ fn set_all(
         let mut turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         anyhow::ensure!(!turn.ended, "[APL-3]");
         write_durably(file, state)?; // [APL-1]
-        turn.noted = true;
+        turn.recorded = true;
     }
     for Entry { name, value } in &state.set {
         interrupt::check()?;
@@ -267,7 +267,7 @@ pub(super) fn rollback(config: &Config, file: &Path) -> anyhow::Result<()> {
     remove_unfinished(file);
     if !file.exists() {
         bad_input!(
-            "nothing is noted in {}: no --apply of this user's is in effect on this server",
+            "nothing is recorded in {}: no --apply of this user's is in effect on this server",
             file.display()
         );
     }
@@ -333,7 +333,7 @@ fn put_in_order(
     for entry in &wanted[kept..] {
         anyhow::ensure!(
             find(&current, &entry.name) == Some(entry),
-            "someone else is changing them" // [APL-5]
+            "another process is changing them" // [APL-5]
         );
         rows(client, &alter(&entry.name, Some(&entry.value)))
             .with_context(|| entry.name.clone())?;

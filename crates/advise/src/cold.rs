@@ -77,7 +77,7 @@ impl Site<'_> {
     }
 
     /// Reports if much of `table` stays in the page cache, because its reads then do not wait for a disk.
-    pub(super) fn tell_if_cached(&mut self, table: &Table) {
+    pub(super) fn report_if_cached(&mut self, table: &Table) {
         let segments =
             if self.drop_caches { Vec::new() } else { self.segments(table.file.as_ref()) };
         let cached = |path: &PathBuf| {

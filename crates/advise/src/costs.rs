@@ -49,7 +49,7 @@ const ROUNDS: u32 = 5;
 /// Logarithms: a time ratio within the first needs no further step; two shares that differ by more than the second give
 /// a slope.
 const NEAR: f64 = 0.1;
-const APART: f64 = 0.7;
+const DISTANCE: f64 = 0.7;
 
 /// Range in which random_page_cost is searched.
 const COSTS: [f64; 2] = [0.05, 5000.0];
@@ -106,7 +106,7 @@ impl PageCost {
     }
 
     /// As a sentence; `current`: the present seq_page_cost.
-    pub(super) fn told(&self, table: &str, current: &str) -> String {
+    pub(super) fn text(&self, table: &str, current: &str) -> String {
         let [ratio, low, high, from, to] =
             [self.cold.value, self.cold.low, self.cold.high, self.low, self.high]
                 .map(numbers::number);
@@ -204,7 +204,7 @@ pub(super) fn crossing(
         // Exponent of an index scan's time by its rows: below 1 if blocks are read repeatedly.
         let log = ratio.value.ln();
         if let Some((earlier, at)) = before
-            && (share.ln() - at).abs() > APART
+            && (share.ln() - at).abs() > DISTANCE
         {
             slope = ((log - earlier) / (share.ln() - at)).clamp(0.5, 1.0);
         }
@@ -396,21 +396,21 @@ mod tests {
         let mut page = PageCost::of(cold(3.2, 3.0), 31.0 * 0.015).unwrap();
         assert_eq!((page.cost.to_string().as_str(), page.cold.rounds), ("1", 5));
         page.random = Some(13.0);
-        let told = page.told("public.orders", "1");
+        let text = page.text("public.orders", "1");
         let words = [
             "seq_page_cost = 1 (0.930 to 1.16)",
             "the present value, 1, is within this interval",
             "3.20 times as long cold",
             "With this seq_page_cost, random_page_cost = 13 makes the planner change at the crossing",
         ];
-        assert!(words.iter().all(|it| told.contains(it)), "{told}");
-        let told = page.told("public.orders", "2");
-        assert!(told.contains("the present value, 2, is outside this interval"), "{told}");
+        assert!(words.iter().all(|it| text.contains(it)), "{text}");
+        let text = page.text("public.orders", "2");
+        assert!(text.contains("the present value, 2, is outside this interval"), "{text}");
         page.random = None;
-        let told = page.told("public.orders", "1");
+        let text = page.text("public.orders", "1");
         assert!(
-            told.contains("no random_page_cost makes the planner change at the crossing"),
-            "{told}"
+            text.contains("no random_page_cost makes the planner change at the crossing"),
+            "{text}"
         );
         assert!(PageCost::of(cold(1.3, 0.98), 0.465).is_none(), "[CST-2]");
     }

@@ -124,18 +124,18 @@ impl Counts {
     }
 
     /// What the counts say about `server`, a sentence each; its checkpoints write to the main one of `disks`.
-    pub(super) fn told(&self, server: &Server, disks: &[Disk]) -> Vec<String> {
+    pub(super) fn remarks(&self, server: &Server, disks: &[Disk]) -> Vec<String> {
         let set = |name: &str| server.setting(name)?.value.parse::<f64>().ok();
         let local = server.local.then(|| fs::read_to_string("/proc/meminfo").ok()).flatten();
         let main = disks.iter().find(|disk| disk.is_main);
-        let told = [
+        let remarks = [
             self.checkpoints(&set),
             main.and_then(|disk| self.pace(&set, &disk.name, bursts(disk)?)),
             self.syncs(&set),
             self.background_writer(&set),
             local.and_then(|meminfo| huge_pages(&set, &meminfo)),
         ];
-        told.into_iter().flatten().collect()
+        remarks.into_iter().flatten().collect()
     }
 
     /// Whether max_wal_size triggers checkpoints early.
@@ -365,14 +365,14 @@ mod tests {
 
     #[test]
     fn max_wal_size_holds_the_wal_of_a_checkpoint_and_the_part_being_written() {
-        let told = counts().checkpoints(&set).unwrap();
-        assert!(told.starts_with("max_wal_size = '8GB'") && told.contains("37 of 40"), "{told}");
-        assert!(told.contains("10h") && told.contains("the WAL rate was 11.4 MiB/s"), "{told}");
-        assert!(told.contains("max_wal_size (1.0 GiB) was reached"), "{told}");
+        let text = counts().checkpoints(&set).unwrap();
+        assert!(text.starts_with("max_wal_size = '8GB'") && text.contains("37 of 40"), "{text}");
+        assert!(text.contains("10h") && text.contains("the WAL rate was 11.4 MiB/s"), "{text}");
+        assert!(text.contains("max_wal_size (1.0 GiB) was reached"), "{text}");
     }
 
     #[test]
-    fn checkpoints_that_somebody_else_requested_say_nothing() {
+    fn checkpoints_that_another_user_requested_say_nothing() {
         let by_hand = Counts { wal_bytes: 400.0 * MIB, ..counts() };
         let few = Counts { requested: 4.0, ..counts() };
         let rare = Counts { timed: 400.0, ..counts() };
@@ -382,19 +382,19 @@ mod tests {
     }
 
     #[test]
-    fn long_times_are_told_in_days() {
-        let told = [60.0, 176_000.0, 16_352_545.0].map(since);
-        assert_eq!(told, ["1m", "2 days", "189 days"]);
+    fn long_times_are_shown_in_days() {
+        let texts = [60.0, 176_000.0, 16_352_545.0].map(since);
+        assert_eq!(texts, ["1m", "2 days", "189 days"]);
     }
 
     #[test]
     fn a_disk_that_checkpoints_keep_busy_has_them_less_often() {
         let by_time = Counts { timed: 36.0, requested: 4.0, ..counts() };
-        let told = |counts: &Counts, rate: f64| {
+        let text = |counts: &Counts, rate: f64| {
             counts.pace(&set, "vda", (8 << 20, vec![rate; 3])).unwrap()
         };
         // 60,000 pages in 150 of 270 s.
-        let busy = told(&by_time, 400.0);
+        let busy = text(&by_time, 400.0);
         for words in [
             "60,000 pages (468.8 MiB)",
             "mean of 40 in 10h",
@@ -405,15 +405,15 @@ mod tests {
         ] {
             assert!(busy.contains(words), "{words}: {busy}");
         }
-        assert!(told(&by_time, 500.0).ends_with("needs to be longer for them."), "120 s");
+        assert!(text(&by_time, 500.0).ends_with("needs to be longer for them."), "120 s");
         // Checkpoints that WAL requests begin as early as before.
-        assert!(!told(&counts(), 400.0).contains("worth trying"));
+        assert!(!text(&counts(), 400.0).contains("worth trying"));
         // A checkpoint every two minutes is spread over 108 s.
         let often =
             Counts { done: 300.0, pages: 300.0 * 60_000.0, timed: 300.0, ..by_time.clone() };
         assert!(
-            told(&often, 1000.0).contains("1 min 48 s at most")
-                && told(&often, 1000.0).contains("'600s'")
+            text(&often, 1000.0).contains("1 min 48 s at most")
+                && text(&often, 1000.0).contains("'600s'")
         );
         let few = Counts { done: 4.0, ..by_time.clone() };
         let idle = Counts { pages: 0.0, ..by_time };
@@ -448,13 +448,13 @@ mod tests {
     }
 
     #[test]
-    fn syncs_that_take_long_ask_for_writes_that_begin_earlier() {
+    fn syncs_that_take_long_call_for_writes_that_begin_earlier() {
         assert_eq!(counts().syncs(&set), None, "half a second each");
         let long = Counts { sync_s: 480.0, ..counts() };
-        let told = long.syncs(&set).unwrap();
+        let text = long.syncs(&set).unwrap();
         assert!(
-            told.starts_with("checkpoint_flush_after = '256kB'") && told.contains("12.0 s each"),
-            "{told}"
+            text.starts_with("checkpoint_flush_after = '256kB'") && text.contains("12.0 s each"),
+            "{text}"
         );
         let begun =
             |name: &str| if name == "checkpoint_flush_after" { Some(32.0) } else { set(name) };
@@ -462,15 +462,15 @@ mod tests {
     }
 
     #[test]
-    fn rounds_that_end_early_ask_for_more_pages_up_to_a_limit() {
-        let told = counts().background_writer(&set).unwrap();
-        assert!(told.contains("bgwriter_lru_maxpages = 400 ") && told.contains("10 %"), "{told}");
-        assert!(told.contains("20 % of all pages had to be written"), "{told}");
+    fn rounds_that_end_early_call_for_more_pages_up_to_a_limit() {
+        let text = counts().background_writer(&set).unwrap();
+        assert!(text.contains("bgwriter_lru_maxpages = 400 ") && text.contains("10 %"), "{text}");
+        assert!(text.contains("20 % of all pages had to be written"), "{text}");
         let rare = Counts { stopped: 8_000.0, ..counts() };
-        let told = rare.background_writer(&set).unwrap();
+        let text = rare.background_writer(&set).unwrap();
         assert!(
-            told.starts_with("bgwriter_lru_multiplier = 4 ") && told.contains("write 20 %"),
-            "{told}"
+            text.starts_with("bgwriter_lru_multiplier = 4 ") && text.contains("write 20 %"),
+            "{text}"
         );
         let most =
             |name: &str| if name == "bgwriter_lru_maxpages" { Some(1000.0) } else { set(name) };
@@ -483,8 +483,8 @@ mod tests {
         }
         let off = |name: &str| if name == "bgwriter_lru_maxpages" { Some(0.0) } else { set(name) };
         assert_eq!(rare.background_writer(&off), None);
-        let told = Counts { synced: 300.0, ..rare }.background_writer(&set).unwrap();
-        assert!(told.starts_with("Sessions have synced files 300 times"), "{told}");
+        let text = Counts { synced: 300.0, ..rare }.background_writer(&set).unwrap();
+        assert!(text.starts_with("Sessions have synced files 300 times"), "{text}");
     }
 
     #[test]
@@ -492,9 +492,9 @@ mod tests {
         let meminfo = |total, free| {
             format!("HugePages_Total: {total}\nHugePages_Free: {free}\nHugepagesize:    2048 kB\n")
         };
-        let told = huge_pages(&set, &meminfo(10, 0)).unwrap();
-        assert!(told.contains("8.0 GiB") && told.contains("nr_hugepages = 4106"), "{told}");
-        assert!(told.contains("16.0 MiB"), "{told}");
+        let text = huge_pages(&set, &meminfo(10, 0)).unwrap();
+        assert!(text.contains("8.0 GiB") && text.contains("nr_hugepages = 4106"), "{text}");
+        assert!(text.contains("16.0 MiB"), "{text}");
         assert_eq!(huge_pages(&set, &meminfo(4200, 100)), None);
         assert_eq!(huge_pages(&|_| Some(300.0), &meminfo(0, 0)), None, "600 MiB");
         assert_eq!(huge_pages(&set, "MemTotal: 1 kB\n"), None);

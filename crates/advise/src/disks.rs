@@ -57,7 +57,7 @@ pub(super) fn of(server: &Server) -> Vec<Disk> {
                     tablespace.directory.as_deref().filter(|_| tablespace.storage.is_some());
                 let room = directory.map_or_else(
                     || Err(None),
-                    |directory| beside(directory, closed.unwrap_or(directory)).map_err(Some),
+                    |directory| next_to(directory, closed.unwrap_or(directory)).map_err(Some),
                 );
                 let tablespaces = vec![tablespace.oid];
                 disks.push(Disk { name, tablespaces, is_main, room, report: None });
@@ -76,7 +76,7 @@ fn name(storage: &Storage) -> String {
 }
 
 /// The nearest directory above both `directory` and the data directory `closed`, on the filesystem of the first.
-fn beside(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
+fn next_to(directory: &Path, closed: &Path) -> Result<PathBuf, String> {
     let device = |path: &Path| std::fs::metadata(path).map(|facts| facts.dev()).ok();
     let own = directory.ancestors().find_map(device);
     let outside = |path: &&Path| !path.starts_with(closed) && *path != directory;
@@ -102,8 +102,8 @@ impl Disk {
         let room = match &self.room {
             Ok(room) => room.clone(),
             Err(why) => {
-                let told = |why| format!("{} is not measured: {why}.", self.name);
-                return Ok(why.as_ref().map(told));
+                let remark = |why| format!("{} is not measured: {why}.", self.name);
+                return Ok(why.as_ref().map(remark));
             }
         };
         let backends = methods::backends(server);
@@ -123,7 +123,7 @@ impl Disk {
         };
         let bytes = laboratory.space_bytes(&run)?;
         let what = format!(
-            "{} under {}: about {seconds} s of reading and writing as fast as it goes, and {} that are gone afterwards",
+            "{} under {}: about {seconds} s of reading and writing as fast as it goes, and {} that are removed afterwards",
             self.name,
             room.display(),
             shown_size(bytes)
@@ -137,9 +137,9 @@ impl Disk {
         output::note(&format!("measuring {what}"));
         let report = laboratory.measure(&run)?;
         let burst = report.device.as_ref().and_then(|device| device.burst.as_ref());
-        let told = burst.map(|burst| format!("{}: {}", self.name, burst));
+        let text = burst.map(|burst| format!("{}: {}", self.name, burst));
         self.report = Some(report);
-        Ok(told)
+        Ok(text)
     }
 
     /// The advice of its measurement for `setting` on `server`; the value may already be set.
@@ -178,15 +178,15 @@ mod tests {
         let data = scratch.path().join("data");
         std::fs::create_dir_all(data.join("base")).unwrap();
         let whole = |path: PathBuf| path.canonicalize().unwrap();
-        let room = beside(&whole(data.join("base")), &whole(data.clone())).unwrap();
+        let room = next_to(&whole(data.join("base")), &whole(data.clone())).unwrap();
         assert_eq!(room, whole(scratch.path().to_owned()));
         // A tablespace elsewhere is measured in a directory next to it.
         let elsewhere = scratch.path().join("fast/space");
         std::fs::create_dir_all(&elsewhere).unwrap();
-        assert_eq!(beside(&elsewhere, &data).unwrap(), scratch.path().join("fast"));
+        assert_eq!(next_to(&elsewhere, &data).unwrap(), scratch.path().join("fast"));
         // There is no directory next to the root of a separate filesystem.
-        let told = beside(Path::new("/proc/sys"), Path::new("/proc/sys"))
-            .and_then(|_| beside(Path::new("/proc"), Path::new("/proc")));
-        assert!(told.is_err());
+        let refused = next_to(Path::new("/proc/sys"), Path::new("/proc/sys"))
+            .and_then(|_| next_to(Path::new("/proc"), Path::new("/proc")));
+        assert!(refused.is_err());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A run: `libpq` connects to the server, `server` inspects it, `disks` measures the disks under its tablespaces if the
 //! user agrees, `propose` tries the resulting values with the queries of `query` or those that `given` accepts,
-//! compared as `prove` describes, and `told` reports the result. Only `apply` changes anything, and only on request.
+//! compared as `prove` describes, and `view` shows the result. Only `apply` changes anything, and only on request.
 //!
 //! Invariants:  [ADP-1] what was not proved on the server is reported, and never set
 #![forbid(unsafe_code)]
@@ -22,8 +22,8 @@ mod prove;
 mod query;
 mod reads;
 mod server;
-mod told;
 mod trial;
+mod view;
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -119,7 +119,7 @@ pub fn run(
 ) -> anyhow::Result<()> {
     let Product::Postgres(args) = &args.product;
     let mut load = None;
-    let done = carry_out(&Given { args, version, laboratory }, &mut load);
+    let done = execute(&Given { args, version, laboratory }, &mut load);
     let why = load.as_ref().and_then(Load::stopped);
     match (done, why) {
         (Err(error), Some(why)) if error.is::<Interrupted>() => {
@@ -139,7 +139,7 @@ struct Given<'a> {
     laboratory: &'a dyn Laboratory,
 }
 
-fn carry_out(given: &Given<'_>, load: &mut Option<Load>) -> anyhow::Result<()> {
+fn execute(given: &Given<'_>, load: &mut Option<Load>) -> anyhow::Result<()> {
     let args = given.args;
     start::start()?;
     for path in [&args.json, &args.html].into_iter().flatten() {
@@ -167,7 +167,7 @@ fn carry_out(given: &Given<'_>, load: &mut Option<Load>) -> anyhow::Result<()> {
             let earlier = earlier.of(&identity)?;
             if let (None, Some(path)) = (&queries, &earlier.queries) {
                 bad_input!(
-                    "it was proved by queries of your own, by which it is to be measured again: name them with --queries {}",
+                    "it was proved by your queries, which measure it again: name them with --queries {}",
                     path.display()
                 );
             }
@@ -197,7 +197,7 @@ fn carry_out(given: &Given<'_>, load: &mut Option<Load>) -> anyhow::Result<()> {
         note("set, and in effect for new sessions: measuring again in one");
         propose::after(args, &config, &server, (&changes, &crossings), queries, load)
     })?;
-    output::print(&told::applied(&changes, &file, after.as_ref(), output::look()))?;
+    output::print(&view::applied(&changes, &file, after.as_ref(), output::look()))?;
     if let Some(findings) = &mut findings {
         findings.after = after;
         findings.save(args)?;
@@ -217,7 +217,7 @@ fn measured<'s>(
     let (args, clock, started) = (all.args, Instant::now(), SystemTime::now());
     let reads = Reads::read(&mut connection, server)?;
     let counts = Counts::read(&mut connection, server)?;
-    output::print(&told::server(server, &reads, output::look()))?;
+    output::print(&view::server(server, &reads, output::look()))?;
     let given = queries.map(|file| {
         let mut session = given::session(args, config, &mut connection)?;
         let queries = file.checked(&mut session)?;
@@ -231,7 +231,7 @@ fn measured<'s>(
         remarks.extend(disk.measure(server, args, all.laboratory)?);
         interrupt::check()?;
     }
-    remarks.extend(counts.told(server, &disks));
+    remarks.extend(counts.remarks(server, &disks));
     let found = propose::all(args, config, (connection, given), server, &disks)?;
     remarks.extend(found.remarks);
     let findings = Findings {
@@ -253,7 +253,7 @@ fn measured<'s>(
     };
     // The findings are printed even if they could not be written, because they took a minute to measure.
     let saved = findings.save(args);
-    output::print(&told::findings(&findings, output::look()))?;
+    output::print(&view::findings(&findings, output::look()))?;
     saved?;
     for path in [&args.json, &args.html].into_iter().flatten() {
         note(&format!("everything that was found is in {}", path.display()));

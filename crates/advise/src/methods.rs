@@ -40,7 +40,7 @@ pub(super) fn backends(server: &Server) -> Vec<&'static str> {
 }
 
 /// What `disk` says about `server`'s method: another one that reads significantly faster, or else a sentence.
-pub(super) fn told(server: &Server, disk: &Disk) -> Option<Result<Proposal, String>> {
+pub(super) fn proposal(server: &Server, disk: &Disk) -> Option<Result<Proposal, String>> {
     let set = server.setting(METHOD)?;
     let number = |name: &str| server.setting(name).and_then(|it| it.value.parse::<u64>().ok());
     let depth = number(EFFECTIVE).unwrap_or(DEFAULT_DEPTH);
@@ -130,7 +130,8 @@ fn compared(
         format!("{method}{threads} {rate} blocks/s")
     };
     let all: Vec<String> = [(current.0, now)].iter().chain(&others).map(shown).collect();
-    let told = format!("random reads from a cold cache, {depth} prefetched: {}", all.join(", "));
+    let measured =
+        format!("random reads from a cold cache, {depth} prefetched: {}", all.join(", "));
     let rate = |record: &Record| median(&rates(record)).unwrap_or(0.0);
     let best = others.iter().max_by(|one, other| rate(one.1).total_cmp(&rate(other.1)))?;
     // Of several methods the best is compared.
@@ -138,8 +139,11 @@ fn compared(
     let judge = Judge::new(&[series.collect()], others.len(), Floor::default());
     let gain = judge.ratio(&rates(best.1), &rates(now))?;
     let change = [set.value.clone(), best.0.to_owned()];
-    let evidence = format!("{told} ({} rounds).", gain.rounds);
-    Some((Advice::worth_it("depth", (AppliesTo::Postgres, METHOD), change, gain, evidence), told))
+    let evidence = format!("{measured} ({} rounds).", gain.rounds);
+    Some((
+        Advice::worth_it("depth", (AppliesTo::Postgres, METHOD), change, gain, evidence),
+        measured,
+    ))
 }
 
 /// Whether it is evidence about the disk: cold in all rounds, and without failure, by its remarks.
@@ -193,14 +197,14 @@ mod tests {
             ..Report::default()
         };
         let found = |set: &Setting, depth, workers| compared(&report, set, depth, workers).unwrap();
-        let (advice, told) = found(&set("worker"), 20, 3);
+        let (advice, text) = found(&set("worker"), 20, 3);
         let advice = advice.unwrap();
         assert_eq!((advice.setting.as_str(), advice.advised.as_str()), (METHOD, "io_uring"));
         assert!(
-            told.ends_with(
+            text.ends_with(
                 "worker (3 of them) 105 blocks/s, io_uring 215 blocks/s, sync 95.0 blocks/s"
             ),
-            "{told}"
+            "{text}"
         );
         // With more workers no method is faster, even if that many were measured only at a smaller depth.
         assert!(found(&set("worker"), 16, 8).0.is_none());
@@ -231,8 +235,8 @@ mod tests {
             {
                 record.remarks.push(remark.to_owned());
             }
-            let (advice, told) = compared(&report, &set("worker"), 16, 3).unwrap();
-            assert!(advice.is_none() && !told.contains("io_uring"), "{told}");
+            let (advice, text) = compared(&report, &set("worker"), 16, 3).unwrap();
+            assert!(advice.is_none() && !text.contains("io_uring"), "{text}");
         }
     }
 }

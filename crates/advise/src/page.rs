@@ -9,7 +9,7 @@
 use serde_json::Value;
 
 use super::server::{DEFAULT_TABLESPACE, Server, Setting, Tablespace};
-use super::{Findings, Proposal, told};
+use super::{Findings, Proposal, view};
 use crate::args::PostgresArgs;
 use forebay_measure::facts::{Host, Storage};
 use forebay_measure::lists::unique;
@@ -27,7 +27,7 @@ pub(super) fn page(findings: &Findings<'_>, args: &PostgresArgs) -> anyhow::Resu
     let server = findings.server;
     let (proved, unproved): (Vec<&Proposal>, _) =
         findings.proposals.iter().partition(|it| it.proved);
-    let text = told::statements(&findings.proposals);
+    let text = view::statements(&findings.proposals);
     let about = "Paste it into psql, or have it set by --apply, which --rollback takes back.";
     let snippet = Snippet { file: "ALTER SYSTEM", about: about.to_owned(), text };
     let kind = Kind {
@@ -43,7 +43,7 @@ pub(super) fn page(findings: &Findings<'_>, args: &PostgresArgs) -> anyhow::Resu
     let records = after.into_iter().flat_map(|it| &it.records);
     let records = findings.records.iter().chain(records);
     let of_disks = findings.disks.iter().flat_map(|disk| &disk.records);
-    let sentences = [told::lead(server)].into_iter().chain(after.map(told::again));
+    let sentences = [view::lead(server)].into_iter().chain(after.map(view::again));
     let remarks = after.into_iter().flat_map(|it| &it.remarks);
     let remarks = findings.remarks.iter().chain(remarks).chain(&server.missing).cloned();
     let report = Report {
@@ -62,7 +62,7 @@ pub(super) fn page(findings: &Findings<'_>, args: &PostgresArgs) -> anyhow::Resu
         conclusions: Conclusion::all("advise", sentences.chain(remarks)),
     };
     let sections =
-        [tried(&findings.records), apart(&unproved), seen(server, findings.reads.told())];
+        [tried(&findings.records), unproved_part(&unproved), seen(server, findings.reads.lines())];
     html::render(&kind, &report, &sections)
 }
 
@@ -105,7 +105,7 @@ fn tried(records: &[Record]) -> Section {
     Section {
         name: if parts.is_empty() { "" } else { html::HEADLINES[1] },
         title: "What was tried".to_owned(),
-        about: "By these rounds the value was chosen that the proof, in rounds of its own, then compares with the \
+        about: "By these rounds the value was chosen that the proof, in other rounds, then compares with the \
                 present one."
             .to_owned(),
         parts,
@@ -147,7 +147,7 @@ fn search_of(setting: &str, searched: &[&Record]) -> Plot {
 }
 
 /// Proposals that were measured, but that no query could prove.
-fn apart(unproved: &[&Proposal]) -> Section {
+fn unproved_part(unproved: &[&Proposal]) -> Section {
     let mut table = tables::settings(&unproved.iter().map(|it| advice(it)).collect::<Vec<_>>());
     table.caption = "Never set by --apply.".to_owned();
     Section {
@@ -167,7 +167,7 @@ fn seen(server: &Server, reads: Vec<String>) -> Section {
         |_| String::new(),
         &[
             ("setting", &|it: &Setting| cell(&it.name)),
-            ("value", &|it| cell(&told::value(it))),
+            ("value", &|it| cell(&view::value(it))),
             ("from", &|it| cell(&it.source)),
         ],
     );
@@ -187,7 +187,7 @@ fn seen(server: &Server, reads: Vec<String>) -> Section {
     Section {
         name: "server",
         title: "The server".to_owned(),
-        about: [told::lead(server).trim_end_matches('.').to_owned()]
+        about: [view::lead(server).trim_end_matches('.').to_owned()]
             .into_iter()
             .chain(reads)
             .collect::<Vec<_>>()

@@ -76,7 +76,7 @@ pub(super) fn all(
     spare(&server.tablespaces, disks, &mut found.proposals);
     for disk in disks {
         found.proposals.extend(unproved(server, disk));
-        match methods::told(server, disk).filter(|_| disk.is_main) {
+        match methods::proposal(server, disk).filter(|_| disk.is_main) {
             Some(Ok(proposal)) => found.proposals.push(proposal),
             Some(Err(remark)) => found.remarks.push(remark),
             None => {}
@@ -210,7 +210,7 @@ fn made(site: &mut Site<'_>, disk: &Disk) -> anyhow::Result<Vec<Query>> {
     let mut queries = Vec::new();
     let mut progress = Progress::new((TABLES * MADE.len()) as u64);
     for table in tables_of(site.server, disk, EFFECTIVE).into_iter().take(TABLES) {
-        site.tell_if_cached(table);
+        site.report_if_cached(table);
         if table.index.is_none() {
             site.remark(format!(
                 "{} has no plain b-tree on a number or a time with statistics: only stretches of it are read.",
@@ -303,9 +303,9 @@ fn climb(
         return Ok(());
     }
     let change = [(name.to_owned(), setting.value.clone()), (name.to_owned(), best)];
-    let beside = proposed(found, server, disk);
+    let others = proposed(found, server, disk);
     let proof = site.prove(
-        (applies_to(server), &beside),
+        (applies_to(server), &others),
         [&change[0], &change[1]],
         (queries, shapes),
         args.rounds,
@@ -334,9 +334,9 @@ fn page_costs(
     let Some(crossing) = costs::crossing(site, (&disk.name, table), &mut progress)? else {
         return Ok(());
     };
-    let told = crossing.evidence(&setting.value);
+    let evidence = crossing.evidence(&setting.value);
     found.remarks.push(match (&crossing.page, server.setting(SEQUENTIAL)) {
-        (Some(page), Some(set)) => page.told(&crossing.table, &set.value),
+        (Some(page), Some(set)) => page.text(&crossing.table, &set.value),
         _ => format!(
             "{SEQUENTIAL} cannot be computed: a sequential scan of {} is not significantly slower from a cold cache \
              than from memory.",
@@ -347,7 +347,7 @@ fn page_costs(
     if crossing.is_met() {
         found
             .remarks
-            .push(format!("{RANDOM} = {} is right for {}. {told}", setting.value, disk.name));
+            .push(format!("{RANDOM} = {} is right for {}. {evidence}", setting.value, disk.name));
         return Ok(());
     }
     let values =
@@ -361,14 +361,14 @@ fn page_costs(
             "no value makes the planner change plans at the crossing"
         };
         found.remarks.push(format!(
-            "{RANDOM} = {} is not proposed on {}: {why}. {told}",
+            "{RANDOM} = {} is not proposed on {}: {why}. {evidence}",
             crossing.advised, disk.name
         ));
         return Ok(());
     }
-    let beside = proposed(found, server, disk);
+    let others = proposed(found, server, disk);
     let proof = site.prove(
-        (AppliesTo::Postgres, &beside),
+        (AppliesTo::Postgres, &others),
         change,
         (&mut queries, USING_PAGE_COSTS),
         args.rounds,
@@ -385,10 +385,10 @@ fn page_costs(
         ));
     }
     let Some(mut advice) = advice.filter(|_| unknown.is_none()) else {
-        found.remarks.push(told);
+        found.remarks.push(evidence);
         return Ok(());
     };
-    advice.evidence += &format!(" {told}");
+    advice.evidence += &format!(" {evidence}");
     found.proposals.extend(placed(&server.tablespaces, disk, overridden(&setting.source), &advice));
     Ok(())
 }
@@ -486,12 +486,12 @@ fn extension(
         return Ok(());
     }
     std::mem::swap(&mut site.connection, &mut connection);
-    let beside = proposed(found, server, disk);
+    let others = proposed(found, server, disk);
     let change = ["off", "on"].map(|value| (ENABLED.to_owned(), value.to_owned()));
     let mut progress = Progress::new(u64::from(args.rounds) * 2 * queries.len() as u64);
     let [off, on] = &change;
     let proof = site.prove(
-        (applies_to(server), &beside),
+        (applies_to(server), &others),
         [off, on],
         (queries, USING_EXTENSION),
         args.rounds,
@@ -568,7 +568,7 @@ fn unproved(server: &Server, disk: &Disk) -> Vec<Proposal> {
         ("read_ahead_kb", "it is a setting of the block device, not of PostgreSQL"),
     ];
     let proposal = |(name, why): (&str, &str)| {
-        if name == "wal_sync_method" && !server.has_wal_beside_data() {
+        if name == "wal_sync_method" && !server.has_wal_next_to_data() {
             return None;
         }
         let advice = disk.advice(server, name)?.clone();
@@ -598,12 +598,12 @@ mod tests {
     }
 
     #[test]
-    fn what_bars_larger_requests_is_told_until_nothing_is_larger() {
+    fn what_bars_larger_requests_is_reported_until_nothing_is_larger() {
         let limit = |value: &str| Setting { value: value.to_owned(), ..Setting::default() };
-        let told = larger(&limit("16")).unwrap();
+        let text = larger(&limit("16")).unwrap();
         assert!(
-            told.starts_with("io_max_combine_limit = '512kB'") && told.contains("128.0 KiB"),
-            "{told}"
+            text.starts_with("io_max_combine_limit = '512kB'") && text.contains("128.0 KiB"),
+            "{text}"
         );
         assert!(larger(&limit("64")).unwrap().contains("'1024kB'"));
         assert_eq!(larger(&limit("128")), None);

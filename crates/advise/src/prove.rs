@@ -175,20 +175,20 @@ impl<'a> Site<'a> {
         Ok(hoped.filter(|value| good.contains(value)).or(good.first().copied()).cloned())
     }
 
-    /// Compares `advised` with `current`, both with the settings `beside`, in separate rounds [PRV-2]. The gain is that
+    /// Compares `advised` with `current`, both with the settings `others`, in separate rounds [PRV-2]. The gain is that
     /// of the `queries` whose shape is in `using`.
     ///
     /// # Errors
     /// As [`Site::search`].
     pub(super) fn prove(
         &mut self,
-        (applies_to, beside): (AppliesTo, &[Value]),
+        (applies_to, others): (AppliesTo, &[Value]),
         [current, advised]: [&Value; 2],
         (queries, using): (&mut [Query], &[Shape]),
         rounds: u32,
         progress: &mut Progress,
     ) -> anyhow::Result<Proof> {
-        let arms = [current, advised].map(|value| [beside, std::slice::from_ref(value)].concat());
+        let arms = [current, advised].map(|value| [others, std::slice::from_ref(value)].concat());
         let found = self.rounds(Phase::Proof, queries, &arms, rounds..=rounds * MORE, progress)?;
         let named = |(name, value): &Value| format!("{name} = {value}");
         let verdicts = verdicts(&found, &[named(advised), named(current)]);
@@ -309,8 +309,8 @@ impl<'a> Site<'a> {
             let earlier = round[0].as_ref().filter(|_| is_late);
             trial.harm = earlier.map(|run| run.seconds / self.statement_timeout.as_secs_f64());
             if trial.harm.is_some() {
-                let told = "takes longer than --statement-timeout with the new setting, and not with the old one";
-                self.remark(format!("{} {told}.", trial.query.label));
+                let what = "takes longer than --statement-timeout with the new setting, and not with the old one";
+                self.remark(format!("{} {what}.", trial.query.label));
             } else {
                 self.remark(format!("{} is left out: {why}.", trial.query.label));
             }
@@ -508,9 +508,9 @@ impl<'a> Site<'a> {
     }
 
     /// Adds a remark for the reader, unless it is there already.
-    pub(super) fn remark(&mut self, told: String) {
-        if !self.remarks.contains(&told) {
-            self.remarks.push(told);
+    pub(super) fn remark(&mut self, text: String) {
+        if !self.remarks.contains(&text) {
+            self.remarks.push(text);
         }
     }
 }

@@ -84,23 +84,23 @@ impl Reads {
     }
 
     /// A summary in a few sentences.
-    pub(super) fn told(&self) -> Vec<String> {
-        let mut told = Vec::new();
+    pub(super) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
         let sum = |of: fn(&ByContext) -> f64| self.contexts.iter().map(of).sum::<f64>();
         let (bytes, waited) = (sum(|it| it.bytes), sum(|it| it.waited_s));
         if bytes > 0.0 {
             let since = self.contexts.iter().map(|it| it.since_s).fold(0.0, f64::max);
-            let parts: Vec<String> = self.contexts.iter().map(|it| it.told(bytes)).collect();
+            let parts: Vec<String> = self.contexts.iter().map(|it| it.text(bytes)).collect();
             let waited = Some(waited).filter(|it| *it > 0.0).map_or_else(String::new, |waited| {
                 format!("; {} of waiting", numbers::seconds(waited))
             });
             let (size, since) = (shown_size(bytes as u64), numbers::seconds(since));
-            told.push(format!(
+            lines.push(format!(
                 "read in {since} (pg_stat_io): {size}: {}{waited}",
                 parts.join(", ")
             ));
         }
-        told.extend(self.statements.iter().map(|it| {
+        lines.extend(self.statements.iter().map(|it| {
             let share = numbers::percent(it.share);
             let (size, calls) = (shown_size(it.bytes as u64), numbers::grouped(it.calls));
             format!(
@@ -108,12 +108,12 @@ impl Reads {
                 it.queryid, it.text
             )
         }));
-        told
+        lines
     }
 }
 
 impl ByContext {
-    fn told(&self, all: f64) -> String {
+    fn text(&self, all: f64) -> String {
         let what = match self.context.as_str() {
             "bulkread" => "in scans of large tables",
             "normal" => "in other queries",
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_told_by_kind_and_statement() {
+    fn what_was_read_is_listed_by_kind_and_statement() {
         let of = |context: &str, gib: f64, waited_s| ByContext {
             context: context.to_owned(),
             bytes: gib * (1_u64 << 30) as f64,
@@ -184,14 +184,14 @@ mod tests {
                 text: "select * from".to_owned(),
             }],
         };
-        let told = reads.told();
+        let lines = reads.lines();
         let words = "read in 2 h 00 min (pg_stat_io): 40.0 GiB: 75 % in scans of large tables, 24 % in other queries, 1.2 % by \
                      vacuum; 1 min 00 s of waiting";
-        assert_eq!(told[0], words);
+        assert_eq!(lines[0], words);
         let words = "42 % of what statements read (pg_stat_statements): 9.0 GiB in 1,234 runs of -17: select * from";
-        assert_eq!(told[1], words);
+        assert_eq!(lines[1], words);
         reads.contexts = vec![of("normal", 1.0, 0.0)];
-        assert!(reads.told()[0].ends_with("1.0 GiB: 100 % in other queries"), "no time is known");
-        assert!(Reads::default().told().is_empty());
+        assert!(reads.lines()[0].ends_with("1.0 GiB: 100 % in other queries"), "no time is known");
+        assert!(Reads::default().lines().is_empty());
     }
 }

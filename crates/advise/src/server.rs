@@ -131,7 +131,7 @@ impl Identity {
     /// How `other` differs, in words, if it is another server; none if nothing shows that.
     pub(super) fn differs(&self, other: &Identity) -> Option<String> {
         let role = |it: &Identity| if it.standby { "a standby" } else { "no standby" }.to_owned();
-        let told = |it: &Identity| {
+        let parts = |it: &Identity| {
             [
                 ("system identifier", Some(it.system_identifier.clone())),
                 ("port", Some(it.port.clone())),
@@ -140,7 +140,7 @@ impl Identity {
                 ("state", Some(role(it))),
             ]
         };
-        let both = told(self).into_iter().zip(told(other));
+        let both = parts(self).into_iter().zip(parts(other));
         both.into_iter().find_map(|((what, one), (_, other))| {
             let (one, other) = (one?, other?);
             (one != other).then(|| format!("its {what} is {one}, and here it is {other}"))
@@ -286,21 +286,21 @@ impl Server {
             );
         }
         if !server.superuser {
-            let told = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
-            server.missing.push(told.to_owned());
+            let what = "This role is no superuser: --apply may be refused, and tables that it may not read are left out.";
+            server.missing.push(what.to_owned());
         }
         if !server.sees_load {
-            let told = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose a \
+            let what = "The load is not watched: this role may not see what others do (pg_read_all_stats): choose a \
                         quiet hour.";
-            server.missing.push(told.to_owned());
+            server.missing.push(what.to_owned());
         }
         if server.tables.is_empty() {
-            let told = format!(
+            let what = format!(
                 "No table of 4 MiB or more that this role may read is in the database {}: connect to another one, or ANALYZE it, since sizes \
                  are taken from its statistics.",
                 server.database
             );
-            server.missing.push(told);
+            server.missing.push(what);
         }
         Ok(server)
     }
@@ -316,7 +316,7 @@ impl Server {
     }
 
     /// Whether its WAL is on the filesystem of its tables, if that can be determined.
-    pub(super) fn has_wal_beside_data(&self) -> bool {
+    pub(super) fn has_wal_next_to_data(&self) -> bool {
         let directory = self.data_directory.as_ref().filter(|_| self.local);
         let device = |name: &str| Some(fs::metadata(directory?.join(name)).ok()?.dev());
         device("pg_wal").is_some_and(|wal| device("base") == Some(wal))

@@ -193,7 +193,7 @@ impl Tree {
             return Err(Error::NotEmpty { file: self.file().path().into() });
         }
         drop(root);
-        self.tell_changed(&mut changed)?;
+        self.report_changed(&mut changed)?;
         let (used, _) = meta::counts(self.file())?;
         let mut load = Load {
             tree: self,

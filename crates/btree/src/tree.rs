@@ -229,12 +229,12 @@ impl Tree {
             }
             drop(shared);
             let mut alone = self.alone();
-            self.tell_changed(&mut alone)?;
+            self.report_changed(&mut alone)?;
         }
     }
 
     /// [TRE-1]
-    pub(crate) fn tell_changed(&self, changed: &mut bool) -> Result<()> {
+    pub(crate) fn report_changed(&self, changed: &mut bool) -> Result<()> {
         if !*changed {
             meta::mark_whole(&self.file, false)?;
             *changed = true;

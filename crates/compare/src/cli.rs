@@ -29,7 +29,7 @@ const FRAMES_PER_THREAD_MIN: u64 = 4;
                   missing:  the memory full of other pages, the kernel's page cache emptied, each \
                   block read at most once in random order, so that every read goes to the device; \
                   ends early when all are read.\n\n\
-                  The working files (up to three times --file-size) are made in --dir and are gone \
+                  The working files (up to three times --file-size) are made in --dir and are removed \
                   afterwards, also after Ctrl-C."
 )]
 pub(crate) struct Args {
@@ -160,7 +160,7 @@ impl Settings {
         }
         if args.file_size < FILE_TIMES_MIN.saturating_mul(args.memory) {
             bad_input!(
-                "--file-size {} is too small beside --memory {}: make it {FILE_TIMES_MIN} times \
+                "--file-size {} is too small for --memory {}: make it {FILE_TIMES_MIN} times \
                  as large",
                 shown_size(args.file_size),
                 shown_size(args.memory)

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn cmp_1_other_blocks_halves_of_blocks_and_empty_pages_are_told_apart() {
+    fn cmp_1_other_blocks_halves_of_blocks_and_empty_pages_are_distinguished() {
         let content = Content::new(7, 4096);
         let folds: HashSet<u64> = (0..10_000).map(|block| content.expected(block)).collect();
         assert_eq!(folds.len(), 10_000, "[CMP-1]");

@@ -106,26 +106,26 @@ pub(crate) fn records(settings: &Settings, measurements: &[Measurement]) -> Vec<
                 let cell = Cell { case, threads, peer };
                 let of = |cell: Cell| measurements.iter().filter(move |one| one.cell == cell);
                 let rounds: Vec<&Measurement> = of(cell).collect();
-                let beside: Vec<&Measurement> = of(Cell { peer: Kind::PageDb, ..cell }).collect();
-                records.push(record(cell, &rounds, &beside, settings.page_bytes));
+                let page_db: Vec<&Measurement> = of(Cell { peer: Kind::PageDb, ..cell }).collect();
+                records.push(record(cell, &rounds, &page_db, settings.page_bytes));
             }
         }
     }
     records
 }
 
-/// The record of `cell` from its `rounds`, with those of page-db `beside` it.
+/// The record of `cell` from its `rounds`, with those of page-db, `page_db`.
 fn record(
     cell: Cell,
     rounds: &[&Measurement],
-    beside: &[&Measurement],
+    page_db: &[&Measurement],
     page_bytes: usize,
 ) -> Record {
     let rates: Vec<f64> = rounds.iter().map(|round| round.reads_per_s()).collect();
     let ends = (!rates.is_empty()).then(|| range(&rates));
     // Each round is compared with the same round of page-db: anything that slows the machine slows both.
     let pairs = rounds.iter().filter_map(|round| {
-        let other = beside.iter().find(|other| other.round == round.round)?;
+        let other = page_db.iter().find(|other| other.round == round.round)?;
         Some((round.reads_per_s(), other.reads_per_s()))
     });
     let (ours, theirs): (Vec<f64>, Vec<f64>) = pairs.unzip();
@@ -173,18 +173,18 @@ fn record(
 /// What the reader must know about the source of the pages, if anything.
 fn remark(case: Case, pages: Option<f64>) -> Option<String> {
     let Some(pages) = pages else {
-        return Some("not known where the pages came from: /proc/self/io is not here".to_owned());
+        return Some("the source of the pages is unknown: /proc/self/io is not here".to_owned());
     };
     match case {
-        Case::Missing if pages < COLD_PAGES_MIN => {
-            Some(format!("not cold: only {pages:.2} pages came from the device for each page read"))
-        }
+        Case::Missing if pages < COLD_PAGES_MIN => Some(format!(
+            "not cold: only {pages:.2} pages were read from the device for each page read"
+        )),
         Case::Missing if pages > OVER_READ_PAGES => {
-            Some(format!("{pages:.2} pages came from the device for each page read"))
+            Some(format!("{pages:.2} pages were read from the device for each page read"))
         }
-        Case::Resident if pages > RESIDENT_PAGES_MAX => {
-            Some(format!("not resident: {pages:.2} pages came from the device for each page read"))
-        }
+        Case::Resident if pages > RESIDENT_PAGES_MAX => Some(format!(
+            "not resident: {pages:.2} pages were read from the device for each page read"
+        )),
         _ => None,
     }
 }

@@ -14,7 +14,7 @@ use crate::peer::Kind;
 use forebay_measure::report::{Cell, Record, Report};
 
 /// If the rounds of a cell differ by more than this part of their median, the table reports it.
-const SPREAD_TOLD: f64 = 0.2;
+const SPREAD_SHOWN: f64 = 0.2;
 
 /// Draws `report`; every line ends in a line feed.
 pub(crate) fn draw(report: &Report) -> String {
@@ -129,7 +129,7 @@ fn remarks(report: &Report) -> String {
         else {
             continue;
         };
-        if high - low > SPREAD_TOLD * median {
+        if high - low > SPREAD_SHOWN * median {
             let (low, high) = (number(Some(low)), number(Some(high)));
             let _ = writeln!(text, "{name}: rounds from {low} to {high}");
         }

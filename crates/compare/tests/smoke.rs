@@ -67,7 +67,7 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
     let scratch = scratch();
     let output = succeed(scratch.path(), &["--rounds", "2", "--json", "out.json"]);
     assert_eq!(entries(scratch.path()), ["out.json"]);
-    let told = text(&output.stdout);
+    let stdout = text(&output.stdout);
 
     let records = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let report: Value = serde_json::from_str(&records).unwrap();
@@ -81,7 +81,7 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
     let records = report["records"].as_array().unwrap();
     assert_eq!(records.len(), 2 * 2 * PEERS.len());
     for peer in PEERS {
-        assert!(told.contains(peer), "{told}");
+        assert!(stdout.contains(peer), "{stdout}");
         assert!(report["peers"].as_array().unwrap().iter().any(|about| about["peer"] == peer));
         let of_peer = records.iter().filter(|record| record["cell"]["peer"] == peer);
         for record in of_peer.clone() {
@@ -109,7 +109,7 @@ fn every_peer_reads_right_pages_in_every_cell_and_nothing_is_left() {
 }
 
 #[test]
-fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
+fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     let scratch = scratch();
     std::fs::write(scratch.path().join("file"), "mine").unwrap();
     let cases: [(&[&str], &str); 8] = [
@@ -131,9 +131,9 @@ fn bad_input_is_told_plainly_with_exit_code_2_and_leaves_nothing() {
             .current_dir(scratch.path())
             .output()
             .unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected) && !told.contains("panicked"), "{args:?}: {told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected) && !stderr.contains("panicked"), "{args:?}: {stderr}");
     }
     assert_eq!(entries(scratch.path()), ["file"]);
 }
@@ -152,7 +152,7 @@ fn compare_lookups(directory: &Path, peer: &str, args: &[&str]) -> Output {
 }
 
 #[test]
-fn look_ups_stand_beside_those_of_a_program_that_is_told_the_same() {
+fn look_ups_are_compared_with_a_program_that_has_the_same_settings() {
     // Prints its settings: entries times threads, GiB, and whether it has an empty file.
     let peer = "#!/bin/sh\n\
         test -f \"$BLOCK\" -a ! -s \"$BLOCK\" -a \"$RNDREAD\" = 1 || exit 3\n\
@@ -190,9 +190,9 @@ fn look_ups_stand_beside_those_of_a_program_that_is_told_the_same() {
 fn a_peer_that_fails_ends_the_run_with_what_it_said() {
     let scratch = scratch();
     let output = compare_lookups(scratch.path(), "#!/bin/sh\necho no room >&2\nexit 7\n", &[]);
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("no room") && told.contains("0 of 1 seconds"), "{told}");
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("no room") && stderr.contains("0 of 1 seconds"), "{stderr}");
     for (args, expected) in [
         (["--vmcache", "nowhere"], "needs libaio-dev"),
         (["--vmcache", "."], "is no program"),
@@ -207,9 +207,9 @@ fn a_peer_that_fails_ends_the_run_with_what_it_said() {
             .current_dir(scratch.path())
             .output()
             .unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
-        assert!(told.contains(expected), "{args:?}: {told}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }
     assert_eq!(entries(scratch.path()), ["peer"]);
 }

@@ -179,7 +179,7 @@ fn us(time: Duration) -> f64 {
 impl Entry {
     fn line(&self, lines: &mut Vec<u8>) {
         let arrived = &self.arrived;
-        let told = LoggedRequest {
+        let request = LoggedRequest {
             us: us(arrived.at),
             number: arrived.number,
             op: arrived.op.into(),
@@ -191,7 +191,7 @@ impl Entry {
             replied_us: self.ended.map(|(_, replied)| us(replied)),
         };
         // Neither the numbers nor the writer can fail.
-        if serde_json::to_writer(&mut *lines, &told).is_ok() {
+        if serde_json::to_writer(&mut *lines, &request).is_ok() {
             lines.push(b'\n');
         }
     }
@@ -220,16 +220,16 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_told_in_order_of_arrival_also_those_under_way() {
+    fn requests_are_listed_in_order_of_arrival_with_those_in_flight() {
         let log = RequestLog::new(10);
         let first = log.arrived(arrived(1, "disk"));
         let second = log.arrived(arrived(2, "a/\"quoted\""));
         log.ended(second, Duration::from_micros(100), Duration::from_micros(2_101));
-        let told = parsed(&log.lines());
-        assert_eq!(told.len(), 2, "[LOG-1]");
-        assert_eq!((told[0].us, told[0].service_us), (1000.0, None), "[LOG-1]");
-        assert_eq!(told[1].file, "a/\"quoted\"");
-        assert_eq!((told[1].service_us, told[1].replied_us), (Some(100.0), Some(2101.0)));
+        let entries = parsed(&log.lines());
+        assert_eq!(entries.len(), 2, "[LOG-1]");
+        assert_eq!((entries[0].us, entries[0].service_us), (1000.0, None), "[LOG-1]");
+        assert_eq!(entries[1].file, "a/\"quoted\"");
+        assert_eq!((entries[1].service_us, entries[1].replied_us), (Some(100.0), Some(2101.0)));
         log.ended(first, Duration::ZERO, Duration::from_millis(3));
         assert_eq!(parsed(&log.lines())[0].replied_us, Some(3000.0));
     }
@@ -239,8 +239,8 @@ mod tests {
         let log = RequestLog::new(3);
         let numbers: Vec<EntryNumber> = (0..5).map(|ms| log.arrived(arrived(ms, "disk"))).collect();
         numbers.iter().for_each(|one| log.ended(*one, Duration::ZERO, Duration::from_secs(one.0)));
-        let told = parsed(&log.lines());
-        let replied: Vec<_> = told.iter().map(|one| one.replied_us.unwrap() / 1e6).collect();
+        let entries = parsed(&log.lines());
+        let replied: Vec<_> = entries.iter().map(|one| one.replied_us.unwrap() / 1e6).collect();
         assert_eq!(replied, [2.0, 3.0, 4.0], "[LOG-2]");
         let under_way = log.arrived(arrived(9, "disk"));
         log.clear();
@@ -254,11 +254,11 @@ mod tests {
         let mut next = 0;
         let (a, b) = (log.arrived(arrived(1, "a")), log.arrived(arrived(2, "b")));
         log.ended(b, Duration::ZERO, Duration::ZERO);
-        assert!(log.ended_lines(&mut next).is_empty(), "[LOG-1] b came after a");
+        assert!(log.ended_lines(&mut next).is_empty(), "[LOG-1] b arrived after a");
         log.ended(a, Duration::ZERO, Duration::ZERO);
-        let told: Vec<_> =
+        let entries: Vec<_> =
             parsed(&log.ended_lines(&mut next)).into_iter().map(|one| one.file).collect();
-        assert_eq!(told, ["a", "b"], "[LOG-1]");
+        assert_eq!(entries, ["a", "b"], "[LOG-1]");
         assert!(log.ended_lines(&mut next).is_empty());
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum Recipient {
 }
 
 impl Recipient {
-    pub(crate) fn tell(self, completed: Completed) {
+    pub(crate) fn deliver(self, completed: Completed) {
         match self {
             // If the ticket has been dropped, this gives the leases back.
             Recipient::Ticket(state) => state.complete(completed),
@@ -70,7 +70,7 @@ pub(crate) trait CountSyncs: Send + Sync {
 }
 
 impl SyncAnswer {
-    pub(crate) fn tell(self, result: Result<(), Error>) {
+    pub(crate) fn deliver(self, result: Result<(), Error>) {
         self.queue.answer_sync(self.recipient, result);
     }
 }

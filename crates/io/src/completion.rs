@@ -122,14 +122,14 @@ impl Completions {
                 let (recipient, completed) = self.conclude(transfer, result);
                 // Before the request counts as ended ([CMP-3]): a thread that drains may rely on the leases being
                 // back if their ticket was dropped, and on the continuations having run.
-                recipient.tell(completed);
+                recipient.deliver(completed);
                 self.release_place();
             }
         }
     }
 
     /// Executes a transfer on the waiting thread, until it ends.
-    pub(crate) fn carry_out(&self, mut transfer: Transfer, attempt: Attempt) -> Completed {
+    pub(crate) fn execute(&self, mut transfer: Transfer, attempt: Attempt) -> Completed {
         let (transfer, result) = loop {
             let result = attempt(&mut transfer);
             match self.settle(transfer, result) {
@@ -238,7 +238,7 @@ impl CountSyncs for Completions {
     fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.count_failure(&result);
-        recipient.tell(Completed { leases: Vec::new(), result });
+        recipient.deliver(Completed { leases: Vec::new(), result });
         self.release_place();
     }
 }

@@ -168,7 +168,7 @@ pub enum Error {
     /// A read reached the end of the file. The first `got` bytes of the memory are valid.
     #[error(
         "read of {len} bytes at offset {offset} of {} passes the end of the file: only {got} \
-         bytes are there; ask for less, or restore the file if it was longer",
+         bytes are there; read less, or restore the file if it was longer",
         file.display()
     )]
     PastEnd {
@@ -253,7 +253,7 @@ pub enum Error {
         source: OsError,
     },
     /// Memory could not be allocated.
-    #[error("cannot map {len} bytes of memory: {source}; ask for less or raise the limit")]
+    #[error("cannot map {len} bytes of memory: {source}; map less or raise the limit")]
     Memory {
         /// Requested bytes.
         len: u64,
@@ -355,7 +355,7 @@ fn io_hint(source: OsError) -> &'static str {
 
 fn open_hint(source: OsError) -> &'static str {
     match source.raw() {
-        libc::ENOENT => "check the path, or ask for it to be created",
+        libc::ENOENT => "check the path, or open it with `create`",
         libc::EACCES | libc::EPERM => "check the owner and mode of the file and its directories",
         libc::EROFS => "the filesystem is mounted read-only",
         libc::EEXIST => "it exists already; choose another name or open it without create_new",

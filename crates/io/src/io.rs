@@ -133,9 +133,9 @@ impl Io {
     /// request delays it and it allocates no memory. On other backends it is [`Io::submit`] and [`Ticket::wait`].
     ///
     /// The returned list of leases is the request's.
-    pub fn carry_out(&self, request: Request) -> Completed {
+    pub fn execute(&self, request: Request) -> Completed {
         match self.shared.backend().attempt() {
-            Some(attempt) => self.shared.carry_out(request, attempt),
+            Some(attempt) => self.shared.execute(request, attempt),
             None => self.submit(request).wait(),
         }
     }

@@ -90,12 +90,12 @@ impl Refusal {
                 "needs Linux 5.11 or newer, and a seccomp profile that knows the call"
             }
             (Kind::Uring, Some(OsError::ENOMEM)) => {
-                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=) or ask for a shorter \
+                "raise the locked-memory limit (ulimit -l, LimitMEMLOCK=) or choose a shorter \
                  queue"
             }
             (Kind::Uring, Some(OsError::EOPNOTSUPP)) => "needs Linux 5.11 or newer",
             (Kind::Aio, Some(OsError::EAGAIN)) => {
-                "raise sysctl fs.aio-max-nr or ask for a shorter queue"
+                "raise sysctl fs.aio-max-nr or choose a shorter queue"
             }
             (Kind::Aio, Some(OsError::ENOSYS)) => "needs a kernel built with CONFIG_AIO",
             (Kind::Aio, None) => "open the files direct, or use uring or threads",

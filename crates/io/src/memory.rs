@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_too_many_slots_takes_none() {
+    fn requesting_too_many_slots_takes_none() {
         let arena = Arena::new(3, 512).unwrap();
         assert!(arena.take_many(4).is_none());
         assert_eq!(arena.slots_free(), 3);

@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "[REQ-1]")]
-    fn req_1_more_bytes_than_asked_for_are_a_bug() {
+    fn req_1_more_bytes_than_requested_are_a_bug() {
         transfer(&[10]).advance(11);
     }
 }

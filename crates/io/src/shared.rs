@@ -65,18 +65,18 @@ impl Shared {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         match self.begin(id, request, recipient, batch, booked) {
             Ok(transfer) => batch.push(transfer),
-            Err((recipient, completed)) => recipient.tell(completed),
+            Err((recipient, completed)) => recipient.deliver(completed),
         }
         id
     }
 
     /// Executes a request on this thread, attempt by attempt.
-    pub(crate) fn carry_out(&self, request: Request, attempt: Attempt) -> Completed {
+    pub(crate) fn execute(&self, request: Request, attempt: Attempt) -> Completed {
         // No recipient: the answer is returned.
         let recipient = Recipient::Then(Box::new(drop));
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         match self.begin(id, request, recipient, &mut Vec::new(), &mut 0) {
-            Ok(transfer) => self.completions.carry_out(transfer, attempt),
+            Ok(transfer) => self.completions.execute(transfer, attempt),
             Err((_, completed)) => completed,
         }
     }

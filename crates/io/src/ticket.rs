@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::shared::Shared;
 
 /// A request in flight. Dropping it gives up the answer, not the transfer.
-#[must_use = "a dropped ticket can never tell whether its request succeeded"]
+#[must_use = "a dropped ticket never reports whether its request succeeded"]
 pub struct Ticket {
     io: Arc<Shared>,
     id: u64,

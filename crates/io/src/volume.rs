@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! volume.open(path, create)      ---+
-//! volume.{remove, rename, ...}      +---> Interpose::carry_out(change, make) ---> the system
+//! volume.{remove, rename, ...}      +---> Interpose::execute(change, make) ---> the system
 //! file.{set_len, sync_data, ...} ---+
 //! ```
 //!
@@ -58,7 +58,7 @@ impl Volume {
             }
         }
         let (mut opened, mut failed) = (None, None);
-        let done = self.carry_out(&Change::Create { path }, || {
+        let done = self.execute(&Change::Create { path }, || {
             open_file(path, options, self).map(|file| opened = Some(file)).map_err(|error| {
                 let source = error.os_error().unwrap_or(OsError::EIO);
                 failed = Some(error);
@@ -125,7 +125,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Name`], also when nothing exists there (ENOENT).
     pub fn remove(&self, path: &Path) -> Result<(), Error> {
-        self.carry_out(&Change::Remove { path }, || Ok(fs::unlink(path)?))
+        self.execute(&Change::Remove { path }, || Ok(fs::unlink(path)?))
             .map_err(|source| name_failure(NameOp::Remove, path, source))
     }
 
@@ -135,7 +135,7 @@ impl Volume {
     /// # Errors
     /// [`Error::Name`].
     pub fn rename(&self, from: &Path, to: &Path) -> Result<(), Error> {
-        self.carry_out(&Change::Rename { from, to }, || Ok(fs::rename(from, to)?))
+        self.execute(&Change::Rename { from, to }, || Ok(fs::rename(from, to)?))
             .map_err(|source| name_failure(NameOp::Rename, from, source))
     }
 
@@ -160,7 +160,7 @@ impl Volume {
         for directory in missing.into_iter().rev() {
             let change = Change::MakeDirectory { path: directory };
             let make = || Ok(fs::mkdir(directory, fs::Mode::from_raw_mode(0o777))?);
-            match self.carry_out(&change, make) {
+            match self.execute(&change, make) {
                 Ok(()) => {}
                 // Another process created it first.
                 Err(source) if source.raw() == libc::EEXIST => {}
@@ -182,7 +182,7 @@ impl Volume {
     pub fn sync_directory(&self, directory: &Path) -> Result<(), Error> {
         let mut failed = None;
         let change = Change::SyncDirectory { path: directory };
-        let done = self.carry_out(&change, || {
+        let done = self.execute(&change, || {
             sync_names(directory).map_err(|error| {
                 let source = error.os_error().unwrap_or(OsError::EIO);
                 failed = Some(error);

@@ -14,7 +14,7 @@
 //!
 //! Failure: a crash leaves the state of the last checkpoint, which is here the last command that succeeded.
 
-#![allow(clippy::print_stderr, reason = "a program tells its user what went wrong")]
+#![allow(clippy::print_stderr, reason = "a program reports to its user what went wrong")]
 
 use std::error::Error;
 use std::io::{BufWriter, Write};

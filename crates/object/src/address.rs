@@ -43,7 +43,7 @@ pub fn open(
     if url.password().is_some() {
         let mut address = url.clone();
         let _ = address.set_password(None); // Cannot fail for an address that had a password.
-        let what = "a password is not taken from an address, which is told and kept: set the store's variables";
+        let what = "a password is not taken from an address, which is shown and stored: set the store's variables";
         return Err(Error::Address { address: address.into(), what: what.to_owned() });
     }
     if url.query().is_some() || url.fragment().is_some() {
@@ -130,7 +130,7 @@ impl<C: Debug + Send + Sync + 'static> CredentialProvider for Credentials<C> {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("there are no credentials in the store's variables, and elsewhere none are to be had: {0}")]
+#[error("there are no credentials in the store's variables, and none were found elsewhere: {0}")]
 struct NoCredentials(String);
 
 #[cfg(test)]
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_an_address_is_refused_and_not_told() {
+    fn a_password_in_an_address_is_refused_and_not_shown() {
         let error = open("http://me:hunter2@127.0.0.1:9/dav", []).unwrap_err().to_string();
         assert!(
             error.contains("http://me@127.0.0.1:9/dav") && error.contains("variables"),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_is_told_what_one_looks_like() {
+    fn another_address_gets_the_form_of_a_valid_one() {
         for address in ["", "bucket/prefix", "ftp://host/a", "s3:bucket", "/tmp"] {
             let error = open(address, []).unwrap_err();
             assert!(matches!(&error, Error::Address { .. }), "{error}");

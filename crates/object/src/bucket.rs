@@ -176,7 +176,7 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
     let path = client.path(&["probes", &format!("{:016x}", client.draw())]);
     let proved = try_conditions(client, &path).await;
     let swept = match proved {
-        Ok(()) => sweep_probes(client, &path).await,
+        Ok(()) => delete_probes(client, &path).await,
         Err(error) => Err(error),
     };
     match swept {
@@ -187,7 +187,7 @@ pub(crate) async fn prove_conditions(client: &Client) -> Result<()> {
 }
 
 /// Deletes probe objects of clients that were killed; `own` has just been put, and its timestamp is the store's time.
-async fn sweep_probes(client: &Client, own: &Path) -> Result<()> {
+async fn delete_probes(client: &Client, own: &Path) -> Result<()> {
     let all = client.list(&client.path(&["probes"])).await?;
     let now = all.iter().find(|it| it.location == *own).map(|it| it.last_modified);
     for probe in &all {

@@ -154,7 +154,7 @@ impl Client {
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.counters.stats(&self.options.prices);
         if let Some(tier) = &self.tier {
-            tier.tell(&mut stats);
+            tier.add_to(&mut stats);
         }
         stats
     }
@@ -444,7 +444,7 @@ impl Client {
         let bytes = answer.bytes().await?;
         count(&self.counters.bytes_read, bytes.len() as u64);
         if bytes.len() as u64 != expected {
-            let why = format!("{} bytes came instead of {expected}", bytes.len());
+            let why = format!("{} bytes arrived instead of {expected}", bytes.len());
             return Err(StoreError::Generic { store: "forebay-object", source: why.into() });
         }
         Ok((bytes, meta))

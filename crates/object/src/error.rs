@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_stores_answer_the_code_and_the_message_are_told() {
+    fn of_a_stores_answer_the_code_and_the_message_are_shown() {
         let said = |what: &str| object_store::Error::PermissionDenied {
             path: "a".to_owned(),
             source: what.to_owned().into(),
@@ -202,14 +202,14 @@ mod tests {
         let xml = "403 Forbidden: <?xml version=\"1.0\"?>\n<Error><Code>SignatureDoesNotMatch</Code><Message>The \
                    signature\n does not match.</Message><StringToSign>AWS4-HMAC</StringToSign></Error>";
         let (op, path, source) = (Op::Put, Path::from("a"), Arc::new(said(xml)));
-        let told =
+        let text =
             Error::Refused { op, path: path.clone(), source: Arc::clone(&source) }.to_string();
         let expected =
             "putting a is refused: SignatureDoesNotMatch: The signature does not match; mend";
-        assert!(told.starts_with(expected) && !told.contains("AWS4"), "{told}");
+        assert!(text.starts_with(expected) && !text.contains("AWS4"), "{text}");
         let spent = Duration::ZERO;
-        let told = Error::Unreachable { op, path, attempts: 1, spent, source }.to_string();
-        assert!(told.contains("does not match; try again") && !told.contains('<'), "{told}");
+        let text = Error::Unreachable { op, path, attempts: 1, spent, source }.to_string();
+        assert!(text.contains("does not match; try again") && !text.contains('<'), "{text}");
         let plain = in_short(&said("one line\nand another"));
         assert!(plain.ends_with("one line and another"), "{plain}");
         assert_eq!(in_short(&said(&"x".repeat(5000))).len(), 300);

@@ -142,7 +142,7 @@ fn requests(snapshot: &Snapshot, places: &[Place], limits: Limits) -> Vec<Fetch>
 }
 
 /// Executes one of the fetches; returns each page with its index in the list of wanted pages.
-pub(crate) async fn carry_out(
+pub(crate) async fn execute(
     client: &Client,
     page_bytes: u32,
     fetch: &Fetch,
@@ -235,7 +235,7 @@ pub(crate) async fn fetch(
     wanted.iter().try_for_each(|it| snapshot.file(it.file).map(drop))?;
     let plan = plan(client, snapshot, wanted);
     let get = async |fetches: &[Fetch]| {
-        let gets = fetches.iter().map(|it| carry_out(client, snapshot.page_bytes, it, wanted));
+        let gets = fetches.iter().map(|it| execute(client, snapshot.page_bytes, it, wanted));
         gets.collect::<FuturesUnordered<_>>().try_concat().await
     };
     let kept = async {
@@ -291,11 +291,11 @@ mod tests {
         let expected = Fetch { range: 3 * 8208..6 * 8208, slots: 3, places };
         assert_eq!(fetches, [expected]);
         // A page of a file that was removed meanwhile.
-        let gone = page(FileId(99), 0);
-        assert_eq!(plan(&[gone, page(one, 13)], limits)[0].indexes().collect::<Vec<_>>(), [1]);
+        let missing = page(FileId(99), 0);
+        assert_eq!(plan(&[missing, page(one, 13)], limits)[0].indexes().collect::<Vec<_>>(), [1]);
         // One page in twenty may be wasted: here no gap is read.
-        let apart = plan(&[page(one, 10), page(two, 2)], limits);
-        assert_eq!(apart.len(), 2);
+        let separate = plan(&[page(one, 10), page(two, 2)], limits);
+        assert_eq!(separate.len(), 2);
         let wasteful = Limits { over_read_percent: 400, ..limits };
         let joined = plan(&[page(one, 10), page(two, 2)], wasteful);
         assert_eq!(joined.len(), 1);

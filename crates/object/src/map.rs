@@ -217,22 +217,22 @@ mod tests {
             let mut map = FileMap::default();
             let mut model = BTreeMap::new();
             for (object, (set, first, count)) in (0..).zip(steps) {
-                let (mut freed, mut gone) = (BTreeMap::new(), BTreeMap::new());
-                let tell = |object, count| *freed.entry(object).or_insert(0) += count;
+                let (mut freed, mut replaced) = (BTreeMap::new(), BTreeMap::new());
+                let count_freed = |object, count| *freed.entry(object).or_insert(0) += count;
                 if set {
-                    map.set(place(first, count, object, 3), tell);
+                    map.set(place(first, count, object, 3), count_freed);
                     for at in 0..count {
                         if let Some((old, _)) = model.insert(first + at, (object, 3 + at)) {
-                            *gone.entry(old).or_insert(0) += 1;
+                            *replaced.entry(old).or_insert(0) += 1;
                         }
                     }
                 } else {
-                    map.cut(first, tell);
+                    map.cut(first, count_freed);
                     for (old, _) in model.split_off(&first).into_values() {
-                        *gone.entry(old).or_insert(0) += 1;
+                        *replaced.entry(old).or_insert(0) += 1;
                     }
                 }
-                prop_assert_eq!(freed, gone);
+                prop_assert_eq!(freed, replaced);
             }
             let pages = |first, count| {
                 map.places(first, count).flat_map(|it| {

@@ -58,13 +58,13 @@ mod tests {
     #[test]
     fn a_task_may_be_the_last_to_let_go() {
         let executor = Executor::new(None).unwrap();
-        let (told, ended) = std::sync::mpsc::channel();
+        let (sender, ended) = std::sync::mpsc::channel();
         let (go, may_go) = std::sync::mpsc::channel::<()>();
         let last = executor.clone();
         executor.spawn(async move {
             may_go.recv().unwrap();
             let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(last)));
-            told.send(dropped.is_ok()).unwrap();
+            sender.send(dropped.is_ok()).unwrap();
         });
         drop(executor);
         go.send(()).unwrap();

@@ -76,9 +76,9 @@ impl Snapshot {
     /// Advances this snapshot to `manifest`, a later one; `new` are its objects that are not in this snapshot, with
     /// their indexes, oldest first. Objects without remaining pages are obsolete from the version after it.
     pub(crate) fn advance(&mut self, manifest: &Manifest, new: &[(ObjectEntry, Arc<Index>)]) {
-        let gone: Vec<FileId> = self.files.keys().copied().collect();
+        let removed: Vec<FileId> = self.files.keys().copied().collect();
         let stays = |id: &FileId| manifest.files.iter().any(|it| it.id == *id);
-        for id in gone.into_iter().filter(|id| !stays(id)) {
+        for id in removed.into_iter().filter(|id| !stays(id)) {
             self.hide(id, 0);
             self.files.remove(&id);
         }

@@ -1,7 +1,7 @@
 //! Errors of a pool, and what the caller can do about them.
 //!
 //! Four kinds, as everywhere in Forebay: *retry* ([`Error::NoFreeFrame`], [`Error::MemoryInUse`], [`Error::Busy`]),
-//! *data* ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Gone`]), *device* ([`Error::Io`]) and
+//! *data* ([`Error::Corrupt`], [`Error::Codec`], [`Error::PastEnd`], [`Error::Invalidated`]), *device* ([`Error::Io`]) and
 //! *latched* ([`Error::Failed`]); in addition, a request may be invalid. [`Error::kind`] returns the kind. Errors are
 //! cheap to clone: every thread that waited for a failed read receives its error.
 
@@ -19,7 +19,7 @@ use crate::tag::{Block, Lsn};
 pub enum Error {
     /// Every frame was pinned for the whole of the wait.
     #[error(
-        "no free frame: {pinned} of {capacity} are pinned and none came free within {waited:?}; \
+        "no free frame: {pinned} of {capacity} are pinned and none became free within {waited:?}; \
          hold fewer pages at a time, make the pool larger, or look at who pins them in \
          `BufferPool::view`"
     )]
@@ -34,8 +34,8 @@ pub enum Error {
     /// The pool's memory cannot shrink while pages in the part to be released are pinned, by guards or by the
     /// look-ahead of streams, or busy with I/O. Its size is unchanged.
     #[error(
-        "the pool's memory could not be made smaller: {pages} pages in what is to be given back are pinned or busy with \
-         I/O, and none of them came free within {waited:?}; let go of pages, drop idle read streams and try again, \
+        "the pool's memory could not be made smaller: {pages} pages in the part to return are pinned or busy with \
+         I/O, and none of them became free within {waited:?}; let go of pages, drop idle read streams and try again, \
          request less of it, or look at who pins them in `BufferPool::view`"
     )]
     MemoryInUse {
@@ -104,7 +104,7 @@ pub enum Error {
         file.display(),
         how.advice()
     )]
-    Gone {
+    Invalidated {
         /// The file.
         file: Arc<Path>,
         /// The reason.
@@ -353,7 +353,7 @@ impl Error {
             Error::Corrupt { .. }
             | Error::Codec { .. }
             | Error::PastEnd { .. }
-            | Error::Gone { .. }
+            | Error::Invalidated { .. }
             | Error::Shortened { .. }
             | Error::Detached { .. }
             | Error::SegmentSize { .. }
@@ -390,7 +390,7 @@ impl Error {
 
     /// True if the page must be looked up again: this frame no longer has it.
     pub(crate) fn is_refreshed(&self) -> bool {
-        matches!(self, Error::Gone { how: Fate::Refreshed, .. })
+        matches!(self, Error::Invalidated { how: Fate::Refreshed, .. })
     }
 
     /// Returns true when the same call may succeed later without a repair.

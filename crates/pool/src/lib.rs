@@ -354,7 +354,7 @@
 //!
 //! use futures_core::Stream;
 //!
-//! struct Unpark(std::thread::Thread); // what an executor comes to at the least
+//! struct Unpark(std::thread::Thread); // the least that an executor does
 //! impl Wake for Unpark {
 //!     fn wake(self: Arc<Self>) {
 //!         self.0.unpark();
@@ -405,7 +405,7 @@
 //! - **A future may be dropped** at any point: it leaves no pin and no latch, and no thread waits for it. A load that
 //!   it began goes on, and the page is then in memory for the next caller. A future that is neither polled nor dropped
 //!   keeps a pin, like any guard.
-//! - A stream may write a dirty page of its own ring in place, and flush the log for it, while it looks ahead.
+//! - A stream may write a dirty page of its ring in place, and flush the log for it, while it looks ahead.
 //!
 //! ## Checksums, and what to do about damage
 //!
@@ -421,7 +421,7 @@
 //! # let checksum = Checksum::Crc32c { offset: 0 };
 //! # let builder = BufferPool::builder().frames(64).checksum(checksum).torn_pages(forebay::TornPages::Unprotected);
 //! # let pool = builder.directory(directory.path()).build()?;
-//! let file = pool.open_file("ledger", &FileOptions::new().create(true))?;
+//! let file = pool.open_file("accounts", &FileOptions::new().create(true))?;
 //! file.append()?[100] = 42;
 //! let path = file.path().to_owned();
 //! file.close()?;
@@ -430,7 +430,7 @@
 //! bytes[5000] ^= 1;
 //! std::fs::write(&path, bytes)?;
 //!
-//! let file = pool.open_file("ledger", &FileOptions::new())?;
+//! let file = pool.open_file("accounts", &FileOptions::new())?;
 //! assert!(matches!(file.read(0), Err(Error::Corrupt { block: 0, .. })));
 //! let (bytes, damage) = file.salvage(0)?; // as they are, for those who can make something of them
 //! assert!(damage.is_some());
@@ -531,10 +531,10 @@
 //! let pin = file.pin(9)?;
 //! file.truncate(5)?;
 //! assert!(matches!(file.read(9), Err(Error::PastEnd { block: 9, blocks: 5, .. })));
-//! assert!(matches!(pin.latch_shared(), Err(Error::Gone { how: Fate::Truncated, .. })));
+//! assert!(matches!(pin.latch_shared(), Err(Error::Invalidated { how: Fate::Truncated, .. })));
 //!
 //! file.drop_file()?; // from the disk too
-//! assert!(matches!(file.read(0), Err(Error::Gone { how: Fate::Dropped, .. })));
+//! assert!(matches!(file.read(0), Err(Error::Invalidated { how: Fate::Dropped, .. })));
 //! # drop(pin);
 //! # pool.close()?;
 //! # Ok(())
@@ -587,7 +587,7 @@
 //! handle (and the last handle to its files) is dropped; but it does not sync and cannot report an error, and it writes
 //! nothing while a panic unwinds. The thread that drops the last handle (or the last [guard with an owned
 //! handle](crate#guards-to-keep)) waits for these writes, after the guard's latch is released. The exception is a
-//! waker, which the pool calls in the middle of its own work: there, a new thread does the writes.
+//! waker, which the pool calls in the middle of an operation: there, a new thread does the writes.
 //!
 //! # What it promises
 //!

@@ -54,7 +54,7 @@ pub(crate) fn wake_task(waker: Waker) {
     }
 }
 
-/// True if this thread runs a waker, in the middle of its own work.
+/// True if this thread runs a waker, in the middle of an operation.
 pub(crate) fn is_waking() -> bool {
     WAKING.get()
 }

@@ -144,7 +144,7 @@ fn a_byte_that_changed_on_disk_is_an_error_that_names_the_block() {
 }
 
 #[test]
-fn wrong_use_is_told_how_to_use_it() {
+fn wrong_use_gets_a_usage_message() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path().join("none");
     for args in [&[][..], &["get"], &["set", "key"], &["frob"], &["bench", "many"]] {
@@ -156,7 +156,7 @@ fn wrong_use_is_told_how_to_use_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_in_a_sentence() {
+fn what_cannot_be_done_is_reported_in_a_sentence() {
     let directory = tempfile::tempdir().unwrap();
     let dir = directory.path();
     assert!(bad(dir, &["get", "apple"]).contains("there is no store in"));

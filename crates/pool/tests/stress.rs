@@ -72,7 +72,7 @@ fn a_page_says_what_was_written_to_it_whatever_goes_on_around() {
                         }
                         _ => match other.write(block) {
                             Ok(mut page) => page[16] = 1,
-                            Err(Error::PastEnd { .. } | Error::Gone { .. }) => {}
+                            Err(Error::PastEnd { .. } | Error::Invalidated { .. }) => {}
                             Err(error) => panic!("{error}"),
                         },
                     }

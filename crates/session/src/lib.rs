@@ -313,7 +313,7 @@ impl Connection {
     pub fn plan(&mut self, sql: &str) -> anyhow::Result<serde_json::Value> {
         let statement = self.during(|client| client.prepare(sql))?;
         if !statement.params().is_empty() {
-            let message = "it has parameters, and nobody to fill them in".to_owned();
+            let message = "it has parameters, and no values for them".to_owned();
             return Err(Refused { message, code: String::new() }.into());
         }
         let rows = self.during(|client| client.query(&statement, &[]))?;
@@ -385,7 +385,7 @@ fn refused(config: &Config, error: &postgres::Error) -> anyhow::Error {
     let said = said(error);
     if said == "password missing" {
         return BadInput(format!(
-            "the server at {host}, port {port}, asks for a password: set PGPASSWORD, or note it in ~/.pgpass"
+            "the server at {host}, port {port}, requires a password: set PGPASSWORD, or add it to ~/.pgpass"
         ))
         .into();
     }
@@ -454,11 +454,11 @@ mod tests {
             config(Some(dsn), "").err().map(|error| error.to_string()).unwrap_or_default()
         };
         for mode in ["disable", "allow", "prefer", "require", "verify-ca"] {
-            let told = refused(&format!("host=db sslrootcert=system sslmode={mode}"));
-            assert!(told.contains("only with sslmode=verify-full"), "{mode}: {told}");
+            let text = refused(&format!("host=db sslrootcert=system sslmode={mode}"));
+            assert!(text.contains("only with sslmode=verify-full"), "{mode}: {text}");
         }
-        let told = refused("hostaddr=127.0.0.1 sslrootcert=system");
-        assert!(told.contains("name it with host"), "{told}");
+        let text = refused("hostaddr=127.0.0.1 sslrootcert=system");
+        assert!(text.contains("name it with host"), "{text}");
         let reached = config(Some("hostaddr=127.0.0.1,::1 sslmode=require"), "").unwrap();
         assert_eq!(reached.get_hosts().len(), 2);
     }
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn options_of_ours_come_after_the_users_and_tell_of_an_old_server() {
+    fn our_options_follow_the_users_and_show_an_old_server() {
         let config = config(Some("options='-c work_mem=1MB'"), "").unwrap();
         let options = config.get_options().unwrap();
         assert!(

@@ -72,7 +72,7 @@ impl Config {
         if plain.get_hosts().is_empty() {
             if mode == "verify-full" {
                 bad_input!(
-                    "sslmode=verify-full compares the host's name: name it with host beside hostaddr"
+                    "sslmode=verify-full compares the host's name: name it with host in addition to hostaddr"
                 );
             }
             for address in plain.get_hostaddrs().to_vec() {

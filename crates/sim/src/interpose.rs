@@ -14,7 +14,7 @@ const EXDEV: OsError = OsError::from_raw(18);
 type Make<'m> = &'m mut dyn FnMut() -> Result<(), OsError>;
 
 impl Interpose for Disk {
-    fn carry_out(&self, change: &Change<'_>, make: Make<'_>) -> Result<(), OsError> {
+    fn execute(&self, change: &Change<'_>, make: Make<'_>) -> Result<(), OsError> {
         if let Change::Sync { file, .. } = change {
             return self.sync(file);
         }

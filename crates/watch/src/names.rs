@@ -223,8 +223,8 @@ impl Names {
 
     /// The tasks that have exited, although no event said so.
     pub(super) fn exited(&self) -> Vec<u32> {
-        let is_gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
-        self.tasks.keys().copied().filter(is_gone).collect()
+        let has_ended = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
+        self.tasks.keys().copied().filter(has_ended).collect()
     }
 
     /// The path of `key`. `called`: its key in descriptors, if that differs.

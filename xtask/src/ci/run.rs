@@ -168,8 +168,8 @@ impl Run {
     }
 
     fn count_skips(&mut self, skips: &Path) -> Result<()> {
-        let noted = fs::read_to_string(skips)?;
-        self.found.skips.extend(noted.lines().filter(|line| !line.is_empty()).map(str::to_owned));
+        let lines = fs::read_to_string(skips)?;
+        self.found.skips.extend(lines.lines().filter(|line| !line.is_empty()).map(str::to_owned));
         Ok(())
     }
 

@@ -104,7 +104,7 @@ fn a_power_cut_leaves_the_last_checkpoint_or_word_of_it() {
                     whole += 1;
                 }
                 None => {
-                    assert!(at > now.to, "{}", said("a checkpoint is gone"));
+                    assert!(at > now.to, "{}", said("a checkpoint is lost"));
                     unclean += 1;
                 }
                 // Before the mark of a change was durable, or when a checkpoint was almost complete.

@@ -39,7 +39,7 @@ fn a_long_range_has_its_leaves_read_ahead() {
 }
 
 #[test]
-fn cur_3_a_short_range_asks_for_nothing_behind_its_end() {
+fn cur_3_a_short_range_prefetches_nothing_behind_its_end() {
     let site = Site::new(512);
     loaded(&site);
     for direction in [Direction::Forward, Direction::Backward] {

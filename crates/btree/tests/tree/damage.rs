@@ -26,7 +26,7 @@ fn site_with_tree() -> Site {
 }
 
 #[test]
-fn a_bit_that_the_disk_lost_is_told_of_by_whatever_comes_by() {
+fn a_bit_that_the_disk_lost_is_reported_by_whatever_reads_it() {
     let site = site_with_tree();
     let path = site.directory.path().join("tree");
     let blocks = fs::metadata(&path).unwrap().len() / PAGE_BYTES as u64;

@@ -95,9 +95,9 @@ fn apply(tree: &Tree, model: &mut Model, op: &Op) -> Result<(), TestCaseError> {
             prop_assert_eq!(tree.remove(key).unwrap(), model.remove(key).is_some());
         }
         Op::RemoveRange(from, count) => {
-            let gone: Vec<_> =
+            let removed: Vec<_> =
                 model.range(from.clone()..).take(*count).map(|it| it.0.clone()).collect();
-            for key in gone {
+            for key in removed {
                 model.remove(&key);
                 prop_assert!(tree.remove(&key).unwrap());
             }
@@ -291,7 +291,7 @@ fn a_bulk_load_leaves_in_memory_what_others_use() {
 }
 
 #[test]
-fn blk_1_a_bulk_load_fills_pages_as_far_as_it_is_told() {
+fn blk_1_a_bulk_load_fills_pages_as_far_as_requested() {
     for (fill, share) in [(0.5, 0.45..=0.5), (0.8, 0.75..=0.8), (1.0, 0.95..=1.0)] {
         let site = Site::new(64);
         let tree = Tree::create(&site.pool(), "tree").unwrap();

@@ -83,7 +83,7 @@ fn run(frames: u64, key_len: usize) {
                         if tree.get_into(&key(number, key_len), &mut buffer).unwrap() {
                             assert!(
                                 version_of(number, &buffer) >= least,
-                                "[DSC-1] an older value came back"
+                                "[DSC-1] an older value returned"
                             );
                             seen += 1;
                         } else {
@@ -130,7 +130,7 @@ fn run(frames: u64, key_len: usize) {
     });
     // Otherwise the test has tested nothing.
     assert!(seen.iter().all(|&seen| seen > 0), "{seen:?}");
-    let census = tree.check().expect("[RST-1] [DSC-3] whatever came between whose steps");
+    let census = tree.check().expect("[RST-1] [DSC-3] however their steps interleaved");
     assert_eq!(census.entries, (WRITERS * KEYS).div_ceil(4), "{census:?}");
     drop(tree);
     pool.close().unwrap();

@@ -180,17 +180,17 @@ fn bad_input(case: &Case) -> Result<(), String> {
     let nowhere = format!("host={} user=postgres", site.scratch.path().display());
     let socket = site.server.data_directory().with_file_name("s");
     let at = |rest: &str| format!("host={} {rest}", socket.display());
-    let (nobody, none) = (at("user=somebody dbname=postgres"), at("user=postgres dbname=none"));
+    let (stranger, none) = (at("user=stranger dbname=postgres"), at("user=postgres dbname=none"));
     let tls = at("user=postgres sslmode=any");
     for (arguments, words) in [
         (&["--dsn", &nowhere][..], "cannot connect"),
-        (&["--dsn", &nobody], "role \"somebody\" does not exist; name a role with user="),
+        (&["--dsn", &stranger], "role \"stranger\" does not exist; name a role with user="),
         (&["--dsn", &none], "database \"none\" does not exist"),
         (&["--dsn", &tls], "it is disable, allow, prefer, require"),
         #[cfg(not(feature = "tls"))]
         (&["--dsn", "host=localhost sslmode=require"], "built without TLS"),
         (&["--dsn", "host"], "it looks like"),
-        (&["--rollback"], "nothing is noted"),
+        (&["--rollback"], "nothing is recorded"),
         (&["--from", "missing.json", "--apply"], "--from missing.json"),
         (&["--queries", "missing.sql"], "--queries missing.sql"),
         (&["--dsn", &nowhere, "--from", "missing.json", "--apply"], "--from missing.json"),
@@ -238,8 +238,8 @@ fn files_of_libpq(case: &Case) -> Result<(), String> {
     let line = format!("nowhere:*:*:*:no\n{}:5432:postgres:postgres:a\\:b\n", socket.display());
     fs::write(&passwords, line).map_err(text)?;
     for (dsn, mode, words) in [
-        ("service=here", 0o600, "nothing is noted"),
-        ("service=here user=somebody", 0o600, "asks for a password"),
+        ("service=here", 0o600, "nothing is recorded"),
+        ("service=here user=stranger", 0o600, "requires a password"),
         ("service=here", 0o644, "others than its owner may read it"),
         ("service=there", 0o600, "there is no service there"),
     ] {
@@ -537,7 +537,7 @@ fn interrupted(case: &Case) -> Result<(), String> {
     let other = state.join(format!(".advise-{id}-1{port}-Ab1"));
     fs::write(&other, "{").map_err(text)?;
     let (_, stderr) = site.ends_with(2, &["--rollback"])?;
-    ensure(stderr.contains("nothing is noted"), stderr)?;
+    ensure(stderr.contains("nothing is recorded"), stderr)?;
     let left: Vec<PathBuf> = site.left_in_state().collect();
     ensure(left == [other], format!("{left:?} is left"))?;
     // No session of the command is left on the server.

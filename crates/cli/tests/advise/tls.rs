@@ -74,7 +74,7 @@ pub(crate) fn tls(case: &Case) -> Result<(), String> {
         ensure(output.status.code() == Some(2), format!("{dsn}: {} {stderr}", output.status))?;
         Ok::<_, String>(stderr)
     };
-    let nothing = "nothing is noted";
+    let nothing = "nothing is recorded";
 
     // A server without TLS.
     fs::write(&hba, "local all all trust\nhost all all 127.0.0.0/8 trust\n").map_err(text)?;

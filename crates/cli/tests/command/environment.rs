@@ -330,7 +330,9 @@ fn after_a_kill_the_next_start_puts_back_what_was_left_and_says_so() {
 
 #[test]
 fn a_readahead_that_another_process_set_after_the_kill_is_left_alone() {
-    let Some(scene) = Scene::new("a_readahead_that_somebody_else_set_is_left_alone") else {
+    let Some(scene) =
+        Scene::new("a_readahead_that_another_process_set_after_the_kill_is_left_alone")
+    else {
         return;
     };
     let mut child = scene.varying();

@@ -106,7 +106,7 @@ fn without_rights_or_a_subject_it_says_what_is_missing() {
 
 #[test]
 fn in_a_separate_pid_namespace_it_says_that_it_has_to_be_outside() {
-    const TEST: &str = "in_a_pid_namespace_of_its_own_it_says_that_it_has_to_be_outside";
+    const TEST: &str = "in_a_separate_pid_namespace_it_says_that_it_has_to_be_outside";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     let watch = watch(scratch.path(), &["true"]);
     let mut command = Command::new("unshare");
@@ -478,7 +478,7 @@ fn written_to<const COUNT: usize>(
 
 #[test]
 fn a_write_is_reported_for_the_file_that_the_descriptor_has_then() {
-    const TEST: &str = "what_is_written_is_reported_for_the_file_that_the_descriptor_is_then";
+    const TEST: &str = "a_write_is_reported_for_the_file_that_the_descriptor_has_then";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let [first, second] =
         ["first", "second"].map(|name| File::create(scratch.path().join(name)).unwrap());
@@ -536,7 +536,7 @@ fn a_close_that_is_lost_does_not_have_writes_counted_for_another_file() {
 
 #[test]
 fn short_threads_are_reported_and_are_no_processes() {
-    const TEST: &str = "what_threads_of_a_moment_do_is_reported_and_they_are_no_processes";
+    const TEST: &str = "short_threads_are_reported_and_are_no_processes";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let file = File::create(scratch.path().join("written")).unwrap();
     let seen = seen_of_this_process(&scratch, &tracing, || {
@@ -574,7 +574,7 @@ fn what_is_closed_by_close_range_is_looked_up_again() {
 
 #[test]
 fn a_process_that_has_ended_is_not_watched_without_end() {
-    const TEST: &str = "a_process_that_has_ended_is_not_watched_until_somebody_asks_how";
+    const TEST: &str = "a_process_that_has_ended_is_not_watched_without_end";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let mut watched = Command::new("sleep").arg("1000").spawn().unwrap();
     let child = begun(scratch.path(), &tracing, &["--pid", &watched.id().to_string()]);
@@ -586,7 +586,7 @@ fn a_process_that_has_ended_is_not_watched_without_end() {
 
 #[test]
 fn a_file_that_replaced_another_is_not_read_again_for_it() {
-    const TEST: &str = "a_file_that_came_in_place_of_another_is_not_read_again_for_it";
+    const TEST: &str = "a_file_that_replaced_another_is_not_read_again_for_it";
     let Some((scratch, _tracing)) = traced(TEST) else { return };
     for name in ["file", "other"] {
         std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
@@ -644,7 +644,7 @@ fn a_file_that_the_command_names_has_its_whole_path() {
 
 #[test]
 fn a_watch_ends_when_its_output_is_closed() {
-    const TEST: &str = "a_watch_ends_when_nobody_reads_its_lines_any_more";
+    const TEST: &str = "a_watch_ends_when_its_output_is_closed";
     let Some((scratch, tracing)) = traced(TEST) else { return };
     let own = std::process::id().to_string();
     let mut command = watch(scratch.path(), &["--pid", &own]);

@@ -40,7 +40,7 @@ pub(super) fn measure(
     // No more than it needs: the system may refuse address space beyond its memory.
     let memory_gib = settings.memory_bytes / GIB;
     let virtual_gib = settings.entries.saturating_mul(ENTRY_BYTES_MAX) / GIB + 1;
-    let told = [
+    let variables = [
         ("RNDREAD", 1),
         ("VIRTGB", virtual_gib.max(memory_gib)),
         ("PHYSGB", memory_gib),
@@ -50,7 +50,7 @@ pub(super) fn measure(
     ];
     let child = Command::new(&settings.program)
         .env("BLOCK", &block)
-        .envs(told.map(|(name, value)| (name, value.to_string())))
+        .envs(variables.map(|(name, value)| (name, value.to_string())))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

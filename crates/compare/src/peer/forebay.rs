@@ -71,7 +71,7 @@ fn peer(
     (Box::new(Forebay { name, file, content: site.content }), about)
 }
 
-pub(super) fn write(site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
+pub(super) fn write(site: &Site<'_>, progress: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
     let (pool, file) = open_file(site, CacheMode::Buffered, &FileOptions::new().create_new(true))?;
     file.extend(site.settings.blocks)?;
     for block in 0..site.settings.blocks {
@@ -79,7 +79,7 @@ pub(super) fn write(site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Resul
         let mut page = file.init(block)?;
         site.content.write(block, &mut page);
         drop(page);
-        tell(block + 1);
+        progress(block + 1);
     }
     pool.close()?;
     Ok(())

@@ -142,7 +142,7 @@ fn about(site: &Site<'_>, peer: &'static str, miss: &'static str) -> About {
     }
 }
 
-pub(super) fn write(site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
+pub(super) fn write(site: &Site<'_>, progress: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
     let path = site.directory.join(FILE);
     let cannot = || format!("cannot write {}", path.display());
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&path).with_context(cannot)?);
@@ -151,7 +151,7 @@ pub(super) fn write(site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Resul
         interrupt::check()?;
         site.content.write(block, &mut page);
         file.write_all(&page).with_context(cannot)?;
-        tell(block + 1);
+        progress(block + 1);
     }
     file.flush().with_context(cannot)?;
     file.get_ref().sync_all().with_context(cannot)

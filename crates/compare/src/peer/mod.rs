@@ -2,7 +2,7 @@
 //!
 //! A peer reads a block through its cache and folds the page's content into one number. It may
 //! hold its own lock, pin or latch while it does so, and copies nothing out. Its handling of a
-//! miss, and whether it checks checksums, is up to the peer and is noted in the records.
+//! miss, and whether it checks checksums, is up to the peer and is stated in the records.
 //!
 //! Invariants:  [CMP-2] peers of one format read the same file, and all files hold the same payloads
 //! Concurrency: a peer is shared by all threads of a measurement.
@@ -149,15 +149,19 @@ impl Format {
         }
     }
 
-    /// Writes all blocks of the file and syncs it; `tell` receives the number of written blocks.
+    /// Writes all blocks of the file and syncs it; `progress` receives the number of written blocks.
     ///
     /// # Errors
     /// [`Interrupted`](forebay_measure::interrupt::Interrupted), or an error of the peer or the system.
-    pub(crate) fn write(self, site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
+    pub(crate) fn write(
+        self,
+        site: &Site<'_>,
+        progress: &mut dyn FnMut(u32),
+    ) -> anyhow::Result<()> {
         match self {
-            Format::PageDb => page_db::write(site, tell),
-            Format::Raw => lru::write(site, tell),
-            Format::Forebay => forebay::write(site, tell),
+            Format::PageDb => page_db::write(site, progress),
+            Format::Raw => lru::write(site, progress),
+            Format::Forebay => forebay::write(site, progress),
         }
     }
 }

@@ -77,14 +77,14 @@ pub(super) fn open(site: &Site<'_>) -> anyhow::Result<(Box<dyn Peer>, About)> {
     Ok((Box::new(PageDb { pool, content: site.content }), about))
 }
 
-pub(super) fn write(site: &Site<'_>, tell: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
+pub(super) fn write(site: &Site<'_>, progress: &mut dyn FnMut(u32)) -> anyhow::Result<()> {
     let file = open_file(site, false)?;
     let mut page = file.allocate_page();
     for block in 0..site.settings.blocks {
         interrupt::check()?;
         site.content.write(block, page.payload_mut());
         file.write_page(PageId::new(u64::from(block)), &mut page)?;
-        tell(block + 1);
+        progress(block + 1);
     }
     Ok(file.sync()?)
 }

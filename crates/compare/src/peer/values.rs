@@ -71,7 +71,7 @@ impl<C: Cache> Peer for Values<C> {
     fn read(&self, block: u32) -> anyhow::Result<u64> {
         let page = self.pages.get(block, || {
             let mut page: Page = std::iter::repeat_n(0, self.page_bytes).collect();
-            let bytes = Arc::get_mut(&mut page).context("a new page is nobody else's")?;
+            let bytes = Arc::get_mut(&mut page).context("a new page belongs to this thread")?;
             self.file
                 .read_exact_at(bytes, u64::from(block) * self.page_bytes as u64)
                 .with_context(|| format!("cannot read block {block}"))?;

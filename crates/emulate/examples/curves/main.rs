@@ -104,11 +104,11 @@ fn readaheads(name: &str) {
             streaming.rate(&mut *profile.build(1), Duration::from_secs(4)) / (1024.0 * 1024.0)
         };
         let spread = rate(8, 0, profile.size_bytes / 8 / GIB * GIB);
-        let beside = rate(8, profile.size_bytes / 2 / GIB * GIB, 4 * GIB);
+        let near = rate(8, profile.size_bytes / 2 / GIB * GIB, 4 * GIB);
         let alone = rate(1, 0, 0);
         let one = one.map_or("-".into(), |one| format!("{one:.0}"));
         println!(
-            "  {sectors:9}   {spread:12.0}   {beside:14.0}   {eight:8.0}   {alone:8.0}   {one:>8}"
+            "  {sectors:9}   {spread:12.0}   {near:14.0}   {eight:8.0}   {alone:8.0}   {one:>8}"
         );
     }
 }

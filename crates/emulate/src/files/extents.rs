@@ -238,8 +238,8 @@ mod tests {
             assert_eq!(bytes, count * B, "[EXT-1]");
             assert_eq!(space.free_bytes(), 512 * B - bytes);
             for (file, model) in files.iter().zip(&models) {
-                let told = file.stretches(0..256 * B);
-                let blocks = told.iter().flat_map(|stretch| {
+                let listed = file.stretches(0..256 * B);
+                let blocks = listed.iter().flat_map(|stretch| {
                     (0..stretch.len / B).map(move |n| stretch.device_offset.map(|at| at + n * B))
                 });
                 assert!(blocks.eq(model.iter().copied()), "[EXT-1]");
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_device_is_told_and_what_was_placed_stays() {
+    fn a_full_device_is_reported_and_what_was_placed_stays() {
         let (mut space, mut file) = (Space::new(4 * B, 0), Extents::default());
         assert!(file.place(0..5 * B, false, &mut space, &mut Vec::new()).is_err());
         assert_eq!(file.bytes(), 4 * B);

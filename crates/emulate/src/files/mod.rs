@@ -25,7 +25,7 @@ use extents::Extents;
 pub use place::Place;
 use space::Space;
 
-use crate::clockwork::Date;
+use crate::scheduler::Date;
 
 /// A stretch of a file, and its position on the device: none if it was never placed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

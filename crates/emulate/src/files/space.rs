@@ -95,12 +95,12 @@ mod tests {
     const B: u64 = BLOCK_BYTES;
 
     #[test]
-    fn files_begin_where_they_are_told_to_and_wrap_around_at_the_end() {
+    fn files_begin_at_the_given_place_and_wrap_around_at_the_end() {
         let mut space = Space::new(100 * B, 50 * B);
         assert_eq!(space.take_somewhere(30 * B), Some(50 * B..80 * B));
         assert_eq!(space.take_somewhere(30 * B), Some(0..30 * B), "20 are left behind 80");
         assert_eq!(space.take_somewhere(20 * B), Some(80 * B..100 * B));
-        assert_eq!(space.take_somewhere(30 * B), Some(30 * B..50 * B), "fewer than asked for");
+        assert_eq!(space.take_somewhere(30 * B), Some(30 * B..50 * B), "fewer than requested");
         assert_eq!((space.take_somewhere(B), space.free_bytes()), (None, 0));
     }
 
@@ -136,14 +136,14 @@ mod tests {
             for block in taken.iter().flat_map(|range| range.start / B..range.end / B) {
                 assert!(std::mem::take(&mut map[block as usize]), "[SPC-1] {block} is taken twice");
             }
-            let mut told = [false; 64];
+            let mut reported = [false; 64];
             let mut last = None;
             for (start, end) in &space.free {
                 assert!(last.is_none_or(|last| last < *start), "[SPC-1] stretches touch");
                 last = Some(*end);
-                told[(start / B) as usize..(end / B) as usize].fill(true);
+                reported[(start / B) as usize..(end / B) as usize].fill(true);
             }
-            assert_eq!(told, map, "[SPC-1]");
+            assert_eq!(reported, map, "[SPC-1]");
             assert_eq!(space.free_bytes() / B, map.iter().filter(|free| **free).count() as u64);
         }
     }

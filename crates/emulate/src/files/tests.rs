@@ -7,7 +7,7 @@ const EXACT: Growth = Growth { exact: true, keep_size: false };
 const OWNER: Owner = Owner { user: 7, group: 8 };
 
 fn files() -> Files {
-    Files::new(64 * MB, Place::Middle, (OWNER, 0o755), &["disk"], crate::clockwork::today)
+    Files::new(64 * MB, Place::Middle, (OWNER, 0o755), &["disk"], crate::scheduler::today)
 }
 
 fn name(text: &str) -> &OsStr {
@@ -57,7 +57,7 @@ fn a_directory_does_not_go_into_itself_and_reserved_names_are_nobodys() {
 }
 
 #[test]
-fn a_file_moved_with_its_directory_is_told_by_its_new_path() {
+fn a_file_moved_with_its_directory_has_its_new_path() {
     let mut files = files();
     let outer = make(&mut files, ROOT, "a", true);
     let inner = make(&mut files, outer, "b", true);
@@ -69,13 +69,13 @@ fn a_file_moved_with_its_directory_is_told_by_its_new_path() {
 }
 
 #[test]
-fn an_unlinked_file_lives_as_long_as_someone_has_it_and_then_gives_its_room_back() {
+fn an_unlinked_file_lives_while_it_is_open_and_then_frees_its_space() {
     let mut files = files();
     let before = files.free_bytes();
     let file = make(&mut files, ROOT, "f", false);
     files.open(file).unwrap();
     files.place(file, 0..3 * MB, Growth::WRITE, &mut Vec::new()).unwrap();
-    assert!(files.remove((ROOT, name("f")), false).unwrap().is_empty(), "someone has it");
+    assert!(files.remove((ROOT, name("f")), false).unwrap().is_empty(), "it is open");
     assert_eq!(files.attributes(file).unwrap().links, 0);
     assert_eq!(files.span(file, 0..9 * MB).unwrap().1[0].len, 3 * MB);
     files.close(file);
@@ -99,7 +99,7 @@ fn a_name_taken_over_by_a_rename_leaves_its_old_file_to_its_users() {
 }
 
 #[test]
-fn what_is_cut_off_is_told_so_that_it_can_be_made_zeros() {
+fn what_is_cut_off_is_reported_so_that_it_can_be_zeroed() {
     let mut files = files();
     let file = make(&mut files, ROOT, "f", false);
     let mut placed = Vec::new();
@@ -132,7 +132,7 @@ fn a_hole_within_one_block_leaves_the_block_in_place() {
 }
 
 #[test]
-fn a_listing_that_is_gone_on_with_after_removals_misses_nothing() {
+fn a_listing_continued_after_removals_misses_nothing() {
     let mut files = files();
     for number in 0..100 {
         make(&mut files, ROOT, &format!("f{number}"), false);

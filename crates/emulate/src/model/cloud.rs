@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn bandwidth_is_a_limit_of_its_own() {
+    fn bandwidth_is_a_separate_limit() {
         let parameters =
             Parameters { bandwidth: 1_000_000, iops: 1_000_000, burst_iops: None, ..volume() };
         let ends = ends(&mut *build(&parameters, 1).unwrap(), 11, 10_000);

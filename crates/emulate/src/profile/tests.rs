@@ -48,8 +48,8 @@ fn a_file_is_a_profile_under_its_own_name() {
     let profile = profile.unwrap();
     assert_eq!(Some(&*profile.name), path.file_stem().and_then(|stem| stem.to_str()));
     assert_eq!((profile.size_bytes, profile.logical_block_bytes), (1 << 30, 512));
-    let gone = Profile::load(path.to_str().unwrap()).unwrap_err();
-    assert!(matches!(gone, ProfileError::Unreadable { .. }), "{gone}");
+    let error = Profile::load(path.to_str().unwrap()).unwrap_err();
+    assert!(matches!(error, ProfileError::Unreadable { .. }), "{error}");
 }
 
 #[test]

@@ -238,7 +238,7 @@ mod tests {
     /// An empty disk with two files.
     fn two_files() -> (Contents, [Node; 2]) {
         let owner = Owner { user: 0, group: 0 };
-        let today = crate::clockwork::today;
+        let today = crate::scheduler::today;
         let mut files = Files::new(SIZE_BYTES, Place::Middle, (owner, 0o755), &[], today);
         let nodes = ["one", "two"].map(|name| {
             let made = files.make((ROOT, OsStr::new(name)), false, 0o600, owner).unwrap();

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::Told;
-use crate::clockwork::Clockwork;
+use super::MountInfo;
 use crate::model::SECTOR_BYTES;
+use crate::scheduler::Scheduler;
 
 /// A file of the hidden directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,20 +35,20 @@ impl ControlFile {
 /// Contents of a file at the time it was opened, by handle: a log that grows meanwhile still reads as one piece.
 #[derive(Debug)]
 pub(super) struct ControlFiles {
-    told: Told,
+    info: MountInfo,
     open: Mutex<HashMap<u64, Arc<Vec<u8>>>>,
     next_handle: AtomicU64,
 }
 
 impl ControlFiles {
-    pub(super) fn new(told: Told) -> ControlFiles {
-        ControlFiles { told, open: Mutex::default(), next_handle: AtomicU64::new(1) }
+    pub(super) fn new(info: MountInfo) -> ControlFiles {
+        ControlFiles { info, open: Mutex::default(), next_handle: AtomicU64::new(1) }
     }
 
     /// Opens `file` and returns a handle.
-    pub(super) fn open(&self, file: ControlFile, clockwork: &Clockwork) -> u64 {
+    pub(super) fn open(&self, file: ControlFile, scheduler: &Scheduler) -> u64 {
         let handle = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        let contents = Arc::new(self.contents(file, clockwork));
+        let contents = Arc::new(self.contents(file, scheduler));
         self.open.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, contents);
         handle
     }
@@ -59,12 +59,12 @@ impl ControlFiles {
         (file, handle): (ControlFile, u64),
         offset: u64,
         len: usize,
-        clockwork: &Clockwork,
+        scheduler: &Scheduler,
     ) -> Vec<u8> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(contents) = open.get_mut(&handle) else { return Vec::new() };
         if file == ControlFile::Counters && offset == 0 {
-            *contents = Arc::new(self.contents(file, clockwork));
+            *contents = Arc::new(self.contents(file, scheduler));
         }
         let contents = Arc::clone(contents);
         drop(open);
@@ -76,12 +76,12 @@ impl ControlFiles {
         self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
     }
 
-    fn contents(&self, file: ControlFile, clockwork: &Clockwork) -> Vec<u8> {
-        clockwork.settle();
+    fn contents(&self, file: ControlFile, scheduler: &Scheduler) -> Vec<u8> {
+        scheduler.settle();
         let line = match file {
-            ControlFile::Counters => serde_json::to_vec(&clockwork.counters()),
-            ControlFile::Profile => serde_json::to_vec(&self.told),
-            ControlFile::Log => return clockwork.log().lines(),
+            ControlFile::Counters => serde_json::to_vec(&scheduler.counters()),
+            ControlFile::Profile => serde_json::to_vec(&self.info),
+            ControlFile::Log => return scheduler.log().lines(),
             ControlFile::Control => return Vec::new(),
         };
         let mut line = line.unwrap_or_default();
@@ -91,15 +91,15 @@ impl ControlFiles {
 }
 
 /// Executes a command that was written to `control`. False if the command is unknown.
-pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
+pub(super) fn obey(words: &[u8], scheduler: &Scheduler) -> bool {
     match words.trim_ascii() {
-        b"timing off" => clockwork.set_timing(false),
-        b"timing on" => clockwork.set_timing(true),
+        b"timing off" => scheduler.set_timing(false),
+        b"timing on" => scheduler.set_timing(true),
         b"log clear" => {
-            clockwork.settle();
-            clockwork.log().clear();
+            scheduler.settle();
+            scheduler.log().clear();
         }
-        words if words.starts_with(b"load ") => return load(&words[5..], clockwork),
+        words if words.starts_with(b"load ") => return load(&words[5..], scheduler),
         // For tests of that case; release builds have no such command.
         b"panic" if cfg!(debug_assertions) => {
             panic!("asked to panic through .forebay/control")
@@ -110,7 +110,7 @@ pub(super) fn obey(words: &[u8], clockwork: &Clockwork) -> bool {
 }
 
 /// `SECONDS BYTES`: this much of the device's time passes at once, in which it is read at random.
-fn load(words: &[u8], clockwork: &Clockwork) -> bool {
+fn load(words: &[u8], scheduler: &Scheduler) -> bool {
     let words = std::str::from_utf8(words).unwrap_or_default();
     let Some((seconds, bytes)) = words.split_once(' ') else { return false };
     let (Ok(seconds), Ok(bytes)) = (seconds.parse::<u32>(), bytes.parse::<u32>()) else {
@@ -118,7 +118,7 @@ fn load(words: &[u8], clockwork: &Clockwork) -> bool {
     };
     let whole = bytes > 0 && u64::from(bytes).is_multiple_of(SECTOR_BYTES);
     if whole {
-        clockwork.load(bytes.into(), Duration::from_secs(seconds.into()));
+        scheduler.load(bytes.into(), Duration::from_secs(seconds.into()));
     }
     whole
 }

@@ -24,9 +24,9 @@ use super::guardian::Guardian;
 use super::log_file::LogFile;
 use super::mounting::{self, Mounted, Unmounted};
 use super::transfers::Transfers;
-use super::{Data, Error, Options, SPEED_UPS, Told};
-use crate::clockwork::{Clockwork, Counters, Summary};
+use super::{Data, Error, MountInfo, Options, SPEED_UPS};
 use crate::log::RequestLog;
+use crate::scheduler::{Counters, Scheduler, Summary};
 use crate::store::Store;
 
 /// Threads that take requests from the kernel. With one, requests reach the model in the order in which the kernel
@@ -89,11 +89,11 @@ impl Emulation {
             Data::File(path) => Store::file(path, size_bytes)?,
         };
         let log = RequestLog::new(options.log_entries);
-        let started = Clockwork::start(options.device, options.speed_up, log);
-        let clockwork = started.map_err(|source| io_error("start the clockwork", source))?;
+        let started = Scheduler::start(options.device, options.speed_up, log);
+        let scheduler = started.map_err(|source| io_error("start the scheduler", source))?;
         let (store, buffers) = (Arc::new(store), Arc::default());
-        let transfers = Arc::new(Transfers { clockwork, store, buffers });
-        let told = Told {
+        let transfers = Arc::new(Transfers { scheduler, store, buffers });
+        let info = MountInfo {
             name: options.name,
             about: options.about,
             size_bytes,
@@ -105,10 +105,10 @@ impl Emulation {
             Some(path) => Some(LogFile::start(path, &transfers)?),
             None => None,
         };
-        let name = told.name.clone();
+        let name = info.name.clone();
         let (place, readahead_bytes) = (options.place, options.readahead_bytes);
         let limits = Limits { size_bytes, place, readahead_bytes };
-        let filesystem = Filesystem::new(Arc::clone(&transfers), ControlFiles::new(told), limits);
+        let filesystem = Filesystem::new(Arc::clone(&transfers), ControlFiles::new(info), limits);
 
         let mut guardian = Guardian::post(&mount_point, options.remove.as_deref())?;
         let device = mounting::mount(&mount_point, &name).inspect_err(|_| guardian.dismiss())?;
@@ -158,7 +158,7 @@ impl Emulation {
 
     /// The counters since the mount.
     pub fn counters(&self) -> Counters {
-        self.transfers.clockwork.counters()
+        self.transfers.scheduler.counters()
     }
 
     /// Waits up to `limit` for another process to end the mount. True if it has ended.
@@ -189,19 +189,19 @@ impl Emulation {
     fn end(&mut self) -> Result<Ending, Error> {
         self.unmounted = true;
         // Unmounting writes dirty pages back; that need not take the model's time.
-        self.transfers.clockwork.set_timing(false);
+        self.transfers.scheduler.set_timing(false);
         let over = self.session.is_some() && self.wait_for_end(Duration::ZERO);
         let mut kept = false;
         // Unmounted by another process, or cut off by the kernel: then our mount is still there, dead.
         let unmounted = if over && !self.mounted.is_dead() {
-            Unmounted::Gone
+            Unmounted::Completely
         } else {
             let sync = || kept = self.keeps_data && self.sync_disk();
             mounting::unmount(&self.mounted, sync).inspect_err(|_| self.guardian.take_over())?
         };
         self.guardian.dismiss();
         let serves = self.session.is_some();
-        if unmounted == Unmounted::Gone && serves && self.wait_for_end(HANG_UP_MAX) {
+        if unmounted == Unmounted::Completely && serves && self.wait_for_end(HANG_UP_MAX) {
             self.session.take().map(JoinHandle::join);
         }
         self.log_file.take();
@@ -212,7 +212,7 @@ impl Emulation {
         Ok(Ending {
             detached: unmounted == Unmounted::Detached,
             kept,
-            summary: self.transfers.clockwork.summary(),
+            summary: self.transfers.scheduler.summary(),
             cpu_seconds: cpu_seconds() - self.cpu_seconds_before,
         })
     }

@@ -19,11 +19,11 @@ use rustix::process::{getgid, getuid};
 
 use super::contents::Contents;
 use super::control::{ControlFile, ControlFiles, obey};
-use super::nodes::{BLOCK_BYTES, Node, RESERVED, kind, own_attributes, told};
+use super::nodes::{BLOCK_BYTES, Node, RESERVED, kind, own_attributes, to_fuse};
 use super::opening::{Openings, fixed_size};
 use super::transfers::Transfers;
-use crate::clockwork::{Date, today};
 use crate::files::{Attributes, Changes, FIRST_COOKIE, Files, Owner, Place, ROOT};
+use crate::scheduler::{Date, today};
 
 /// Largest request that FUSE makes by default: 256 pages.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
@@ -177,14 +177,14 @@ fn done(result: Result<(), Errno>, reply: ReplyEmpty) {
 
 fn entry(result: Result<Attributes, Errno>, reply: ReplyEntry) {
     match result {
-        Ok(attributes) => reply.entry(&FOR_LONG, &told(&attributes), Generation(0)),
+        Ok(attributes) => reply.entry(&FOR_LONG, &to_fuse(&attributes), Generation(0)),
         Err(error) => reply.error(error),
     }
 }
 
 fn attributes(result: Result<Attributes, Errno>, reply: ReplyAttr) {
     match result {
-        Ok(attributes) => reply.attr(&FOR_LONG, &told(&attributes)),
+        Ok(attributes) => reply.attr(&FOR_LONG, &to_fuse(&attributes)),
         Err(error) => reply.error(error),
     }
 }
@@ -312,7 +312,7 @@ impl fuser::Filesystem for Filesystem {
         match opened {
             Ok(made) => {
                 let (flags, handle) = self.openings.open(made.inode, OpenFlags(flags));
-                reply.created(&FOR_LONG, &told(&made), Generation(0), handle, flags);
+                reply.created(&FOR_LONG, &to_fuse(&made), Generation(0), handle, flags);
             }
             Err(error) => reply.error(error),
         }
@@ -354,7 +354,7 @@ impl fuser::Filesystem for Filesystem {
         match Node::of(at) {
             Node::Disk => reply.opened(FileHandle(0), fixed_size(flags)),
             Node::Control(file) => {
-                let handle = self.control.open(file, &self.transfers.clockwork);
+                let handle = self.control.open(file, &self.transfers.scheduler);
                 reply.opened(FileHandle(handle), FopenFlags::FOPEN_DIRECT_IO);
             }
             Node::ControlDirectory => reply.error(Errno::EISDIR),
@@ -415,8 +415,8 @@ impl fuser::Filesystem for Filesystem {
                 }
             }
             Node::Control(file) => {
-                let clockwork = &self.transfers.clockwork;
-                reply.data(&self.control.read((file, fh.0), offset, size as usize, clockwork));
+                let scheduler = &self.transfers.scheduler;
+                reply.data(&self.control.read((file, fh.0), offset, size as usize, scheduler));
             }
             Node::ControlDirectory => reply.error(Errno::EISDIR),
         }
@@ -450,7 +450,7 @@ impl fuser::Filesystem for Filesystem {
                 }
             }
             Node::Control(ControlFile::Control) => {
-                let known = obey(data, &self.transfers.clockwork);
+                let known = obey(data, &self.transfers.scheduler);
                 if known { reply.written(data.len() as u32) } else { reply.error(Errno::EINVAL) }
             }
             Node::Control(_) | Node::ControlDirectory => reply.error(Errno::EBADF),

@@ -28,8 +28,8 @@ while read -r word rest; do
     [ "$word" = done ] && exit 0
     ours=$rest
 done
-standing() {
-    found=gone
+state() {
+    found=none
     while read -r mount parent device root point rest; do
         [ "$point" = "$2" ] || continue
         kind=${rest#* - }
@@ -43,11 +43,11 @@ standing() {
 found=ours
 if [ -n "$ours" ]; then
     tries=600
-    standing "$1" "$2"
+    state "$1" "$2"
     while [ $found = covered ] && [ $tries -gt 0 ]; do
         tries=$((tries - 1))
         sleep 1
-        standing "$1" "$2"
+        state "$1" "$2"
     done
 fi
 if [ $found = ours ]; then

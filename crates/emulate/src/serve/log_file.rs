@@ -35,7 +35,7 @@ impl LogFile {
             let mut next = 0;
             loop {
                 let last = finished.recv_timeout(EVERY) == Err(RecvTimeoutError::Disconnected);
-                let lines = transfers.clockwork.log().ended_lines(&mut next);
+                let lines = transfers.scheduler.log().ended_lines(&mut next);
                 // A log that cannot be written any more is not a reason to stop serving the disk.
                 if file.write_all(&lines).is_err() || last {
                     return;

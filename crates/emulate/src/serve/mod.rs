@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `counters` | one line of JSON: [`Counters`](crate::Counters) |
 //! | `control` | takes `timing off`, `timing on`, `log clear`, and `load SECONDS BYTES`: so much of the device's time passes at once, in which it is read at random; anything else is EINVAL |
-//! | `profile` | JSON: [`Told`], what is mounted |
+//! | `profile` | JSON: [`MountInfo`], what is mounted |
 //! | `log` | the newest million requests as JSON lines: [`LoggedRequest`](crate::log::LoggedRequest) |
 //!
 //! The kernel side is configured not to be the limit: asynchronous reads, 512 requests in the background,
@@ -113,7 +113,7 @@ pub struct Options {
 
 /// What `.forebay/profile` reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Told {
+pub struct MountInfo {
     /// Name of the profile.
     pub name: String,
     /// Its description, in a sentence.
@@ -141,7 +141,7 @@ pub enum Error {
     )]
     NoFuse,
     /// The device exists but must not be opened.
-    #[error("/dev/fuse cannot be opened: {0}; ask for permission to use that device")]
+    #[error("/dev/fuse cannot be opened: {0}; get permission to use that device")]
     FuseRefused(io::Error),
     /// The program with which ordinary users mount is missing.
     #[error(
@@ -149,12 +149,12 @@ pub enum Error {
     )]
     NoHelper,
     /// That program refused to mount.
-    #[error("fusermount3 does not mount on {}: {told}", path.display())]
+    #[error("fusermount3 does not mount on {}: {message}", path.display())]
     HelperRefused {
         /// The mount point.
         path: PathBuf,
         /// Its message.
-        told: String,
+        message: String,
     },
     /// The mount point cannot be examined.
     #[error("{}: {source}; name an existing, empty directory", path.display())]
@@ -198,7 +198,7 @@ pub enum Error {
         path: PathBuf,
     },
     /// A disk has at least one block.
-    #[error("a disk of {size_bytes} bytes is too small; ask for 4096 at least")]
+    #[error("a disk of {size_bytes} bytes is too small; the minimum is 4096")]
     TooSmall {
         /// The requested size.
         size_bytes: u64,
@@ -212,7 +212,7 @@ pub enum Error {
     /// The requested disk is larger than the device that the profile models.
     #[error(
         "the profile {name} models a device of {device_bytes} bytes, so that a disk of {size_bytes} bytes \
-         does not fit; ask for less"
+         does not fit; choose a smaller one"
     )]
     TooLarge {
         /// Name of the profile.

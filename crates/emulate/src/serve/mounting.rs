@@ -40,7 +40,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unmounted {
     /// Completely unmounted.
-    Gone,
+    Completely,
     /// It was in use: it has no name any more, and ends with its last user.
     Detached,
 }
@@ -129,9 +129,9 @@ fn mount_by_helper(mount_point: &Path, name: &str) -> Result<OwnedFd, Error> {
     match received {
         Ok(Some(device)) if output.status.success() => Ok(device),
         Ok(_) => {
-            let told = String::from_utf8_lossy(&output.stderr);
-            let told = told.trim().trim_start_matches("fusermount3: ").to_owned();
-            Err(Error::HelperRefused { path: mount_point.to_owned(), told })
+            let message = String::from_utf8_lossy(&output.stderr);
+            let message = message.trim().trim_start_matches("fusermount3: ").to_owned();
+            Err(Error::HelperRefused { path: mount_point.to_owned(), message })
         }
         Err(error) => Err(failed(error)),
     }
@@ -164,13 +164,13 @@ pub(super) struct Mounted {
 
 /// The state of a mount point in the mount table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum MountState {
     /// Ours, with nothing mounted over it; or unknown.
     Ours,
     /// Ours, with something mounted over it.
     Covered,
     /// No longer mounted, whatever is there instead.
-    Gone,
+    Removed,
 }
 
 impl Mounted {
@@ -180,14 +180,14 @@ impl Mounted {
         Mounted { facts: table.and_then(|lines| lines.last().cloned()), point }
     }
 
-    fn standing(&self) -> Standing {
+    fn state(&self) -> MountState {
         let (Some(facts), Some(lines)) = (&self.facts, mount_table(&self.point)) else {
-            return Standing::Ours;
+            return MountState::Ours;
         };
         match lines.iter().rposition(|line| line == facts) {
-            Some(at) if at + 1 == lines.len() => Standing::Ours,
-            Some(_) => Standing::Covered,
-            None => Standing::Gone,
+            Some(at) if at + 1 == lines.len() => MountState::Ours,
+            Some(_) => MountState::Covered,
+            None => MountState::Removed,
         }
     }
 
@@ -232,13 +232,13 @@ pub(super) fn unmount(mounted: &Mounted, before_detach: impl FnOnce()) -> Result
         if attempt > 0 {
             std::thread::sleep(PAUSE);
         }
-        match mounted.standing() {
-            Standing::Ours => {}
-            Standing::Covered => return Err(Error::Covered { path: mount_point.clone() }),
-            Standing::Gone => return Ok(Unmounted::Gone),
+        match mounted.state() {
+            MountState::Ours => {}
+            MountState::Covered => return Err(Error::Covered { path: mount_point.clone() }),
+            MountState::Removed => return Ok(Unmounted::Completely),
         }
         match try_unmount(mount_point, false) {
-            Ok(()) => return Ok(Unmounted::Gone),
+            Ok(()) => return Ok(Unmounted::Completely),
             Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {}
             Err(error) => {
                 let doing = format!("unmount {}", mount_point.display());
@@ -254,10 +254,10 @@ pub(super) fn unmount(mounted: &Mounted, before_detach: impl FnOnce()) -> Result
 /// Detaches the mount, in use or not.
 pub(super) fn detach(mounted: &Mounted) -> Result<(), Error> {
     let mount_point = &mounted.point;
-    match mounted.standing() {
-        Standing::Ours => {}
-        Standing::Covered => return Err(Error::Covered { path: mount_point.clone() }),
-        Standing::Gone => return Ok(()),
+    match mounted.state() {
+        MountState::Ours => {}
+        MountState::Covered => return Err(Error::Covered { path: mount_point.clone() }),
+        MountState::Removed => return Ok(()),
     }
     try_unmount(mount_point, true).map_err(|source| {
         let doing = format!("detach the filesystem on {}", mount_point.display());
@@ -279,14 +279,14 @@ fn unmount_by_helper(mount_point: &Path, detach: bool) -> io::Result<()> {
     let mut command = Command::new(HELPER);
     command.arg("-u").args(detach.then_some("-z")).arg("--").arg(mount_point);
     let output = command.stdin(Stdio::null()).output()?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    if output.status.success() || told.contains("not found") || told.contains("not mounted") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    if output.status.success() || message.contains("not found") || message.contains("not mounted") {
         return Ok(());
     }
-    if told.contains("busy") {
+    if message.contains("busy") {
         return Err(Errno::BUSY.into());
     }
-    Err(io::Error::other(told.trim().to_owned()))
+    Err(io::Error::other(message.trim().to_owned()))
 }
 
 #[cfg(test)]

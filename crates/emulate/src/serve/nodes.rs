@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use fuser::{FileAttr, FileType, INodeNo};
 
 use super::control::ControlFile;
-use crate::clockwork::Date;
 use crate::files::{self, Attributes, Owner, Times};
+use crate::scheduler::Date;
 
 const DISK: u64 = 2;
 const CONTROL_DIRECTORY: u64 = 3;
@@ -93,7 +93,7 @@ pub(super) fn kind(directory: bool) -> FileType {
 }
 
 /// Converts attributes to the kernel's form.
-pub(super) fn told(attributes: &Attributes) -> FileAttr {
+pub(super) fn to_fuse(attributes: &Attributes) -> FileAttr {
     FileAttr {
         ino: INodeNo(attributes.inode),
         size: attributes.size_bytes,
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_inode_has_a_number_of_its_own() {
+    fn every_inode_has_a_unique_number() {
         let mut nodes = vec![Node::Disk, Node::ControlDirectory, Node::Placed(1), Node::Placed(64)];
         nodes.extend(ControlFile::ALL.map(Node::Control));
         for node in nodes {

@@ -76,8 +76,8 @@ impl Openings {
             let users = by_inode.entry(inode).or_default();
             users.cached_writers += u64::from(handle == CACHED_WRITER);
             users.direct_readers += u64::from(handle == DIRECT_READER);
-            let apart = users.cached_writers == 0 || users.direct_readers == 0;
-            assert!(apart, "[OPN-1] {users:?} of inode {inode}");
+            let is_exclusive = users.cached_writers == 0 || users.direct_readers == 0;
+            assert!(is_exclusive, "[OPN-1] {users:?} of inode {inode}");
         }
         (opened, handle)
     }
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_alone_with_a_file_gets_what_was_asked_for() {
+    fn the_only_user_of_a_file_gets_what_it_requests() {
         let openings = Openings::default();
         for mode in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR] {
             for (asked, given) in [(mode, CACHED), (mode | OFlags::DIRECT, DIRECT)] {

@@ -1,4 +1,4 @@
-//! Reads, writes and flushes: bytes from the store, time from the clockwork.
+//! Reads, writes and flushes: bytes from the store, time from the scheduler.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use fuser::{Errno, ReplyData, ReplyEmpty, ReplyWrite};
 use super::buffers::Buffers;
 use super::contents::{Contents, Span};
 use super::nodes::Node;
-use crate::clockwork::{Clockwork, Incoming};
 use crate::model::Op;
+use crate::scheduler::{Incoming, Scheduler};
 use crate::store::Store;
 
 /// Alignment of commands to a model.
@@ -17,7 +17,7 @@ const SECTOR_BYTES: u64 = 512;
 /// Performs transfers of placed bytes.
 #[derive(Debug)]
 pub(super) struct Transfers {
-    pub(super) clockwork: Clockwork,
+    pub(super) scheduler: Scheduler,
     pub(super) store: Arc<Store>,
     pub(super) buffers: Arc<Buffers>,
 }
@@ -46,7 +46,7 @@ impl Transfers {
         reply: ReplyData,
     ) {
         let (offset, len) = (span.offset, span.len());
-        let ticket = self.clockwork.arrive(&Incoming {
+        let ticket = self.scheduler.arrive(&Incoming {
             number,
             op: Op::Read,
             file: &span.file,
@@ -57,7 +57,7 @@ impl Transfers {
         let buffers = Arc::clone(&self.buffers);
         if let Some(mut buffer) = buffers.take(len as usize) {
             let copied = contents.copy_out(node, offset, &mut buffer);
-            self.clockwork.ready(
+            self.scheduler.ready(
                 ticket,
                 Box::new(move || {
                     answer_read(reply, copied, &buffer);
@@ -66,7 +66,7 @@ impl Transfers {
             );
         } else {
             let contents = Arc::clone(contents);
-            self.clockwork.ready(
+            self.scheduler.ready(
                 ticket,
                 Box::new(move || {
                     let mut buffer = buffers.take_always(len as usize);
@@ -87,7 +87,7 @@ impl Transfers {
         data: &[u8],
         reply: ReplyWrite,
     ) {
-        let ticket = self.clockwork.arrive(&Incoming {
+        let ticket = self.scheduler.arrive(&Incoming {
             number,
             op: Op::Write,
             file: &span.file,
@@ -97,7 +97,7 @@ impl Transfers {
         });
         let copied = contents.copy_in(node, span.offset, data);
         let written = data.len() as u32;
-        self.clockwork.ready(
+        self.scheduler.ready(
             ticket,
             Box::new(move || match copied {
                 Ok(()) => reply.written(written),
@@ -110,8 +110,8 @@ impl Transfers {
     pub(super) fn flush(&self, number: u64, file: &Arc<str>, reply: ReplyEmpty) {
         let (op, offset, len) = (Op::Flush, 0, 0);
         let ticket =
-            self.clockwork.arrive(&Incoming { number, op, file, offset, len, places: &[] });
-        self.clockwork.ready(ticket, Box::new(move || reply.ok()));
+            self.scheduler.arrive(&Incoming { number, op, file, offset, len, places: &[] });
+        self.scheduler.ready(ticket, Box::new(move || reply.ok()));
     }
 }
 

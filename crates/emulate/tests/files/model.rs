@@ -101,12 +101,12 @@ impl Exercise {
         let any = (at, random.usize(1..TRANSFER_BYTES_MAX).min(FILE_BYTES_MAX - at));
         let at = at.min(FILE_BYTES_MAX - TRANSFER_BYTES_MAX) / 4096 * 4096;
         let blocks = (at, any.1.next_multiple_of(4096));
-        let told = format!("seed {seed}, step {number}");
+        let step = format!("seed {seed}, step {number}");
         match random.u8(..100) {
             0..25 => file.write(random, any, false),
-            25..40 => file.check(any, false, &told),
+            25..40 => file.check(any, false, &step),
             40..50 => file.write(random, blocks, true),
-            50..62 => file.check(blocks, true, &told),
+            50..62 => file.check(blocks, true, &step),
             62..70 => file.truncate(random.usize(..FILE_BYTES_MAX)),
             70..77 => file.zero(any, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE),
             77..80 => file.zero(any, FallocateFlags::ZERO_RANGE),
@@ -116,10 +116,10 @@ impl Exercise {
             86..88 => file.buffered.sync_all().unwrap(),
             88..91 => file.forget_pages(),
             91..94 => self.open_again(which),
-            94..97 => self.rename(which, &told),
+            94..97 => self.rename(which, &step),
             _ => {
                 std::fs::remove_file(&file.path).unwrap();
-                file.check((0, FILE_BYTES_MAX), false, &told);
+                file.check((0, FILE_BYTES_MAX), false, &step);
                 self.files[which] = None;
             }
         }
@@ -136,12 +136,12 @@ impl Exercise {
     }
 
     /// Renames a file over another one, which is checked once after it has lost its name.
-    fn rename(&mut self, which: usize, told: &str) {
+    fn rename(&mut self, which: usize, step: &str) {
         let other = (which + 1) % 4;
         let Some(replaced) = self.files[other].take() else { return };
         let Some(mut file) = self.files[which].take() else { unreachable!() };
         std::fs::rename(&file.path, &replaced.path).unwrap();
-        replaced.check((0, FILE_BYTES_MAX), false, told);
+        replaced.check((0, FILE_BYTES_MAX), false, step);
         file.path = replaced.path;
         self.files[other] = Some(file);
     }

@@ -16,7 +16,7 @@ pub(crate) struct Rig {
     device: Box<dyn Device>,
     now: Duration,
     next_id: u64,
-    came: BTreeMap<u64, Duration>,
+    arrived: BTreeMap<u64, Duration>,
     last_end: Duration,
 }
 
@@ -27,7 +27,7 @@ impl Rig {
 
     pub(crate) fn new(device: Box<dyn Device>) -> Self {
         let zero = Duration::ZERO;
-        Self { device, now: zero, next_id: 0, came: BTreeMap::new(), last_end: zero }
+        Self { device, now: zero, next_id: 0, arrived: BTreeMap::new(), last_end: zero }
     }
 
     pub(crate) fn size_bytes(&self) -> u64 {
@@ -39,13 +39,13 @@ impl Rig {
     }
 
     pub(crate) fn under_way(&self) -> usize {
-        self.came.len()
+        self.arrived.len()
     }
 
     pub(crate) fn submit(&mut self, command: Command) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
-        self.came.insert(id, self.now);
+        self.arrived.insert(id, self.now);
         self.device.submit(self.now, id, command);
         id
     }
@@ -82,11 +82,11 @@ impl Rig {
         self.device.advance(to, &mut ended);
         let mut took = Vec::new();
         for Ended { id, at } in ended {
-            let came = self.came.remove(&id).expect("[MOD-1] every command ends once");
-            assert!(at >= came, "[MOD-1] command {id} ended before it came");
+            let arrived = self.arrived.remove(&id).expect("[MOD-1] every command ends once");
+            assert!(at >= arrived, "[MOD-1] command {id} ended before it arrived");
             assert!(at >= self.last_end && at <= self.now, "[MOD-2] ends are not in order");
             self.last_end = at;
-            took.push((id, at - came));
+            took.push((id, at - arrived));
         }
         took
     }
@@ -105,7 +105,7 @@ impl Rig {
     /// Lets time pass until everything has ended.
     pub(crate) fn all(&mut self) -> Vec<(u64, Duration)> {
         let mut took = Vec::new();
-        while !self.came.is_empty() {
+        while !self.arrived.is_empty() {
             took.append(&mut self.wait());
         }
         took
@@ -122,7 +122,7 @@ impl Rig {
     pub(crate) fn keep(&mut self, depth: usize, commands: &[Command]) -> Duration {
         let began = self.now;
         for &command in commands {
-            while self.came.len() >= depth {
+            while self.arrived.len() >= depth {
                 self.wait();
             }
             self.submit(command);

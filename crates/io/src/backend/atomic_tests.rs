@@ -47,7 +47,7 @@ fn write(file: &File, pieces: usize, atomic: bool) -> Transfer {
 }
 
 #[test]
-fn the_kernel_is_asked_for_an_atomic_write_by_every_backend() {
+fn every_backend_requests_an_atomic_write() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
     let direct = OpenOptions::new().create(true).cache(CacheMode::Direct).buffered_if_refused(true);

@@ -32,7 +32,7 @@ impl Report {
     fn note_unregistered(&mut self, options: &IoOptions) {
         if options.register.is_some() && self.chosen != Kind::Uring {
             self.notes.push(format!(
-                "I/O memory was to be registered, which uring does and {} does not; requests work, a little slower",
+                "I/O memory should be registered, which uring does and {} does not; requests work, a little slower",
                 self.chosen
             ));
         }

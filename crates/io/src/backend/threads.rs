@@ -84,14 +84,14 @@ impl Pool {
             }
             while let Some(transfer) = state.queue.pop_front() {
                 drop(state);
-                self.carry_out(transfer);
+                self.execute(transfer);
                 state = self.state();
             }
             state.idle += 1;
         }
     }
 
-    fn carry_out(&self, mut transfer: Transfer) {
+    fn execute(&self, mut transfer: Transfer) {
         loop {
             let result = blocking::attempt(&mut transfer);
             match self.sink.finished(transfer, result) {

@@ -80,7 +80,7 @@ pub(super) struct UringBackend {
     submit: Mutex<VecDeque<u32>>,
     reap: Mutex<()>,
     /// The thread that holds `reap` sleeps in the kernel, or is about to check whether it must.
-    asleep: AtomicBool,
+    is_sleeping: AtomicBool,
     in_flight: Mutex<InFlight>,
     registered: Option<Registered>,
     /// The number of the error with which entering the kernel failed permanently, or 0. Set under `submit`; from then
@@ -134,7 +134,7 @@ impl UringBackend {
             capacity,
             submit: Mutex::new(VecDeque::with_capacity(capacity)),
             reap: Mutex::new(()),
-            asleep: AtomicBool::new(false),
+            is_sleeping: AtomicBool::new(false),
             in_flight: Mutex::new(InFlight::new(capacity)),
             registered: None,
             broken: AtomicI32::new(0),
@@ -342,7 +342,7 @@ impl UringBackend {
         if !again.is_empty() {
             self.push(again.into_iter());
         }
-        if self.asleep.swap(false, Ordering::SeqCst) {
+        if self.is_sleeping.swap(false, Ordering::SeqCst) {
             self.wake(); // [URG-3]
         }
         (count, None)
@@ -404,9 +404,9 @@ impl Backend for UringBackend {
             // Set before the check: a thread that makes the condition true afterwards sees the flag, and no other
             // thread reaps while this one holds `reap`. So the condition cannot become true unnoticed while this thread
             // is about to sleep.
-            self.asleep.swap(true, Ordering::SeqCst);
+            self.is_sleeping.swap(true, Ordering::SeqCst);
             if (want.satisfied)() {
-                self.asleep.store(false, Ordering::SeqCst);
+                self.is_sleeping.store(false, Ordering::SeqCst);
                 return Driven::Progress;
             }
             if self.submit_queued(lock(&self.submit)) {
@@ -415,7 +415,7 @@ impl Backend for UringBackend {
                 // The kernel is short of resources. Do not sleep for entries that it has not accepted.
                 thread::sleep(PAUSE);
             }
-            self.asleep.store(false, Ordering::SeqCst);
+            self.is_sleeping.store(false, Ordering::SeqCst);
         }
     }
 }

@@ -55,7 +55,7 @@ struct Overlapping {
 /// A sync that succeeded, unless an overlapping one fails.
 struct Held {
     /// The overlapping syncs that have not ended.
-    beside: Vec<u64>,
+    concurrent: Vec<u64>,
     answer: SyncAnswer,
 }
 
@@ -163,7 +163,7 @@ impl Identity {
             let place = running.expect("[SYN-1] a sync ends once");
             overlapping.running.swap_remove(place);
             for held in &mut overlapping.held {
-                held.beside.retain(|id| *id != sync.id);
+                held.concurrent.retain(|id| *id != sync.id);
             }
             if let Err(error) = &result
                 && has_run(error)
@@ -174,18 +174,18 @@ impl Identity {
             let own = if failed || result.is_err() || overlapping.running.is_empty() {
                 Some((answer, result.err()))
             } else {
-                let beside = overlapping.running.clone();
-                overlapping.held.push(Held { beside, answer });
+                let concurrent = overlapping.running.clone();
+                overlapping.held.push(Held { concurrent, answer });
                 None
             };
-            let is_ready = |held: &mut Held| failed || held.beside.is_empty();
+            let is_ready = |held: &mut Held| failed || held.concurrent.is_empty();
             let ready: Vec<Held> = overlapping.held.extract_if(.., is_ready).collect();
             (own, ready)
         };
         // Answers wake threads and take other locks.
         let ready = ready.into_iter().map(|held| (held.answer, None));
         for (answer, error) in own.into_iter().chain(ready) {
-            answer.tell(match (error, self.failed()) {
+            answer.deliver(match (error, self.failed()) {
                 (Some(error), _) => Err(self.report(error)),
                 (None, Some(first)) => Err(Error::Failed { first }),
                 (None, None) => Ok(()),
@@ -221,8 +221,8 @@ mod tests {
         sync: &RunningSync,
         result: Result<(), Error>,
     ) -> Receiver<Result<(), Error>> {
-        let (told, answer) = channel();
-        let recipient = Recipient::Then(Box::new(move |done| told.send(done.result).unwrap()));
+        let (sender, answer) = channel();
+        let recipient = Recipient::Then(Box::new(move |done| sender.send(done.result).unwrap()));
         identity.end_sync(sync, result, SyncAnswer { queue: Arc::new(Uncounted), recipient });
         answer
     }
@@ -231,7 +231,7 @@ mod tests {
 
     impl CountSyncs for Uncounted {
         fn answer_sync(&self, recipient: Recipient, result: Result<(), Error>) {
-            recipient.tell(Completed { leases: Vec::new(), result });
+            recipient.deliver(Completed { leases: Vec::new(), result });
         }
     }
 
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn syn_1_a_success_beside_a_failure_fails_whichever_is_told_first() {
+    fn syn_1_a_success_concurrent_with_a_failure_fails_whichever_is_first() {
         let identity = Identity::new(CacheMode::Buffered);
         let [first, second] = [begin(&identity), begin(&identity)];
         let succeeded = end(&identity, &first, Ok(()));
@@ -264,7 +264,7 @@ mod tests {
         let third = begin(&identity);
         let two = end(&identity, &second, Ok(()));
         assert!(one.try_recv().unwrap().is_ok());
-        assert!(two.try_recv().is_err(), "the third ran beside it");
+        assert!(two.try_recv().is_err(), "the third ran concurrently");
         assert!(end(&identity, &third, Ok(())).try_recv().unwrap().is_ok());
         assert!(two.try_recv().unwrap().is_ok());
     }

@@ -154,7 +154,7 @@ pub trait Interpose: fmt::Debug + Send + Sync {
     /// # Errors
     /// The system's error, as `make` returns it, or one that the system might have returned. After EINTR, EAGAIN or
     /// ECANCELED a sync is attempted again, in another call.
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -203,7 +203,7 @@ impl Volume {
     }
 
     /// Makes a change, through the interposer if there is one.
-    pub(crate) fn carry_out(
+    pub(crate) fn execute(
         &self,
         change: &Change<'_>,
         make: impl FnOnce() -> Result<(), OsError>,
@@ -212,7 +212,7 @@ impl Volume {
             return make();
         };
         let mut make = Some(make);
-        interpose.carry_out(change, &mut || {
+        interpose.execute(change, &mut || {
             let make = make.take();
             make.expect("[VOL-1] an interposer makes a change at most once")()
         })
@@ -342,7 +342,7 @@ impl File {
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.check_writable(Action::Resize)?;
         let change = Change::SetLen { file: self, len };
-        self.carry_out(&change, || Ok(ftruncate(self.descriptor(), len)?))
+        self.execute(&change, || Ok(ftruncate(self.descriptor(), len)?))
             .map_err(|source| self.failure(Action::Resize, 0..len, source))
     }
 
@@ -356,7 +356,7 @@ impl File {
         let keep_size = mode == Preallocate::KeepSize;
         let change = Change::Preallocate { file: self, range: range.clone(), mode };
         let reserve = || sys::preallocate(self.descriptor(), range.clone(), keep_size);
-        match self.carry_out(&change, reserve) {
+        match self.execute(&change, reserve) {
             Err(source) if source.is_unsupported() => Err(self.unsupported(
                 "reserving space",
                 source,
@@ -408,15 +408,15 @@ impl File {
         op: Op,
         call: fn(BorrowedFd<'_>) -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        self.carry_out(&Change::Sync { file: self, op }, || call(self.descriptor()))
+        self.execute(&Change::Sync { file: self, op }, || call(self.descriptor()))
     }
 
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: impl FnOnce() -> Result<(), OsError>,
     ) -> Result<(), OsError> {
-        self.descriptor.opened.volume.carry_out(change, make)
+        self.descriptor.opened.volume.execute(change, make)
     }
 
     /// Runs `call`, which may report a failed writeback. No other sync runs at the same time, and a failure is latched
@@ -474,7 +474,7 @@ impl File {
         // This call does not wait, so it does not consume the report of a failed writeback. It may therefore overlap
         // other syncs, does not queue behind a long sync, and latches nothing when it fails.
         let change = Change::Writeback { file: self, range: range.clone(), wait: false };
-        self.carry_out(&change, || sys::start_writeback(self.descriptor(), range.clone()))
+        self.execute(&change, || sys::start_writeback(self.descriptor(), range.clone()))
             .map_err(|source| self.writeback_failure(range, source))
     }
 
@@ -487,7 +487,7 @@ impl File {
         self.check_latch()?;
         let change = Change::Writeback { file: self, range: range.clone(), wait: true };
         let wait =
-            || self.carry_out(&change, || sys::wait_writeback(self.descriptor(), range.clone()));
+            || self.execute(&change, || sys::wait_writeback(self.descriptor(), range.clone()));
         let waited = self.latching(Action::Writeback, range.clone(), wait);
         waited.map_err(|source| {
             let latches = !source.passes() && !source.is_unsupported();

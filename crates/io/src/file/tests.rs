@@ -35,8 +35,8 @@ fn fil_2_a_failed_sync_latches_every_open_of_the_file() {
     let (directory, file) = scratch();
     let other = File::open(&directory.path().join("file"), &OpenOptions::new()).unwrap();
     let error = file.failure(Op::SyncData.into(), 0..0, OsError::EIO);
-    let told = file.sync_failed(error);
-    assert!(matches!(told, Error::Io { source: OsError::EIO, .. }));
+    let error = file.sync_failed(error);
+    assert!(matches!(error, Error::Io { source: OsError::EIO, .. }));
     for handle in [&file, &other, &other.private(Hint::Normal).unwrap()] {
         assert!(matches!(handle.sync_data(), Err(Error::Failed { .. })), "[FIL-2]");
         assert!(matches!(handle.set_len(1), Err(Error::Failed { .. })), "[FIL-2]");

@@ -2,7 +2,7 @@
 
 /// What a filesystem reports about direct I/O on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(dead_code, reason = "no one system has all of these answers")]
+#[allow(dead_code, reason = "no single system has all of these answers")]
 pub(crate) enum DirectSupport {
     /// Supported, with these alignments in bytes.
     Aligned { memory: u32, offset: u32 },

@@ -115,13 +115,14 @@ pub(crate) fn direct_support(file: BorrowedFd<'_>) -> DirectSupport {
 pub(crate) fn atomic_write(file: BorrowedFd<'_>) -> Option<AtomicWrite> {
     let asked = StatxFlags::from_bits_retain(libc::STATX_WRITE_ATOMIC);
     let facts = fs::statx(file, c"", AtFlags::EMPTY_PATH, asked).ok()?;
-    let told = facts.stx_mask & asked.bits() != 0;
+    let is_known = facts.stx_mask & asked.bits() != 0;
     let it = AtomicWrite {
         bytes_min: facts.stx_atomic_write_unit_min,
         bytes_max: facts.stx_atomic_write_unit_max,
         pieces_max: facts.stx_atomic_write_segments_max,
     };
-    (told && it.bytes_min > 0 && it.bytes_max >= it.bytes_min && it.pieces_max > 0).then_some(it)
+    (is_known && it.bytes_min > 0 && it.bytes_max >= it.bytes_min && it.pieces_max > 0)
+        .then_some(it)
 }
 
 /// Writes in one piece, or fails.

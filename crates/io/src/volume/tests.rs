@@ -13,13 +13,13 @@ use crate::{Arena, Io, IoOptions, Prefer, Request};
 /// Records the changes it receives, and refuses those that a test selects.
 #[derive(Debug, Default)]
 struct Witness {
-    told: Mutex<Vec<String>>,
+    reported: Mutex<Vec<String>>,
     refuse: Mutex<Option<(&'static str, OsError)>>,
 }
 
 impl Witness {
-    fn told(&self) -> Vec<String> {
-        std::mem::take(&mut self.told.lock().unwrap())
+    fn reported(&self) -> Vec<String> {
+        std::mem::take(&mut self.reported.lock().unwrap())
     }
 
     fn refuse(&self, what: &'static str, error: OsError) {
@@ -50,7 +50,7 @@ fn said(change: &Change<'_>) -> String {
 }
 
 impl Interpose for Witness {
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -58,11 +58,11 @@ impl Interpose for Witness {
         let said = said(change);
         let refused = *self.refuse.lock().unwrap();
         if let Some((_, error)) = refused.filter(|(what, _)| said.starts_with(what)) {
-            self.told.lock().unwrap().push(format!("no {said}"));
+            self.reported.lock().unwrap().push(format!("no {said}"));
             return Err(error);
         }
         let made = make();
-        self.told.lock().unwrap().push(said);
+        self.reported.lock().unwrap().push(said);
         made
     }
 }
@@ -74,36 +74,36 @@ fn scratch() -> (tempfile::TempDir, Arc<Witness>, Volume) {
 }
 
 #[test]
-fn every_change_of_a_file_and_of_names_is_told_once() {
+fn every_change_of_a_file_and_of_names_is_reported_once() {
     let (directory, witness, volume) = scratch();
     let path = |name: &str| directory.path().join(name);
     volume.make_directory(&path("a/b")).unwrap();
     let [above, scratch] = [directory.path().parent().unwrap(), directory.path()]
         .map(|path| format!("sync-names {}", name(path)));
-    assert_eq!(witness.told(), [&above, "make a", &scratch, "make b", "sync-names a"]);
+    assert_eq!(witness.reported(), [&above, "make a", &scratch, "make b", "sync-names a"]);
     volume.make_directory(&path("a/b")).unwrap();
-    assert_eq!(witness.told(), ["sync-names a"], "[VOL-1] what is there is not made");
+    assert_eq!(witness.reported(), ["sync-names a"], "[VOL-1] what is there is not made");
 
     let file = volume.open(&path("a/f"), &OpenOptions::new().create(true)).unwrap();
     let again = volume.open(&path("a/f"), &OpenOptions::new().create(true)).unwrap();
-    assert_eq!(witness.told(), ["create f"]);
+    assert_eq!(witness.reported(), ["create f"]);
     assert_eq!(file.number(), again.number());
 
     file.set_len(10).unwrap();
     again.private(Hint::Normal).unwrap().sync_all().unwrap();
     file.clone().sync_data().unwrap();
-    assert_eq!(witness.told(), ["len f 10", "sync f", "data sync f"]);
+    assert_eq!(witness.reported(), ["len f 10", "sync f", "data sync f"]);
 
     volume.rename(&path("a/f"), &path("a/g")).unwrap();
     volume.sync_directory(&path("a")).unwrap();
     volume.remove(&path("a/g")).unwrap();
-    assert_eq!(witness.told(), ["rename f g", "sync-names a", "remove g"]);
+    assert_eq!(witness.reported(), ["rename f g", "sync-names a", "remove g"]);
     assert!(!volume.exists(&path("a/g")).unwrap());
 }
 
 #[cfg(all(target_os = "linux", not(forebay_portable)))]
 #[test]
-fn reserving_space_and_writeback_are_told() {
+fn reserving_space_and_writeback_are_reported() {
     let (directory, witness, volume) = scratch();
     let path = directory.path().join("f");
     let file = volume.open(&path, &OpenOptions::new().create_new(true)).unwrap();
@@ -113,7 +113,7 @@ fn reserving_space_and_writeback_are_told() {
     file.start_writeback(0..4096).unwrap();
     file.wait_writeback(0..4096).unwrap();
     let expected = ["create f", "reserve f 0..4096", "writeback f false", "writeback f true"];
-    assert_eq!(witness.told(), expected);
+    assert_eq!(witness.reported(), expected);
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn vol_1_what_is_refused_is_not_done_and_vol_2_is_the_error_the_system_would_giv
 }
 
 #[test]
-fn a_refused_sync_latches_the_file_by_whichever_way_it_is_asked_for() {
+fn a_refused_sync_latches_the_file_however_it_is_requested() {
     for by_queue in [false, true] {
         let (directory, witness, volume) = scratch();
         let create = OpenOptions::new().create(true);
@@ -166,23 +166,23 @@ fn a_refused_sync_latches_the_file_by_whichever_way_it_is_asked_for() {
                 io.submit(Request::sync_data(&file)).wait().result
             }
         };
-        let told = sync().unwrap_err();
-        assert!(matches!(told, Error::Io { source: OsError::EIO, .. }), "[VOL-2] {told}");
+        let error = sync().unwrap_err();
+        assert!(matches!(error, Error::Io { source: OsError::EIO, .. }), "[VOL-2] {error}");
         assert!(matches!(sync(), Err(Error::Failed { .. })));
-        assert_eq!(witness.told(), ["create f", "no data sync f"], "the latch comes first");
+        assert_eq!(witness.reported(), ["create f", "no data sync f"], "the latch comes first");
     }
 }
 
 #[test]
-fn a_missing_file_that_is_not_to_be_made_is_told_to_nobody() {
+fn a_missing_file_that_is_not_created_is_not_reported() {
     let (directory, witness, volume) = scratch();
     let absent = volume.open(&directory.path().join("f"), &OpenOptions::new());
     assert!(matches!(absent, Err(Error::Open { .. })));
-    assert!(witness.told().is_empty());
+    assert!(witness.reported().is_empty());
 }
 
 #[test]
-fn vol_1_a_directory_in_the_place_of_another_is_no_failure_but_a_file_is() {
+fn vol_1_an_existing_directory_is_no_failure_but_a_file_is() {
     let (directory, _, volume) = scratch();
     let path = directory.path().join("f");
     volume.open(&path, &OpenOptions::new().create(true)).unwrap();
@@ -203,9 +203,9 @@ fn a_directory_that_could_not_be_made_durable_is_made_durable_by_the_next_call()
     assert!(path("a/b").exists());
     volume.make_directory(&path("a/b")).unwrap_err();
     witness.refuse("nothing", OsError::EIO);
-    witness.told();
+    witness.reported();
     volume.make_directory(&path("a/b")).unwrap();
-    assert_eq!(witness.told(), ["sync-names a"]);
+    assert_eq!(witness.reported(), ["sync-names a"]);
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn vol_1_an_interposer_that_makes_a_change_twice_is_a_bug() {
     #[derive(Debug)]
     struct Twice;
     impl Interpose for Twice {
-        fn carry_out(
+        fn execute(
             &self,
             _: &Change<'_>,
             make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -228,16 +228,16 @@ fn vol_1_an_interposer_that_makes_a_change_twice_is_a_bug() {
 }
 
 #[test]
-fn reads_and_writes_are_the_backends_and_not_told() {
+fn reads_and_writes_are_the_backends_and_not_reported() {
     let (directory, witness, volume) = scratch();
     let create = OpenOptions::new().create(true);
     let file = volume.open(&directory.path().join("f"), &create).unwrap();
-    witness.told();
+    witness.reported();
     let io = Io::open(&IoOptions::default()).unwrap();
     let arena = Arena::new(1, 4096).unwrap();
     let lease = arena.take().unwrap();
     io.submit(Request::write(&file, 0, vec![lease])).wait().into_result().unwrap();
-    assert!(witness.told().is_empty());
+    assert!(witness.reported().is_empty());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::harness::{Claim, Outcome, claims};
 pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     let mut claims = claims![an_atomic_write_that_is_not_proven_is_refused];
     if cell.is_direct() {
-        claims.extend(claims![an_atomic_write_that_is_proven_is_carried_out]);
+        claims.extend(claims![an_atomic_write_that_is_proven_is_executed]);
     }
     claims
 }
@@ -43,7 +43,7 @@ fn an_atomic_write_that_is_not_proven_is_refused(bench: &Bench) -> Outcome {
     Outcome::Held
 }
 
-fn an_atomic_write_that_is_proven_is_carried_out(bench: &Bench) -> Outcome {
+fn an_atomic_write_that_is_proven_is_executed(bench: &Bench) -> Outcome {
     if !rustix::process::geteuid().is_root() {
         return Outcome::Skipped("mounting an image needs root".to_owned());
     }

@@ -14,7 +14,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     let mut claims = claims![
         every_answer_comes_once_with_its_place,
         places_are_used_again_and_again,
-        an_error_is_the_answer_of_its_own_request,
+        an_error_belongs_to_its_request,
         more_places_than_the_queue_holds_are_filled_all_the_same,
         waiting_with_nothing_under_way_returns_at_once,
         syncs_and_transfers_share_a_batch,
@@ -83,7 +83,7 @@ fn places_are_used_again_and_again(bench: &Bench) {
     assert_eq!(io.stats().requests, 200);
 }
 
-fn an_error_is_the_answer_of_its_own_request(bench: &Bench) {
+fn an_error_belongs_to_its_request(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; BLOCK]);
     let mut batch = io.batch(2);

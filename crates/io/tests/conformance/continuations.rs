@@ -13,7 +13,7 @@ use crate::rig::{Attempt, Script, Transfer, Verdict, wait_for};
 
 pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
     let mut claims = claims![
-        every_continuation_runs_once_with_what_came_of_its_own_request,
+        every_continuation_runs_once_with_the_result_of_its_request,
         errors_found_before_anything_starts_reach_the_continuation,
         errors_of_the_device_reach_the_continuation_with_the_leases,
         a_queue_that_is_closed_runs_the_continuations_it_refuses,
@@ -24,14 +24,14 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
         more_requests_than_the_queue_holds_all_end,
         places_are_booked_as_far_as_there_are_any_and_given_back,
         waiting_for_what_holds_already_returns_at_once,
-        a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later,
+        a_sleeper_is_woken_by_the_continuation_of_a_later_request,
         a_sleeper_is_woken_though_another_thread_drives_on,
         a_sleeper_is_woken_by_a_request_refused_before_it_started,
         looking_runs_continuations,
         tickets_and_continuations_share_a_queue,
     ];
     if cell.kind == Kind::Threads {
-        claims.extend(claims![continuations_run_with_nobody_looking]);
+        claims.extend(claims![continuations_run_without_a_waiting_thread]);
     }
     if cell.kind == Kind::Uring {
         claims.extend(claims![
@@ -58,13 +58,13 @@ type Answer = (Result<(), Error>, Vec<Lease>);
 
 /// The results that continuations received, by the number of their request.
 #[derive(Default)]
-struct Told(Mutex<Vec<(usize, Answer)>>);
+struct Completions(Mutex<Vec<(usize, Answer)>>);
 
-impl Told {
+impl Completions {
     fn then(self: &Arc<Self>, number: usize) -> Then {
-        let told = Arc::clone(self);
+        let completions = Arc::clone(self);
         Box::new(move |Completed { leases, result }: Completed| {
-            told.0.lock().unwrap().push((number, (result, leases)));
+            completions.0.lock().unwrap().push((number, (result, leases)));
         })
     }
 
@@ -74,11 +74,11 @@ impl Told {
 
     /// All results so far, by number. The numbers must be 0, 1, 2, ... once each.
     fn take(&self, count: usize) -> Vec<Answer> {
-        let mut told = std::mem::take(&mut *self.0.lock().unwrap());
-        told.sort_by_key(|(number, _)| *number);
-        let numbers: Vec<usize> = told.iter().map(|(number, _)| *number).collect();
+        let mut completions = std::mem::take(&mut *self.0.lock().unwrap());
+        completions.sort_by_key(|(number, _)| *number);
+        let numbers: Vec<usize> = completions.iter().map(|(number, _)| *number).collect();
         assert_eq!(numbers, (0..count).collect::<Vec<_>>(), "[CMP-1] each once");
-        told.into_iter().map(|(_, answer)| answer).collect()
+        completions.into_iter().map(|(_, answer)| answer).collect()
     }
 }
 
@@ -105,26 +105,28 @@ impl Flag {
     }
 }
 
-fn every_continuation_runs_once_with_what_came_of_its_own_request(bench: &Bench) {
+fn every_continuation_runs_once_with_the_result_of_its_request(bench: &Bench) {
     let io = bench.io(8);
     let bytes = noise(&mut bench.rng(), 64 * BLOCK);
     let file = bench.file("file", &bytes);
-    let told = Arc::new(Told::default());
-    io.submit_all_then((0..64).map(|block| (read(&file, block), told.then(block))).collect());
+    let completions = Arc::new(Completions::default());
+    io.submit_all_then(
+        (0..64).map(|block| (read(&file, block), completions.then(block))).collect(),
+    );
     io.drain();
-    for ((result, leases), expected) in told.take(64).into_iter().zip(bytes.chunks(BLOCK)) {
+    for ((result, leases), expected) in completions.take(64).into_iter().zip(bytes.chunks(BLOCK)) {
         result.unwrap();
         assert_same(&leases[0], expected, "the block");
     }
     io.drain();
-    assert_eq!(told.count(), 0, "[CMP-1] nobody is told twice");
+    assert_eq!(completions.count(), 0, "[CMP-1] each completion is delivered once");
 }
 
 fn errors_found_before_anything_starts_reach_the_continuation(bench: &Bench) {
     let io = bench.io(4);
     drop(bench.file("file", &[1; BLOCK]));
     let file = File::open(&bench.path("file"), &bench.cell.opening().read_only(true)).unwrap();
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     let requests = vec![
         Request::write(&file, 0, vec![lease(BLOCK)]),
         Request::read(&file, i64::MAX as u64 - 4095, vec![lease(2 * BLOCK)]),
@@ -133,15 +135,15 @@ fn errors_found_before_anything_starts_reach_the_continuation(bench: &Bench) {
         read(&file, 0),
     ];
     let numbered = requests.into_iter().enumerate();
-    io.submit_all_then(numbered.map(|(number, it)| (it, told.then(number))).collect());
+    io.submit_all_then(numbered.map(|(number, it)| (it, completions.then(number))).collect());
     io.drain();
-    let told = told.take(5);
-    assert!(matches!(told[0].0, Err(Error::Permission { .. })), "{:?}", told[0]);
-    assert!(matches!(told[1].0, Err(Error::TooLarge { .. })), "{:?}", told[1]);
-    assert!(matches!(told[2].0, Ok(())), "{:?}", told[2]);
-    assert!(matches!(told[3].0, Err(Error::PastEnd { got: 0, .. })), "{:?}", told[3]);
-    assert!(matches!(told[4].0, Ok(())), "{:?}", told[4]);
-    let leases: Vec<usize> = told.iter().map(|(_, leases)| leases.len()).collect();
+    let completions = completions.take(5);
+    assert!(matches!(completions[0].0, Err(Error::Permission { .. })), "{:?}", completions[0]);
+    assert!(matches!(completions[1].0, Err(Error::TooLarge { .. })), "{:?}", completions[1]);
+    assert!(matches!(completions[2].0, Ok(())), "{:?}", completions[2]);
+    assert!(matches!(completions[3].0, Err(Error::PastEnd { got: 0, .. })), "{:?}", completions[3]);
+    assert!(matches!(completions[4].0, Ok(())), "{:?}", completions[4]);
+    let leases: Vec<usize> = completions.iter().map(|(_, leases)| leases.len()).collect();
     assert_eq!(leases, [1, 1, 0, 1, 1], "leases come back");
     assert_eq!(io.in_flight(), 0);
 }
@@ -160,18 +162,22 @@ fn errors_of_the_device_reach_the_continuation_with_the_leases(bench: &Bench) {
     let (io, _rig) = bench.rigged(4, FailsSecond);
     let file = bench.file("file", &[1; 3 * BLOCK]);
     let arena = Arena::new(3, BLOCK).unwrap();
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     let request = |block: usize| {
         let lease = arena.take().unwrap();
-        (Request::read(&file, (block * BLOCK) as u64, vec![lease]), told.then(block))
+        (Request::read(&file, (block * BLOCK) as u64, vec![lease]), completions.then(block))
     };
     io.submit_all_then((0..3).map(request).collect());
     io.drain();
-    let told = told.take(3);
-    assert!(told[0].0.is_ok() && told[2].0.is_ok(), "{told:?}");
-    assert!(matches!(&told[1].0, Err(Error::Io { source: OsError::EIO, .. })), "{:?}", told[1]);
+    let completions = completions.take(3);
+    assert!(completions[0].0.is_ok() && completions[2].0.is_ok(), "{completions:?}");
+    assert!(
+        matches!(&completions[1].0, Err(Error::Io { source: OsError::EIO, .. })),
+        "{:?}",
+        completions[1]
+    );
     assert_eq!(arena.slots_free(), 0, "the continuations have kept the leases");
-    drop(told);
+    drop(completions);
     assert_eq!(arena.slots_free(), 3, "leases come back");
 }
 
@@ -179,9 +185,9 @@ fn a_queue_that_is_closed_runs_the_continuations_it_refuses(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; BLOCK]);
     io.close();
-    let told = Arc::new(Told::default());
-    io.submit_all_then((0..10).map(|number| (read(&file, 0), told.then(number))).collect());
-    for (result, leases) in told.take(10) {
+    let completions = Arc::new(Completions::default());
+    io.submit_all_then((0..10).map(|number| (read(&file, 0), completions.then(number))).collect());
+    for (result, leases) in completions.take(10) {
         assert!(matches!(result, Err(Error::Closed)), "{result:?}");
         assert_eq!(leases.len(), 1, "leases come back");
     }
@@ -190,13 +196,13 @@ fn a_queue_that_is_closed_runs_the_continuations_it_refuses(bench: &Bench) {
 fn a_misaligned_request_runs_its_continuation(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; 2 * BLOCK]);
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     let odd = Request::read(&file, 1, vec![lease(BLOCK)]);
-    io.submit_all_then(vec![(odd, told.then(0)), (read(&file, 1), told.then(1))]);
+    io.submit_all_then(vec![(odd, completions.then(0)), (read(&file, 1), completions.then(1))]);
     io.drain();
-    let told = told.take(2);
-    assert!(matches!(told[0].0, Err(Error::Misaligned { .. })), "{:?}", told[0]);
-    assert!(told[1].0.is_ok(), "{:?}", told[1]);
+    let completions = completions.take(2);
+    assert!(matches!(completions[0].0, Err(Error::Misaligned { .. })), "{:?}", completions[0]);
+    assert!(completions[1].0.is_ok(), "{:?}", completions[1]);
 }
 
 /// A continuation that reports its start and waits for permission to return.
@@ -272,11 +278,7 @@ fn dropping_the_queue_waits_for_continuations(bench: &Bench) {
         };
         io.submit_all_then((0..64).map(request).collect());
         drop(io);
-        assert_eq!(
-            ran.load(Ordering::SeqCst),
-            64,
-            "[CMP-1] continuations before the queue is gone"
-        );
+        assert_eq!(ran.load(Ordering::SeqCst), 64, "[CMP-1] continuations before the queue ends");
         assert_eq!(arena.slots_free(), 64, "leases come back");
     }
 }
@@ -284,25 +286,25 @@ fn dropping_the_queue_waits_for_continuations(bench: &Bench) {
 fn more_requests_than_the_queue_holds_all_end(bench: &Bench) {
     let io = bench.io(3);
     let file = bench.file("file", &[1; 64 * BLOCK]);
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     thread::scope(|scope| {
         for part in 0..2 {
-            let (io, file, told) = (&io, &file, &told);
+            let (io, file, completions) = (&io, &file, &completions);
             scope.spawn(move || {
                 let numbers = (part..400).step_by(2);
-                let requests = numbers.map(|it| (read(file, it % 64), told.then(it)));
+                let requests = numbers.map(|it| (read(file, it % 64), completions.then(it)));
                 io.submit_all_then(requests.collect());
             });
         }
     });
     io.drain();
-    assert!(told.take(400).iter().all(|(result, _)| result.is_ok()));
+    assert!(completions.take(400).iter().all(|(result, _)| result.is_ok()));
 }
 
 fn places_are_booked_as_far_as_there_are_any_and_given_back(bench: &Bench) {
     let io = bench.io(3);
     let file = bench.file("file", &[1; BLOCK]);
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     let booked = io.book(2);
     let rest = io.book(9);
     assert_eq!(
@@ -312,22 +314,23 @@ fn places_are_booked_as_far_as_there_are_any_and_given_back(bench: &Bench) {
     );
     // One slot is used, one request is refused before it needs a slot, and the unused slots are released.
     let empty = Request::read(&file, 0, Vec::new());
-    booked.submit_all_then(vec![(read(&file, 0), told.then(0)), (empty, told.then(1))]);
+    booked
+        .submit_all_then(vec![(read(&file, 0), completions.then(0)), (empty, completions.then(1))]);
     drop(rest);
     io.drain();
     assert_eq!((io.in_flight(), io.stats().held_back), (0, 0), "[CMP-2]");
-    assert!(told.take(2).iter().all(|(result, _)| result.is_ok()));
+    assert!(completions.take(2).iter().all(|(result, _)| result.is_ok()));
 }
 
 fn waiting_for_what_holds_already_returns_at_once(bench: &Bench) {
     let io = bench.io(4);
     io.wait_until(&|| true);
     let file = bench.file("file", &[1; BLOCK]);
-    let told = Arc::new(Told::default());
-    io.submit_all_then(vec![(read(&file, 0), told.then(0))]);
+    let completions = Arc::new(Completions::default());
+    io.submit_all_then(vec![(read(&file, 0), completions.then(0))]);
     io.wait_until(&|| true);
     io.drain();
-    io.wait_until(&|| told.count() == 1);
+    io.wait_until(&|| completions.count() == 1);
 }
 
 /// Waits on a separate thread until `flag` is set, and reports when it is.
@@ -344,14 +347,14 @@ fn sleeper<'s>(scope: &'s thread::Scope<'s, '_>, io: &'s Io, flag: &Flag) -> mps
 }
 
 /// After the request has been submitted, only the sleeper itself drives.
-fn a_sleeper_is_woken_by_the_continuation_of_a_request_that_came_later(bench: &Bench) {
+fn a_sleeper_is_woken_by_the_continuation_of_a_later_request(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; BLOCK]);
     let flag = Flag::default();
     thread::scope(|scope| {
-        let awake = sleeper(scope, &io, &flag);
+        let wakeup = sleeper(scope, &io, &flag);
         io.submit_all_then(vec![(read(&file, 0), flag.then())]);
-        awake.recv_timeout(SOON).expect("the sleeper wakes");
+        wakeup.recv_timeout(SOON).expect("the sleeper wakes");
     });
 }
 
@@ -362,9 +365,9 @@ fn a_sleeper_is_woken_though_another_thread_drives_on(bench: &Bench) {
     let (first, second) = (Flag::default(), Flag::default());
     thread::scope(|scope| {
         let driver = sleeper(scope, &io, &second);
-        let awake = sleeper(scope, &io, &first);
+        let wakeup = sleeper(scope, &io, &first);
         io.submit_all_then(vec![(read(&file, 0), first.then())]);
-        awake.recv_timeout(SOON).expect("the sleeper wakes");
+        wakeup.recv_timeout(SOON).expect("the sleeper wakes");
         io.submit_all_then(vec![(read(&file, 1), second.then())]);
         driver.recv_timeout(SOON).expect("the driver wakes");
     });
@@ -376,43 +379,44 @@ fn a_sleeper_is_woken_by_a_request_refused_before_it_started(bench: &Bench) {
     let file = bench.file("file", &[1; BLOCK]);
     let flag = Flag::default();
     thread::scope(|scope| {
-        let awake = sleeper(scope, &io, &flag);
+        let wakeup = sleeper(scope, &io, &flag);
         let refused = Request::read(&file, u64::MAX - 4095, vec![lease(BLOCK)]);
         io.submit_all_then(vec![(refused, flag.then())]);
-        awake.recv_timeout(SOON).expect("the sleeper wakes");
+        wakeup.recv_timeout(SOON).expect("the sleeper wakes");
     });
 }
 
 fn looking_runs_continuations(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; 4 * BLOCK]);
-    let told = Arc::new(Told::default());
-    io.submit_all_then((0..4).map(|block| (read(&file, block), told.then(block))).collect());
+    let completions = Arc::new(Completions::default());
+    io.submit_all_then((0..4).map(|block| (read(&file, block), completions.then(block))).collect());
     wait_for(|| {
         io.poll();
-        told.count() == 4
+        completions.count() == 4
     });
-    assert!(told.take(4).iter().all(|(result, _)| result.is_ok()));
+    assert!(completions.take(4).iter().all(|(result, _)| result.is_ok()));
 }
 
-fn continuations_run_with_nobody_looking(bench: &Bench) {
+fn continuations_run_without_a_waiting_thread(bench: &Bench) {
     let io = bench.io(4);
     let file = bench.file("file", &[1; 4 * BLOCK]);
-    let told = Arc::new(Told::default());
-    io.submit_all_then((0..4).map(|block| (read(&file, block), told.then(block))).collect());
-    wait_for(|| told.count() == 4);
+    let completions = Arc::new(Completions::default());
+    io.submit_all_then((0..4).map(|block| (read(&file, block), completions.then(block))).collect());
+    wait_for(|| completions.count() == 4);
 }
 
 fn tickets_and_continuations_share_a_queue(bench: &Bench) {
     let io = bench.io(6);
     let bytes = noise(&mut bench.rng(), 32 * BLOCK);
     let file = bench.file("file", &bytes);
-    let told = Arc::new(Told::default());
+    let completions = Arc::new(Completions::default());
     thread::scope(|scope| {
-        let (io, file, told, bytes) = (&io, &file, &told, &bytes);
+        let (io, file, completions, bytes) = (&io, &file, &completions, &bytes);
         scope.spawn(move || {
             for number in (0..200).step_by(4) {
-                let four = (number..number + 4).map(|it| (read(file, it % 32), told.then(it)));
+                let four =
+                    (number..number + 4).map(|it| (read(file, it % 32), completions.then(it)));
                 io.submit_all_then(four.collect());
             }
         });
@@ -426,7 +430,7 @@ fn tickets_and_continuations_share_a_queue(bench: &Bench) {
         });
     });
     io.drain();
-    assert!(told.take(200).iter().all(|(result, _)| result.is_ok()));
+    assert!(completions.take(200).iter().all(|(result, _)| result.is_ok()));
 }
 
 /// A continuation that reports its start and waits for permission to continue.
@@ -475,7 +479,7 @@ fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Ben
                 }
             });
             begun.recv_timeout(SOON).unwrap();
-            let told = scope.spawn(move || {
+            let completions = scope.spawn(move || {
                 thread::sleep(MOMENT);
                 let now = Instant::now();
                 let_go.send(()).unwrap();
@@ -483,7 +487,7 @@ fn a_sleeper_in_the_kernel_is_woken_by_a_continuation_in_other_hands(bench: &Ben
             });
             io.wait_until(&|| flag.is_set());
             let woken = Instant::now();
-            woken - told.join().unwrap()
+            woken - completions.join().unwrap()
         })
     };
     // Without a wake-up the thread would check again after sleeping for 100 ms.

@@ -21,7 +21,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
         an_iterator_may_use_the_queue_itself,
     ];
     if matches!(cell.kind, Kind::Uring | Kind::Aio) {
-        claims.extend(claims![a_sync_beside_a_failing_one_does_not_succeed]);
+        claims.extend(claims![a_sync_concurrent_with_a_failing_one_does_not_succeed]);
     }
     if cell.cache == CacheMode::Direct {
         claims.extend(claims![
@@ -58,7 +58,7 @@ impl Script for Results {
 }
 
 // [SYN-1]
-fn a_sync_beside_a_failing_one_does_not_succeed(bench: &Bench) {
+fn a_sync_concurrent_with_a_failing_one_does_not_succeed(bench: &Bench) {
     // The sync that ends first fails, then the one that ends first succeeds.
     for script in [[Some(Err(OsError::EIO)), None], [None, Some(Err(OsError::EIO))]] {
         let (io, _rig) = bench.rigged(4, Results::new(Op::SyncData, &script));

@@ -96,7 +96,7 @@ fn an_empty_request_completes_at_once(bench: &Bench) {
         let count = leases.len();
         let tickets = [Request::read(&file, 0, leases), Request::write(&file, 1 << 30, Vec::new())]
             .map(|request| io.submit(request));
-        assert!(tickets.iter().all(Ticket::is_done), "nobody waited");
+        assert!(tickets.iter().all(Ticket::is_done), "no caller waited");
         let [read, write] = tickets.map(Ticket::wait);
         read.result.unwrap();
         write.result.unwrap();

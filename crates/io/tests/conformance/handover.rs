@@ -164,7 +164,7 @@ fn a_thread_that_leaves_hands_the_driving_over(bench: &Bench) {
     stage.start_withheld(&rig, 2);
     stage.assert_ends("first", "the thread that drives missed its own completion");
     stage.start_withheld(&rig, 3);
-    stage.assert_ends("second", "the driving thread left, and nobody drives for the other one");
+    stage.assert_ends("second", "the driving thread left, and no thread drives for the other one");
 }
 
 fn a_thread_that_only_looks_hands_the_driving_over(bench: &Bench) {
@@ -188,7 +188,10 @@ fn a_thread_that_only_looks_hands_the_driving_over(bench: &Bench) {
     gate.open.send(()).unwrap();
     stage.assert_ends("looking", "looking did not end");
     stage.start_withheld(&rig, 2);
-    stage.assert_ends("waiting", "the looking thread left, and nobody drives for the waiting one");
+    stage.assert_ends(
+        "waiting",
+        "the looking thread left, and no thread drives for the waiting one",
+    );
 }
 
 // [IO-2]
@@ -211,7 +214,7 @@ fn a_submitter_held_back_by_what_is_not_started_yet_is_let_in(bench: &Bench) {
     // "slow" and "held back", in any order.
     for _ in 0..2 {
         let ended = stage.ended.recv_timeout(SOON);
-        assert!(ended.is_ok(), "nobody carries out what keeps the submitter waiting");
+        assert!(ended.is_ok(), "no thread executes what keeps the submitter waiting");
     }
 }
 
@@ -229,9 +232,9 @@ fn a_thread_that_drains_does_not_keep_submitters_out(bench: &Bench) {
     wait_for(|| stage.io.stats().held_back == 1);
     thread::sleep(MOMENT);
     gate.open.send(()).unwrap();
-    stage.assert_ends("submitting", "a place is free, and the submitter was not told");
+    stage.assert_ends("submitting", "a place is free, and the submitter was not woken");
     rig.wait_held(1);
     rig.deliver_held();
     stage.io.submit(Request::read(&stage.file, 0x4000, vec![lease(BLOCK)])).wait().result.unwrap();
-    stage.assert_ends("draining", "everything is done, and the draining thread was not told");
+    stage.assert_ends("draining", "everything is done, and the draining thread was not woken");
 }

@@ -66,8 +66,8 @@ fn memory_inside_and_outside_of_the_registered_arena_holds_the_right_bytes(bench
         IoOptions { register: Some(Arc::clone(registered.mapping())), ..bench.cell.options(8) };
     let io = Io::open(&options).unwrap();
     for note in &io.report().notes {
-        let told = if io.kind() == Kind::Uring { "ulimit -l" } else { "which uring does" };
-        assert!(note.contains(told), "memory that is not registered has a reason: {note}");
+        let reason = if io.kind() == Kind::Uring { "ulimit -l" } else { "which uring does" };
+        assert!(note.contains(reason), "memory that is not registered has a reason: {note}");
     }
     assert!(io.kind() == Kind::Uring || !io.notes().is_empty());
     let foreign = Arena::new(16, SLOT).unwrap();
@@ -104,6 +104,7 @@ fn leases_come_back_in_their_order(bench: &Bench) {
     bench.rng().shuffle(&mut leases);
     let sent: Vec<_> = leases.iter().map(|lease| (lease.as_ptr(), lease.len())).collect();
     let completed = bench.io(4).submit(Request::read(&file, 0, leases)).wait();
-    let came: Vec<_> = completed.leases.iter().map(|lease| (lease.as_ptr(), lease.len())).collect();
-    assert_eq!(came, sent);
+    let arrived: Vec<_> =
+        completed.leases.iter().map(|lease| (lease.as_ptr(), lease.len())).collect();
+    assert_eq!(arrived, sent);
 }

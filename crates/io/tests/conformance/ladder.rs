@@ -30,7 +30,7 @@ pub(crate) fn general_claims() -> Vec<Trial> {
     };
     let mut trials = vec![
         held("aio/buffered/is_refused_with_a_typed_error", aio_buffered_is_refused),
-        held("ladder/asking_for_one_backend_gives_it_or_an_error", one_or_an_error),
+        held("ladder/requesting_one_backend_gives_it_or_an_error", one_or_an_error),
         held("ladder/auto_takes_the_best_and_says_why_not_a_better_one", auto_says_why),
         held("ladder/settings_out_of_range_are_refused", settings_out_of_range),
     ];

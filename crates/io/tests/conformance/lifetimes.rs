@@ -16,7 +16,7 @@ pub(crate) fn claims(_cell: Cell) -> Vec<Claim> {
         memory_of_a_dropped_ticket_stays_leased_until_the_transfer_ends,
         memory_given_back_is_never_written_again,
         after_a_drain_all_memory_has_been_given_back,
-        dropped_writes_are_carried_out,
+        dropped_writes_are_executed,
         a_ticket_outlives_its_queue,
         dropping_the_queue_waits_for_what_is_in_flight,
         closing_waits_and_then_refuses,
@@ -104,7 +104,7 @@ fn memory_of_a_dropped_ticket_stays_leased_until_the_transfer_ends(bench: &Bench
     drainer.join().unwrap();
     let again = arena.take().expect("the slot is free after the transfer");
     assert_eq!(again.as_ptr() as usize, address);
-    assert!(again.iter().all(|&byte| byte == 1), "the transfer was carried out");
+    assert!(again.iter().all(|&byte| byte == 1), "the transfer was executed");
 }
 
 fn memory_given_back_is_never_written_again(bench: &Bench) {
@@ -146,7 +146,7 @@ fn after_a_drain_all_memory_has_been_given_back(bench: &Bench) {
     }
 }
 
-fn dropped_writes_are_carried_out(bench: &Bench) {
+fn dropped_writes_are_executed(bench: &Bench) {
     let io = bench.io(8);
     let file = bench.empty_file("file");
     let bytes = noise(&mut bench.rng(), 64 * BLOCK);
@@ -180,9 +180,9 @@ fn dropping_the_queue_waits_for_what_is_in_flight(bench: &Bench) {
         });
         drop(io.submit_all(requests));
         drop(io);
-        assert_eq!(arena.slots_free(), 32, "leases after the queue is gone");
+        assert_eq!(arena.slots_free(), 32, "leases after the queue has ended");
         let contents = bench.contents("file");
-        assert_same(&contents, &vec![round; 32 * len], "the file after the queue is gone");
+        assert_same(&contents, &vec![round; 32 * len], "the file after the queue has ended");
     }
 }
 

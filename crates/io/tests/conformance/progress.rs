@@ -23,7 +23,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
         claims.extend(claims![one_look_carries_the_transfer_out]);
     }
     if cell.kind == Kind::Threads {
-        claims.extend(claims![threads_complete_with_nobody_looking]);
+        claims.extend(claims![threads_complete_without_a_waiting_thread]);
     }
     claims
 }
@@ -56,7 +56,7 @@ fn one_look_carries_the_transfer_out(bench: &Bench) {
     ticket.try_wait().expect("one look is enough").result.unwrap();
 }
 
-fn threads_complete_with_nobody_looking(bench: &Bench) {
+fn threads_complete_without_a_waiting_thread(bench: &Bench) {
     let io = bench.io(8);
     let file = bench.file("file", &[1; 8 * BLOCK]);
     let requests =

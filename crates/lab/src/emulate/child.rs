@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use forebay_emulate::Counters;
 use forebay_emulate::log::LoggedRequest;
-use forebay_emulate::serve::Told;
+use forebay_emulate::serve::MountInfo;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 
@@ -145,7 +145,7 @@ impl Emulated {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn profile(&self) -> anyhow::Result<Told> {
+    pub fn profile(&self) -> anyhow::Result<MountInfo> {
         let text = self.read_file("profile")?;
         serde_json::from_str(&text).context("cannot understand the emulated disk's profile")
     }

@@ -249,7 +249,7 @@ fn det_2_a_block_of_a_sequence_asks_nothing_and_others_at_most_eight_times() {
 
 /// [DET-4]
 #[test]
-fn det_4_the_seventeenth_sequence_takes_the_place_of_the_least_recently_used() {
+fn det_4_the_seventeenth_sequence_replaces_the_least_recently_used() {
     assert!(size_of::<Detector>() <= 480, "{}", size_of::<Detector>());
     let mut detector = Detector::default();
     for number in 0..17 {

@@ -51,13 +51,13 @@ proptest! {
         steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..4_000),
     ) {
         let mut sampler = Sampler::default();
-        let (mut untimed, mut unread, mut waited) = (0, 0, false);
+        let (mut without_timing, mut unread, mut waited) = (0, 0, false);
         for (reads, waits) in steps {
             prop_assert_eq!(sampler.rests(), unread >= RESTS_AFTER, "[SMP-3]");
             let timed = sampler.begin();
             prop_assert!(timed || !waited || unread >= RESTS_AFTER, "[SMP-2]");
-            untimed = if timed || unread >= RESTS_AFTER { 0 } else { untimed + 1 };
-            prop_assert!(untimed < PART_MOST, "[SMP-1]");
+            without_timing = if timed || unread >= RESTS_AFTER { 0 } else { without_timing + 1 };
+            prop_assert!(without_timing < PART_MOST, "[SMP-1]");
             (unread, waited) = if reads { (0, false) } else { (unread + 1, waited && !timed) };
             if reads {
                 sampler.read(timed.then_some(if waits { SLOW } else { FAST }));

@@ -9,7 +9,7 @@ use forebay_io::backend::Transfer;
 
 use super::backend::Inner;
 use crate::error::Error;
-use crate::fetch::{Fetch, carry_out, from_tier, plan};
+use crate::fetch::{Fetch, execute, from_tier, plan};
 use crate::view::View;
 use crate::{FileId, PageId};
 
@@ -99,7 +99,7 @@ impl Fetching {
 impl UnderWay {
     async fn get(self: Arc<Self>, fetch: Fetch) {
         let view = &self.view;
-        match carry_out(&view.client, view.page_bytes(), &fetch, &self.wanted).await {
+        match execute(&view.client, view.page_bytes(), &fetch, &self.wanted).await {
             Ok(pages) => self.arrived(pages),
             Err(error) => {
                 let error = match error {

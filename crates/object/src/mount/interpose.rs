@@ -14,7 +14,7 @@ const ENOENT: OsError = OsError::from_raw(2);
 const ENAMETOOLONG: OsError = OsError::from_raw(36);
 
 impl Interpose for Shared {
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -32,7 +32,7 @@ impl Interpose for Shared {
                 // First in the snapshot: pages staged from a file that is not here are zeros, and must be dead.
                 let removed = self.writer()?.remove_file(file);
                 self.locals.remove(file);
-                self.told(removed)
+                self.reported(removed)
             }
             Change::Rename { from, to } => {
                 let _alone = self.naming();
@@ -41,14 +41,14 @@ impl Interpose for Shared {
                 make()?;
                 let renamed = self.writer()?.rename_file(file, name);
                 replaced.into_iter().for_each(|it| self.locals.remove(it));
-                self.told(renamed)
+                self.reported(renamed)
             }
             Change::SetLen { file, len } => self.resize(file, *len, make),
             // Space in the store cannot be reserved, and reserved local space would be needed twice.
             Change::Preallocate { mode: Preallocate::Extend | Preallocate::KeepSize, .. } => {
                 Err(OsError::EOPNOTSUPP)
             }
-            Change::Sync { .. } | Change::SyncDirectory { .. } => self.told(self.commit()),
+            Change::Sync { .. } | Change::SyncDirectory { .. } => self.reported(self.commit()),
             Change::Writeback { .. } => Ok(()),
             // Directories exist only locally; names in the store contain slashes.
             _ => make(),
@@ -57,7 +57,7 @@ impl Interpose for Shared {
 }
 
 impl Shared {
-    fn told<T>(&self, result: Result<T>) -> Result<T, OsError> {
+    fn reported<T>(&self, result: Result<T>) -> Result<T, OsError> {
         result.map_err(|error| self.failed(&error))
     }
 
@@ -87,7 +87,7 @@ impl Shared {
             // A second descriptor, for the mount; the first is the caller's.
             let opened = std::fs::OpenOptions::new().read(true).write(true).open(path)?;
             let bytes = opened.metadata()?.len();
-            let file = self.told(self.writer()?.create_file(name))?;
+            let file = self.reported(self.writer()?.create_file(name))?;
             Ok(self.locals.add(file, opened, bytes)?)
         };
         // A file that stayed would be opened the next time as if it were a file of the tablespace: also one that was
@@ -124,7 +124,7 @@ impl Shared {
             let edge = before.min(len);
             let partial = (edge % page != 0 && len != before).then_some(edge / page);
             if let Some(block) = partial {
-                self.told(self.bring_in(&local, block))?;
+                self.reported(self.bring_in(&local, block))?;
             }
             let alone = local.io.write().unwrap_or_else(PoisonError::into_inner);
             let is_here = partial.is_none_or(|block| self.locals.lacks(&local, block).is_none());
@@ -137,7 +137,7 @@ impl Shared {
         match self.writer()?.set_len(local.id, len) {
             // Removed, here as well or about to be: only the system's copy is left.
             Err(Error::NoFile { .. }) => return Ok(()),
-            set => self.told(set)?,
+            set => self.reported(set)?,
         }
         let edge = before.min(len);
         if edge % page != 0 && len != before {
@@ -184,7 +184,7 @@ mod tests {
         let writer = bucket.writer(Takeover::Refuse).unwrap();
         let mount = Mount::new(writer, directory.path(), 1 << 20).unwrap();
         let path = mount.directory().join("x");
-        let made = mount.shared.carry_out(&Change::Create { path: &path }, &mut || {
+        let made = mount.shared.execute(&Change::Create { path: &path }, &mut || {
             std::fs::write(&path, "").unwrap();
             Err(OsError::EOPNOTSUPP)
         });

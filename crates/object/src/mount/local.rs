@@ -157,14 +157,14 @@ impl Locals {
     fn forget(&self, pages: &mut Pages, from: u64) {
         let Pages { present, dirty, broken, drops, .. } = pages;
         *drops += 1;
-        let gone: Vec<u64> = broken.iter().filter(|it| *it >= from).collect();
-        gone.iter().for_each(|block| _ = broken.remove(*block));
+        let removed: Vec<u64> = broken.iter().filter(|it| *it >= from).collect();
+        removed.iter().for_each(|block| _ = broken.remove(*block));
         for (bits, count) in [(present, &self.present), (dirty, &self.dirty)] {
-            let gone: Vec<u64> = bits.iter().filter(|it| *it >= from).collect();
-            for block in &gone {
+            let removed: Vec<u64> = bits.iter().filter(|it| *it >= from).collect();
+            for block in &removed {
                 bits.remove(*block);
             }
-            count.fetch_sub(gone.len() as u64, Ordering::Relaxed);
+            count.fetch_sub(removed.len() as u64, Ordering::Relaxed);
         }
     }
 

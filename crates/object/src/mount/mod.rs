@@ -126,7 +126,7 @@ impl Mount {
             return Err(Error::Setting {
                 setting: "the runtime",
                 value: "one of the current thread".to_owned(),
-                expected: "it should have threads of its own below a mount",
+                expected: "it should have separate threads below a mount",
             });
         }
         let (lock, root) = prepare(directory)?;

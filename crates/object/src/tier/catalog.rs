@@ -128,7 +128,7 @@ impl Catalog {
     /// evicted segments, and whether there is room then.
     pub(super) fn make_room(&mut self, many: bool) -> (Vec<u32>, bool) {
         let bytes = self.segment_bytes;
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         let mut spared = self.segments.len();
         while self.reserved() + bytes > self.limit {
             let Some(mut oldest) = self.segments.pop_front() else { break };
@@ -142,20 +142,20 @@ impl Catalog {
                 self.segments.push_back(oldest);
                 continue;
             }
-            gone.push(oldest);
+            evicted.push(oldest);
         }
-        (self.forget(gone), self.reserved() + bytes <= self.limit)
+        (self.forget(evicted), self.reserved() + bytes <= self.limit)
     }
 
-    fn forget(&mut self, gone: Vec<Segment>) -> Vec<u32> {
-        let gone: Vec<u32> = gone.into_iter().map(|it| it.number).collect();
-        if !gone.is_empty() {
+    fn forget(&mut self, evicted: Vec<Segment>) -> Vec<u32> {
+        let evicted: Vec<u32> = evicted.into_iter().map(|it| it.number).collect();
+        if !evicted.is_empty() {
             self.index.retain(|_, slots| {
-                slots.retain(|(_, spot)| !gone.contains(&spot.segment));
+                slots.retain(|(_, spot)| !evicted.contains(&spot.segment));
                 !slots.is_empty()
             });
         }
-        gone
+        evicted
     }
 
     /// Records that `bytes` of large requests were turned away.
@@ -169,10 +169,10 @@ impl Catalog {
 
     /// The disk is full: reduces the limit by one segment, but never below one. Returns the evicted segments.
     pub(super) fn shrink(&mut self) -> Vec<u32> {
-        let gone = self.pop_oldest().into_iter().collect();
+        let evicted = self.pop_oldest().into_iter().collect();
         let segments = self.segments.len().max(1) as u64;
         self.limit = self.limit.min(segments * self.segment_bytes);
-        self.forget(gone)
+        self.forget(evicted)
     }
 
     /// A segment could not be deleted, and keeps its space. Returns the segments that are evicted instead.
@@ -181,11 +181,11 @@ impl Catalog {
         if self.is_off() {
             self.clear();
         }
-        let mut gone = Vec::new();
+        let mut evicted = Vec::new();
         while self.reserved() > self.limit {
-            gone.extend(self.pop_oldest());
+            evicted.extend(self.pop_oldest());
         }
-        self.forget(gone)
+        self.forget(evicted)
     }
 
     /// Removes the oldest segment, except for the newest.

@@ -478,17 +478,17 @@ impl LocalTier {
         if let Some(opened) = opened() {
             return Some(opened);
         }
-        let (gone, room, number, rows) = {
+        let (evicted, room, number, rows) = {
             let mut catalog = held(&self.catalog);
-            let (gone, room) = catalog.make_room(slot.many);
+            let (evicted, room) = catalog.make_room(slot.many);
             if !room {
                 catalog.refuse(bytes);
             }
             // Compressed slots are smaller, so more of them fit.
             let rows = (catalog.segment_bytes * 2 / u64::from(page_bytes)) as u32;
-            (gone, room, catalog.next_number(), rows)
+            (evicted, room, catalog.next_number(), rows)
         };
-        let deleted = self.delete(gone);
+        let deleted = self.delete(evicted);
         if !room || !deleted || !self.is_ours() {
             return None;
         }
@@ -554,9 +554,9 @@ impl LocalTier {
 
     fn write_failed(&self, error: &IoError) {
         let is_full = matches!(error, IoError::NoSpace { .. });
-        let gone = if is_full { held(&self.catalog).shrink() } else { Vec::new() };
+        let evicted = if is_full { held(&self.catalog).shrink() } else { Vec::new() };
         self.note(&self.writes_failed, &error.to_string());
-        self.delete(gone);
+        self.delete(evicted);
     }
 
     fn read(&self, file: &File, offset: u64, len: u64) -> Result<Vec<u8>, IoError> {
@@ -565,7 +565,7 @@ impl LocalTier {
             let mut lease = self.write_lease();
             lease.truncate((len as usize) - bytes.len());
             let request = Request::read(file, offset + bytes.len() as u64, vec![lease]);
-            bytes.extend_from_slice(&self.io.carry_out(request).into_result()?[0]);
+            bytes.extend_from_slice(&self.io.execute(request).into_result()?[0]);
         }
         Ok(bytes)
     }
@@ -613,7 +613,7 @@ impl LocalTier {
         held(&self.failure).clone()
     }
 
-    pub(crate) fn tell(&self, stats: &mut Stats) {
+    pub(crate) fn add_to(&self, stats: &mut Stats) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         (stats.tier_hits, stats.tier_misses) = (get(&self.hits), get(&self.misses));
         (stats.tier_damaged, stats.tier_failures) = (get(&self.damaged), get(&self.failures));

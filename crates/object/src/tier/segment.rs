@@ -79,9 +79,9 @@ pub(super) fn header(rows: u32) -> Vec<u8> {
 
 /// The number of rows; `None` for a segment that is damaged or of another version.
 pub(super) fn rows(header: &[u8]) -> Option<u32> {
-    let (told, sum) = header.split_at_checked(HEADER_BYTES as usize - 4)?;
-    let ours = told.starts_with(&MAGIC) && told[8..10] == VERSION.to_le_bytes();
-    (ours && crc32c::crc32c(told).to_le_bytes() == sum).then(|| number(&told[12..16]))
+    let (fields, sum) = header.split_at_checked(HEADER_BYTES as usize - 4)?;
+    let ours = fields.starts_with(&MAGIC) && fields[8..10] == VERSION.to_le_bytes();
+    (ours && crc32c::crc32c(fields).to_le_bytes() == sum).then(|| number(&fields[12..16]))
 }
 
 pub(super) fn row(key: SlotKey, spot: Spot) -> Vec<u8> {
@@ -95,12 +95,12 @@ pub(super) fn row(key: SlotKey, spot: Spot) -> Vec<u8> {
 
 /// Decodes a row of segment `segment`, whose file has `len` bytes; `None` if the row is damaged.
 pub(super) fn decode_row(row: &[u8], segment: u32, len: u64) -> Option<Row> {
-    let (told, sum) = row.split_at_checked(ROW_BYTES as usize - 4)?;
-    let (stamp, slot) = (number(&told[..4]), number(&told[8..12]));
-    let stamp = u64::from(stamp) | u64::from(number(&told[4..8])) << 32;
-    let spot = Spot { segment, offset: number(&told[12..16]), len: number(&told[16..20]) };
+    let (fields, sum) = row.split_at_checked(ROW_BYTES as usize - 4)?;
+    let (stamp, slot) = (number(&fields[..4]), number(&fields[8..12]));
+    let stamp = u64::from(stamp) | u64::from(number(&fields[4..8])) << 32;
+    let spot = Spot { segment, offset: number(&fields[12..16]), len: number(&fields[16..20]) };
     let inside = spot.len <= SLOT_MOST && u64::from(spot.offset) + u64::from(spot.len) <= len;
-    let whole = inside && crc32c::crc32c(told).to_le_bytes() == sum;
+    let whole = inside && crc32c::crc32c(fields).to_le_bytes() == sum;
     whole.then_some((SlotKey { stamp, slot }, spot))
 }
 

@@ -81,17 +81,17 @@ impl Writer {
         }
         // After the publishing: a client that reads a manifest from now on does not find these objects in it.
         let needed = oldest_needed(&self.client).await?.unwrap_or(u64::MAX);
-        let gone: Vec<ObjectId> = {
+        let obsolete: Vec<ObjectId> = {
             let snapshot = self.snapshot();
             let free = snapshot.obsolete.iter().filter(|it| it.since <= published.min(needed));
             free.map(|it| it.id).collect()
         };
-        if gone.is_empty() || !self.reads_have_ended(state).await {
+        if obsolete.is_empty() || !self.reads_have_ended(state).await {
             return self.delete_strays(state).await;
         }
-        self.delete_all(&gone).await?;
-        done.deleted += gone.len();
-        self.change(|snapshot| snapshot.obsolete.retain(|it| !gone.contains(&it.id)));
+        self.delete_all(&obsolete).await?;
+        done.deleted += obsolete.len();
+        self.change(|snapshot| snapshot.obsolete.retain(|it| !obsolete.contains(&it.id)));
         self.delete_strays(state).await
     }
 
@@ -220,7 +220,7 @@ impl Writer {
     }
 
     /// Deletes objects that earlier writers have put and no manifest names.
-    pub(super) async fn sweep_strays(&self) -> Result<()> {
+    pub(super) async fn delete_unreferenced(&self) -> Result<()> {
         let mut state = self.state.lock().await;
         let base = state.base.version;
         state.published_at.push((base, Instant::now()));

@@ -134,7 +134,7 @@ impl Writer {
                 }),
                 fenced: OnceLock::new(),
             };
-            writer.sweep_strays().await?;
+            writer.delete_unreferenced().await?;
             Ok(writer)
         })
     }

@@ -49,7 +49,7 @@ impl Writer {
         for attempt in 1.. {
             let version = state.base.version + 1;
             let stamp = self.client.draw();
-            let told = self.change(|snapshot| {
+            let changed = self.change(|snapshot| {
                 if snapshot.is_partial && !all {
                     return None;
                 }
@@ -58,7 +58,7 @@ impl Writer {
                 snapshot.next_version = snapshot.next_version.max(version + 1);
                 Some((snapshot.manifest(version, stamp, self.epoch, held), snapshot.changes))
             });
-            let Some((manifest, changes)) = told else { return Ok(state.base.version) };
+            let Some((manifest, changes)) = changed else { return Ok(state.base.version) };
             // Recorded before the attempt: whatever its outcome, it may have taken effect.
             state.attempts.push((stamp, changes));
             let mode = PutMode::Update(state.base.tag.clone());
@@ -73,8 +73,9 @@ impl Writer {
             };
             let (found, tag) = reread_manifest(&self.client).await?;
             let base = Base { version: found.version, stamp: found.stamp, tag };
-            if let Some((_, told)) = state.attempts.iter().copied().find(|it| it.0 == base.stamp) {
-                self.has_published(state, base, told);
+            if let Some((_, changes)) = state.attempts.iter().copied().find(|it| it.0 == base.stamp)
+            {
+                self.has_published(state, base, changes);
                 if found.stamp == stamp {
                     return Ok(version);
                 }

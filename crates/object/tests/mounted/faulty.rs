@@ -17,7 +17,7 @@ use crate::store::{Faults, Handle, World};
 
 /// The buffer is full of dirty pages and the store does not accept them: the write fails, and the pages stay.
 #[test]
-fn a_full_buffer_over_a_store_that_is_gone_refuses_writes_and_keeps_what_it_has() {
+fn a_full_buffer_over_an_unreachable_store_refuses_writes_and_keeps_what_it_has() {
     let site = Site::new();
     let Small { file, mount, bucket, handle, .. } = &small(&site, Duration::from_millis(100));
     handle.set_faults(Faults { unavailable: 1000, ..Faults::default() });
@@ -230,7 +230,7 @@ fn a_sync_waits_for_credentials_that_are_refused_for_a_while() {
 }
 
 #[test]
-fn a_mount_measures_what_a_request_takes_unless_it_is_told() {
+fn a_mount_measures_what_a_request_takes_by_default() {
     let site = Site::new();
     let (bucket, handle, runtime) = faulty(Duration::from_secs(20));
     bucket.create(PAGE as u32).unwrap();
@@ -246,8 +246,8 @@ fn a_mount_measures_what_a_request_takes_unless_it_is_told() {
     drop(mount);
     let costs = forebay_lookahead::DeviceCosts::default();
     let options = Options { costs: Some(costs), runtime: Some(runtime), ..Options::default() };
-    let told = Bucket::new(handle, "space", options).unwrap();
-    let before = told.stats();
-    let mount = Mount::read_only(told.reader().unwrap(), &site.path("other")).unwrap();
-    assert_eq!((mount.costs(), told.stats().puts - before.puts), (costs, 2), "two leases");
+    let configured = Bucket::new(handle, "space", options).unwrap();
+    let before = configured.stats();
+    let mount = Mount::read_only(configured.reader().unwrap(), &site.path("other")).unwrap();
+    assert_eq!((mount.costs(), configured.stats().puts - before.puts), (costs, 2), "two leases");
 }

@@ -171,7 +171,7 @@ fn a_mount_takes_no_more_than_it_may() {
 
 /// Threads write pages while others sync: every sync leaves whole pages in the store ([LOC-2]).
 #[test]
-fn no_page_is_torn_by_a_write_beside_a_sync() {
+fn no_page_is_torn_by_a_write_during_a_sync() {
     let site = Site::new();
     let Some(store) = store() else { return };
     let (mount, bucket) = mount(store, &site.path("main"), 64);
@@ -238,7 +238,7 @@ fn a_name_in_the_store_leads_to_no_file_outside_of_the_mounts_directory() {
 
 /// Its fetches would wait for a thread to drive them, and reads for the fetches.
 #[test]
-fn a_runtime_that_runs_only_while_somebody_waits_is_refused() {
+fn a_runtime_that_runs_only_while_a_caller_waits_is_refused() {
     let site = Site::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let options = Options { runtime: Some(Arc::new(runtime)), ..Options::default() };

@@ -189,8 +189,8 @@ fn it_takes_no_more_than_it_may_and_a_scan_does_not_wipe_it() {
     }
     let stats = spent(&bucket, || read(&view, file, 0..1000, 1));
     assert!(stats.gets > 500, "{stats:?}");
-    let told = bucket.stats();
-    assert!(told.tier_bytes <= MIB && told.tier_bytes > MIB / 2 && told.tier_failures == 0);
+    let stats = bucket.stats();
+    assert!(stats.tier_bytes <= MIB && stats.tier_bytes > MIB / 2 && stats.tier_failures == 0);
     drop((view, bucket));
     // With a smaller limit than before, the newest stay.
     let path = site.path("tier");
@@ -220,7 +220,7 @@ fn a_request_is_never_more_requests_for_the_tier() {
 }
 
 #[test]
-fn damaged_files_are_fetched_again_and_told() {
+fn damaged_files_are_fetched_again_and_reported() {
     let (store, file) = created(1200);
     for seed in 0..6 {
         let site = Site::new();
@@ -257,7 +257,7 @@ fn damaged_files_are_fetched_again_and_told() {
 }
 
 #[test]
-fn files_that_are_deleted_under_way_are_missed_and_told() {
+fn files_that_are_deleted_under_way_are_missed_and_reported() {
     let site = Site::new();
     let (store, file) = created(6000);
     let path = site.path("tier");
@@ -302,7 +302,7 @@ fn a_directory_that_was_replaced_is_the_others() {
 
 /// Reads and writes fail, all of them or some, with any error; now and then one is short.
 #[test]
-fn a_failing_disk_makes_reads_slower_and_is_told() {
+fn a_failing_disk_makes_reads_slower_and_is_reported() {
     for (seed, of_hundred) in [(1, 100), (2, 100), (3, 30), (4, 5)] {
         let site = Site::new();
         let (store, file) = created(3000);
@@ -488,7 +488,7 @@ fn a_disk_that_hangs_is_waited_for_a_moment() {
 
 /// A write that hangs blocks no reader, and the next slot to be admitted reports it.
 #[test]
-fn a_write_that_hangs_is_told() {
+fn a_write_that_hangs_is_reported() {
     let site = Site::new();
     let (store, file) = created(200);
     let (io, disk) = Disk::open();

@@ -110,7 +110,7 @@ fn staging_that_fails_half_way_has_staged_nothing() {
             writer.set_len(file, 10 * PAGE as u64)?;
         }
         fill(page, 2, bytes);
-        let what = "the disk is gone".to_owned();
+        let what = "the disk has failed".to_owned();
         if asked == 12 { Err(Error::Local { path: String::new(), what }) } else { Ok(()) }
     });
     staged.unwrap_err();

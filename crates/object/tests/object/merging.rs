@@ -68,12 +68,13 @@ fn merging_is_paid_by_what_is_put_however_much_there_is_to_merge() {
     let site = Site::new();
     let (bucket, _) = site.created(1);
     let writer = bucket.writer(Takeover::Refuse).unwrap();
-    let [kept, gone] = ["kept", "gone"].map(|name| writer.create_file(name).unwrap());
+    let [kept, removed] = ["kept", "removed"].map(|name| writer.create_file(name).unwrap());
     for at in 0..16 {
         let blocks = at * 60..(at + 1) * 60;
-        commit(&writer, &[pages(kept, blocks.clone()), pages(gone, blocks)].concat(), 1).unwrap();
+        commit(&writer, &[pages(kept, blocks.clone()), pages(removed, blocks)].concat(), 1)
+            .unwrap();
     }
-    writer.remove_file(gone).unwrap();
+    writer.remove_file(removed).unwrap();
     writer.close().unwrap();
     let (elsewhere, _) = site.bucket(Faults::default(), 2);
     let writer = elsewhere.writer(Takeover::Refuse).unwrap();

@@ -51,7 +51,7 @@ fn a_second_request_halves_the_slowest_hundredth_for_few_requests_more() {
 }
 
 #[test]
-fn a_store_that_is_gone_is_an_error_after_the_deadline_and_not_before() {
+fn an_unreachable_store_is_an_error_after_the_deadline_and_not_before() {
     let site = Site::new();
     let (bucket, handle) = site.created(1);
     let writer = bucket.writer(Takeover::Refuse).unwrap();
@@ -76,7 +76,7 @@ fn a_store_that_is_gone_is_an_error_after_the_deadline_and_not_before() {
 }
 
 #[test]
-fn opening_a_store_that_is_gone_takes_one_deadline() {
+fn opening_an_unreachable_store_takes_one_deadline() {
     for latency in [Duration::ZERO, Duration::from_secs(3600)] {
         let site = Site::new();
         let (bucket, handle) = site.created(1);
@@ -133,7 +133,8 @@ fn credentials_that_are_refused_for_a_minute_do_not_end_a_commit() {
 }
 
 #[test]
-fn an_object_that_was_cut_or_deleted_is_told_as_that_and_not_as_a_store_or_a_lease_that_is_late() {
+fn an_object_that_was_cut_or_deleted_is_reported_as_that_and_not_as_a_store_or_a_lease_that_is_late()
+ {
     let site = Site::new();
     let (bucket, _) = site.created(1);
     let writer = bucket.writer(Takeover::Refuse).unwrap();
@@ -159,8 +160,8 @@ fn an_object_that_was_cut_or_deleted_is_told_as_that_and_not_as_a_store_or_a_lea
 
     site.world.remove("space/manifest");
     for error in [reader.refresh().unwrap_err(), writer.close().unwrap_err()] {
-        let told = error.to_string();
-        assert!(matches!(error, Error::Missing { .. }) && !told.contains("create"), "{told}");
+        let text = error.to_string();
+        assert!(matches!(error, Error::Missing { .. }) && !text.contains("create"), "{text}");
     }
 }
 

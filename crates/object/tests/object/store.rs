@@ -330,7 +330,7 @@ fn unavailable() -> Error {
     Error::Generic { store: "simulated", source: "503 Slow Down".into() }
 }
 
-fn not_asked_for(what: &str) -> Error {
+fn not_requested(what: &str) -> Error {
     Error::NotImplemented { operation: what.to_owned(), implementer: "simulated".to_owned() }
 }
 
@@ -388,7 +388,7 @@ impl ObjectStore for Handle {
         _: &Path,
         _: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        Err(not_asked_for("putting in parts"))
+        Err(not_requested("putting in parts"))
     }
 
     async fn get_opts(&self, path: &Path, options: GetOptions) -> Result<GetResult> {
@@ -406,7 +406,7 @@ impl ObjectStore for Handle {
             let range = match options.range {
                 None => 0..meta.size,
                 Some(GetRange::Bounded(range)) => range.start..range.end.min(meta.size),
-                Some(other) => panic!("a range that is not asked for: {other}"),
+                Some(other) => panic!("a range that is not requested: {other}"),
             };
             let bytes = object.bytes.slice(range.start as usize..range.end as usize);
             let what = What::Get;
@@ -484,14 +484,14 @@ impl ObjectStore for Handle {
         let mut inner = self.world.inner();
         let then = Instant::now() - behind;
         let below = |path: &Path| prefix.is_none_or(|prefix| path.prefix_matches(prefix));
-        let shown = inner.history.iter().filter(|(path, came, went)| {
-            below(path) && *came <= then && went.is_none_or(|went| went > then)
+        let shown = inner.history.iter().filter(|(path, arrived, went)| {
+            below(path) && *arrived <= then && went.is_none_or(|went| went > then)
         });
         let all: Vec<Result<ObjectMeta>> = shown
-            .map(|(path, came, _)| {
-                let gone = Object { bytes: Bytes::new(), tag: 0, modified: *came };
-                let object = inner.objects.get(path).unwrap_or(&gone);
-                let modified = object.modified.min(then.max(*came));
+            .map(|(path, arrived, _)| {
+                let deleted = Object { bytes: Bytes::new(), tag: 0, modified: *arrived };
+                let object = inner.objects.get(path).unwrap_or(&deleted);
+                let modified = object.modified.min(then.max(*arrived));
                 Ok(self.meta(path, &Object { modified, ..object.clone() }))
             })
             .collect();
@@ -500,11 +500,11 @@ impl ObjectStore for Handle {
     }
 
     async fn list_with_delimiter(&self, _: Option<&Path>) -> Result<ListResult> {
-        Err(not_asked_for("listing by directories"))
+        Err(not_requested("listing by directories"))
     }
 
     async fn copy_opts(&self, _: &Path, _: &Path, _: CopyOptions) -> Result<()> {
-        Err(not_asked_for("copying"))
+        Err(not_requested("copying"))
     }
 }
 

@@ -18,7 +18,7 @@ fn at(address: &str, variables: Vec<(String, String)>) -> Bucket {
 }
 
 #[test]
-fn what_is_wrong_with_an_address_or_with_credentials_is_told_at_once() {
+fn what_is_wrong_with_an_address_or_with_credentials_is_reported_at_once() {
     let Some((address, variables)) = gateway::bucket() else { return };
     at(&address, variables.clone()).create(8192).unwrap();
     let with = |name: &str, value: &str| {
@@ -26,16 +26,16 @@ fn what_is_wrong_with_an_address_or_with_credentials_is_told_at_once() {
         variables.iter_mut().filter(|it| it.0 == name).for_each(|it| it.1 = value.to_owned());
         variables
     };
-    for (name, told) in
+    for (name, expected) in
         [("AWS_ACCESS_KEY_ID", "access key"), ("AWS_SECRET_ACCESS_KEY", "SignatureDoesNotMatch")]
     {
         let refused = at(&address, with(name, "wrong")).writer(Takeover::Refuse).unwrap_err();
         assert!(matches!(refused, Error::Refused { .. }), "{refused}");
-        assert!(refused.to_string().contains(told), "{refused}");
+        assert!(refused.to_string().contains(expected), "{refused}");
     }
     let elsewhere = with("AWS_ENDPOINT_URL", "http://127.0.0.1:1");
-    let gone = at(&address, elsewhere).reader().unwrap_err();
-    assert!(matches!(gone, Error::Unconnected { .. }), "{gone}");
+    let refused = at(&address, elsewhere).reader().unwrap_err();
+    assert!(matches!(refused, Error::Unconnected { .. }), "{refused}");
     let refused = at("s3://no-such-bucket/space", variables).create(8192).unwrap_err();
     assert!(matches!(refused, Error::Refused { .. }), "{refused}");
     assert!(refused.to_string().contains("NoSuchBucket"), "{refused}");

@@ -65,21 +65,21 @@ fn what_a_killed_process_had_acknowledged_is_there_and_nothing_else() {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let (tell, told) = mpsc::channel();
+        let (sender, serials) = mpsc::channel();
         let reading = thread::spawn(move || {
             let state = |line: String| line.split(' ').next_back()?.parse::<u64>().ok();
             for state in lines.map_while(Result::ok).filter_map(state) {
                 // The receiver may have ended.
-                let _ = tell.send(state);
+                let _ = sender.send(state);
             }
         });
         // One in four at its start, the others while they commit, merge and delete.
-        let first = (kill % 4 > 0).then(|| told.recv_timeout(Duration::from_secs(60)).unwrap());
+        let first = (kill % 4 > 0).then(|| serials.recv_timeout(Duration::from_secs(60)).unwrap());
         thread::sleep(Duration::from_millis(rng.u64(0..200)));
         child.kill().unwrap();
         child.wait().unwrap();
         reading.join().unwrap();
-        let acknowledged = told.iter().last().or(first).unwrap_or(expected);
+        let acknowledged = serials.iter().last().or(first).unwrap_or(expected);
 
         let writer = bucket.writer(Takeover::Force).unwrap();
         let found = states(&writer.view(), file, BLOCKS).unwrap();

@@ -53,8 +53,8 @@ fn an_answer_that_stays_the_same_ends_an_opening_with_its_first_request() {
         server.script(move |_| refused(status, code));
         all_fails(&at(ADDRESS, &server.variables()), |error| {
             // The error does not keep a redirect's body.
-            let told = if status < 400 { "region" } else { code };
-            matches!(error, Error::Refused { .. }) && error.to_string().contains(told)
+            let expected = if status < 400 { "region" } else { code };
+            matches!(error, Error::Refused { .. }) && error.to_string().contains(expected)
         });
         // A refused reader also deletes the lease that may be there.
         let requests = server.take_log().iter().filter(|it| it.0 == "PUT").count();
@@ -91,8 +91,8 @@ fn without_credentials_an_opening_ends_at_once_and_names_them() {
     variables.retain(|it| !it.0.contains("KEY"));
     let variables = with(&variables, "AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
     all_fails(&at(ADDRESS, &variables), |error| {
-        let told = error.to_string();
-        matches!(error, Error::Refused { .. }) && told.contains("there are no credentials")
+        let text = error.to_string();
+        matches!(error, Error::Refused { .. }) && text.contains("there are no credentials")
     });
     assert_eq!(server.take_log(), []);
 }
@@ -149,7 +149,7 @@ fn written() -> (Arc<Server>, Bucket, forebay_object::Writer, Vec<PageId>) {
 }
 
 #[test]
-fn a_bucket_that_is_removed_under_a_writer_is_told_as_that() {
+fn a_bucket_that_is_removed_under_a_writer_is_reported_as_that() {
     let (server, bucket, writer, pages) = written();
     let reader = bucket.reader().unwrap();
     server.change(std::collections::BTreeMap::clear);
@@ -158,8 +158,8 @@ fn a_bucket_that_is_removed_under_a_writer_is_told_as_that() {
     errors.push(reader.refresh().unwrap_err());
     errors.push(states(&reader.view(), pages[0].file, 10).unwrap_err());
     for error in errors {
-        let told = error.to_string();
-        assert!(told.contains("NoSuchBucket") && !told.contains("create"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("NoSuchBucket") && !text.contains("create"), "{text}");
     }
 }
 

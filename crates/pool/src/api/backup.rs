@@ -70,7 +70,9 @@ impl PagedFile {
                         each(block, &vec![0; image.len()])?;
                         continue;
                     }
-                    Error::PastEnd { .. } | Error::Gone { how: Fate::Truncated, .. } => continue,
+                    Error::PastEnd { .. } | Error::Invalidated { how: Fate::Truncated, .. } => {
+                        continue;
+                    }
                     error => return Err(error.into()),
                 },
             };

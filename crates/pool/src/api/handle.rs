@@ -55,7 +55,7 @@ impl PagedFile {
     /// page latched exclusively deadlocks here, as with any lock.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and
+    /// [`Error::PastEnd`], [`Error::Invalidated`]; [`Error::Corrupt`], [`Error::Codec`], [`Error::Shortened`] and
     /// [`Error::Io`] from reading it;
     /// [`Error::NoFreeFrame`], or what kept another, dirty page from being written
     /// ([`Error::Log`], [`Error::Failed`], [`Error::Io`]), when there was no frame for it.
@@ -152,7 +152,7 @@ impl PagedFile {
     /// disk. Returns `None` for a page that is not in memory, or is still being read.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`].
+    /// [`Error::PastEnd`], [`Error::Invalidated`].
     pub fn read_if_resident(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Pin, &AccessStrategy::NORMAL) {
@@ -165,7 +165,7 @@ impl PagedFile {
     /// about to.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`].
+    /// [`Error::PastEnd`], [`Error::Invalidated`].
     pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
@@ -178,7 +178,7 @@ impl PagedFile {
     /// latched.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`], [`Error::ReadOnly`].
+    /// [`Error::PastEnd`], [`Error::Invalidated`], [`Error::ReadOnly`].
     pub fn try_write(&self, block: Block) -> Result<Option<PageMut<'_>>, Error> {
         self.file.check_writable()?;
         let core = self.core();
@@ -211,7 +211,7 @@ impl PagedFile {
     /// make it durable.
     ///
     /// # Errors
-    /// [`Error::PastEnd`], [`Error::Gone`]; the reason why a dirty page could not be written ([`Error::Log`],
+    /// [`Error::PastEnd`], [`Error::Invalidated`]; the reason why a dirty page could not be written ([`Error::Log`],
     /// [`Error::Failed`], [`Error::Io`]): the page then stays, dirty.
     pub fn evict(&self, block: Block) -> Result<bool, Error> {
         self.file.check(block)?;
@@ -383,11 +383,11 @@ impl PagedFile {
         let (segment, offset) = self.file.place(block)?;
         let lease = Arena::new(1, core.page_bytes())?.take();
         let request = Request::read(&segment, offset, lease.into_iter().collect());
-        let done = self.file.space.sync_io.carry_out(request);
+        let done = self.file.space.sync_io.execute(request);
         let leases = done.into_result().map_err(|error| {
             // First the pool's own truncation, or removal.
-            let gone = self.file.check(block).err();
-            gone.unwrap_or_else(|| self.file.read_failure(block, error))
+            let invalidated = self.file.check(block).err();
+            invalidated.unwrap_or_else(|| self.file.read_failure(block, error))
         })?;
         let mut bytes = leases[0].to_vec();
         let damage = self.file.decode_page(&mut bytes, block).err();
@@ -438,7 +438,7 @@ impl PagedFile {
     }
 
     /// Makes the file `blocks` blocks long, if it is longer. The pages beyond are discarded, changed or not: a thread
-    /// that waits for one gets [`Error::Gone`], and a thread that has one pinned keeps the bytes, to no effect, until
+    /// that waits for one gets [`Error::Invalidated`], and a thread that has one pinned keeps the bytes, to no effect, until
     /// it drops its guard. Waits for the I/O of those pages.
     ///
     /// If recovery relies on a log record of the truncation: first append the record and make it durable, then truncate
@@ -461,7 +461,7 @@ impl PagedFile {
     /// [`PagedFile::evict`] is enough while the writer creates and removes no segment.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a file that is open for writing; [`Error::Gone`]; [`Error::Io`] and
+    /// [`Error::Setting`] for a file that is open for writing; [`Error::Invalidated`]; [`Error::Io`] and
     /// [`Error::SegmentSize`] from opening its segments again, for example when the writer has removed it;
     /// [`Error::OpenOtherwise`] when its name now refers to a file that is open under another name. Then the file stays
     /// unchanged.
@@ -470,7 +470,7 @@ impl PagedFile {
     }
 
     /// Removes the file, from the pool as [`PagedFile::truncate`] does and from the disk. All its handles return
-    /// [`Error::Gone`] from then on. The rule about a log record in [`PagedFile::truncate`] applies here as well. The
+    /// [`Error::Invalidated`] from then on. The rule about a log record in [`PagedFile::truncate`] applies here as well. The
     /// file's space is freed, even if another process has it open, unless it has another name.
     ///
     /// # Errors
@@ -507,7 +507,7 @@ impl PagedFile {
         self.core().sync_file(&self.file)
     }
 
-    /// Writes what is dirty, syncs, and closes the file for all its handles, which return [`Error::Gone`] from then on.
+    /// Writes what is dirty, syncs, and closes the file for all its handles, which return [`Error::Invalidated`] from then on.
     /// Reads that need the disk, and writes, wait while the file is being closed, and continue if that fails.
     ///
     /// # Errors

@@ -126,7 +126,7 @@ impl BufferPool {
     }
 
     /// Writes what is dirty, syncs, closes all files and releases the directories. Remaining handles return
-    /// [`Error::Gone`] and [`Error::Closed`] from then on. Returns the number of pages written.
+    /// [`Error::Invalidated`] and [`Error::Closed`] from then on. Returns the number of pages written.
     ///
     /// # Errors
     /// The first one, as [`BufferPool::flush_and_sync`] and [`PagedFile::close`]: the pool stays
@@ -138,7 +138,7 @@ impl BufferPool {
             for file in core.files.all() {
                 match core.close_file(&file) {
                     // Another thread closes or drops it: wait for the result.
-                    Err(Error::Gone { .. }) => file.wait_resized(),
+                    Err(Error::Invalidated { .. }) => file.wait_resized(),
                     result => result?,
                 }
             }

@@ -135,21 +135,21 @@ impl CachedFile {
         match self.fate.load(Ordering::SeqCst) {
             OPEN => Some(Ok(())),
             CLOSING => None,
-            DROPPED => Some(Err(self.gone(Fate::Dropped))),
-            _ => Some(Err(self.gone(Fate::Closed))),
+            DROPPED => Some(Err(self.invalidated(Fate::Dropped))),
+            _ => Some(Err(self.invalidated(Fate::Closed))),
         }
     }
 
     /// The error for a page that the table no longer points to.
-    pub(crate) fn page_gone(&self) -> Error {
-        let gone = self.check_open_now().and_then(Result::err);
+    pub(crate) fn page_invalidated(&self) -> Error {
+        let invalidated = self.check_open_now().and_then(Result::err);
         let refreshed = self.refreshed.load(Ordering::SeqCst);
         let how = if refreshed { Fate::Refreshed } else { Fate::Truncated };
-        gone.unwrap_or_else(|| self.gone(how))
+        invalidated.unwrap_or_else(|| self.invalidated(how))
     }
 
-    fn gone(&self, how: Fate) -> Error {
-        Error::Gone { file: Arc::clone(&self.path), how }
+    fn invalidated(&self, how: Fate) -> Error {
+        Error::Invalidated { file: Arc::clone(&self.path), how }
     }
 
     /// The right to change the file's size or its fate. Held across I/O.

@@ -188,8 +188,8 @@ impl Cache {
 
     /// An error if the page in a frame that the caller holds was discarded.
     pub(crate) fn check_here(&self, file: &CachedFile, frame: FrameIndex) -> Result<(), Error> {
-        let gone = self.frames.get(frame).word().has(ORPHAN);
-        if gone { Err(file.page_gone()) } else { Ok(()) }
+        let invalidated = self.frames.get(frame).word().has(ORPHAN);
+        if invalidated { Err(file.page_invalidated()) } else { Ok(()) }
     }
 
     /// Loads a page that is not mapped. `None` when another thread's load was mapped first.

@@ -20,7 +20,7 @@ mod task;
 mod victim;
 
 pub(crate) use load::{Absent, Asked, VersionedFrame, touch};
-pub(crate) use task::{Came, Held};
+pub(crate) use task::{Held, WaitResult};
 
 use std::ops::Deref;
 use std::sync::Arc;

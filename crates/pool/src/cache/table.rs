@@ -584,10 +584,10 @@ impl Chunk {
         {
             return false;
         }
-        let gone = self.wipe();
+        let unmapped = self.wipe();
         // As before if the system refused.
-        self.mapped.store(if gone { 0 } else { BACKED }, Ordering::Release);
-        gone
+        self.mapped.store(if unmapped { 0 } else { BACKED }, Ordering::Release);
+        unmapped
     }
 
     /// [TAB-5] is ensured by the caller, which has set [`GOING`].

@@ -26,7 +26,7 @@ pub(crate) struct Held {
 
 /// The outcome for a page that a task waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum WaitResult {
     /// It is resident, and latched.
     Latched,
     /// The load failed to deliver it: look up the page table again.
@@ -47,14 +47,14 @@ impl Held {
 
 impl Cache {
     /// Ready when the page in the frame is resident and latched in `mode`, or not available. The pin is the caller's
-    /// until then, and is released with any result but [`Came::Latched`].
+    /// until then, and is released with any result but [`WaitResult::Latched`].
     pub(crate) fn poll_held(
         &self,
         file: &CachedFile,
         held: &mut Held,
         mode: Mode,
         waker: &Waker,
-    ) -> Poll<Result<Came, Error>> {
+    ) -> Poll<Result<WaitResult, Error>> {
         let Held { frame, place, waited, here } = held;
         let frame = *frame;
         if !*here {
@@ -66,16 +66,16 @@ impl Cache {
             match loaded {
                 Loaded::Here => *here = true,
                 Loaded::Failed(error) => return Poll::Ready(Err(error)),
-                Loaded::LookAgain => return Poll::Ready(Ok(Came::LookAgain)),
+                Loaded::LookAgain => return Poll::Ready(Ok(WaitResult::LookAgain)),
             }
         }
         *waited |= place.is_taken();
         ready!(self.frames.poll_latch(frame, mode, *waited, place, waker));
         Poll::Ready(match self.check_here(file, frame) {
-            Ok(()) => Ok(Came::Latched),
+            Ok(()) => Ok(WaitResult::Latched),
             Err(error) => {
                 self.frames.release(frame, mode);
-                if error.is_refreshed() { Ok(Came::LookAgain) } else { Err(error) }
+                if error.is_refreshed() { Ok(WaitResult::LookAgain) } else { Err(error) }
             }
         })
     }

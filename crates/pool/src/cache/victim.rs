@@ -190,12 +190,12 @@ impl Cache {
             Swept::Found(owned) => return Ok(owned),
             Swept::Again | Swept::AllBusy => {}
         }
-        self.search_patiently(disk, kind, failed)
+        self.search_with_waits(disk, kind, failed)
     }
 
     /// As [`Cache::search`], after an unsuccessful first sweep.
     #[cold]
-    fn search_patiently<D: Disk>(
+    fn search_with_waits<D: Disk>(
         &self,
         disk: &D,
         kind: StrategyKind,

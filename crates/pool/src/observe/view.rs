@@ -63,7 +63,7 @@ pub(crate) fn of(core: &Core) -> Vec<FrameView> {
 
 impl fmt::Display for FrameView {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = if self.name.is_empty() { "(gone)" } else { &self.name };
+        let name = if self.name.is_empty() { "(removed)" } else { &self.name };
         write!(out, "frame {}: {name} block {}, {} pins", self.frame, self.block, self.pins)?;
         if self.shared > 0 {
             write!(out, ", latched shared by {}", self.shared)?;

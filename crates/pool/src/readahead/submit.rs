@@ -1,7 +1,7 @@
 //! From runs of blocks to reads in progress: frames are found, pages mapped as loading, requests submitted.
 //!
 //! Look-ahead only uses available frames. It finds them in its ring, on the free list, or under clean pages that are
-//! not pinned; it writes only pages of its own ring for that. When there is none, the rest of the batch is skipped (it
+//! not pinned; it writes only pages of its ring for that. When there is none, the rest of the batch is skipped (it
 //! *backs off*), and a thread that needs such a page reads it on its own.
 //!
 //! Invariants:  [SUB-1] at most one read of a page is in progress: a page that is mapped already is read through
@@ -294,7 +294,7 @@ impl Iterator for Unread<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (request, mut pending) = self.prepared.next()?;
-        let bytes = pending.take_in(self.io.carry_out(request));
+        let bytes = pending.take_in(self.io.execute(request));
         Some((pending, bytes))
     }
 }

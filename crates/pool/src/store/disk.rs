@@ -80,7 +80,7 @@ impl Core {
         // Not available in a thread that is ending, which allocates a new one.
         let mut leases = LEASES.try_with(Cell::take).unwrap_or_default();
         leases.push(self.memory.lend(loading));
-        let mut done = file.space.sync_io.carry_out(Request::read(&segment, offset, leases));
+        let mut done = file.space.sync_io.execute(Request::read(&segment, offset, leases));
         for lease in done.leases.drain(..) {
             self.memory.take_back(loading, lease);
         }

@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(any(loom, shuttle), ignore = "outside a model")]
-    fn a_file_that_has_gone_stays_in_its_tablespace() {
+    fn a_removed_file_stays_in_its_tablespace() {
         let directory = tempfile::tempdir().unwrap();
         let spaces = ["a", "b"].map(|name| Tablespace::new(name, directory.path().join(name)));
         let [a, b] = spaces;
@@ -415,7 +415,7 @@ mod tests {
         let numbers = || files.each_ref().map(|file| file.core().files.tablespace(file.id()));
         assert_eq!(numbers(), [0, 1]);
         files[1].drop_file().unwrap();
-        assert_eq!(numbers(), [0, 1], "a checkpoint that has noted its pages sorts by it");
+        assert_eq!(numbers(), [0, 1], "a checkpoint that has listed its pages sorts by it");
     }
 
     #[test]

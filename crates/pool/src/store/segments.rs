@@ -430,7 +430,7 @@ mod tests {
     }
 
     impl Interpose for Reservations {
-        fn carry_out(
+        fn execute(
             &self,
             change: &Change<'_>,
             make: &mut dyn FnMut() -> Result<(), OsError>,

@@ -21,7 +21,7 @@ use super::retry::Needs;
 use crate::cache::frame::word::{Mode, VALID};
 use crate::cache::frame::{FrameIndex, NO_FRAME};
 use crate::cache::replacement::AccessStrategy;
-use crate::cache::{Came, Disk as _, Held, touch};
+use crate::cache::{Disk as _, Held, WaitResult, touch};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -193,7 +193,7 @@ impl<'f> Acquire<'f> {
         let core = self.core;
         let Some(held) = &mut self.held else { return Ok(Poll::Ready(None)) };
         let frame = held.frame;
-        let Poll::Ready(came) = core.cache.poll_held(self.file, held, self.mode, waker) else {
+        let Poll::Ready(result) = core.cache.poll_held(self.file, held, self.mode, waker) else {
             let wait = match (held.is_here(), self.loads) {
                 (true, _) => Wait::Latch,
                 (false, 1..) => Wait::Read,
@@ -207,9 +207,9 @@ impl<'f> Acquire<'f> {
         };
         // The pin has been released, or the frame has lost the page.
         self.held = None;
-        match came? {
-            Came::Latched => Ok(Poll::Ready(Some(frame))),
-            Came::LookAgain => Ok(Poll::Ready(None)),
+        match result? {
+            WaitResult::Latched => Ok(Poll::Ready(Some(frame))),
+            WaitResult::LookAgain => Ok(Poll::Ready(None)),
         }
     }
 

@@ -111,12 +111,12 @@ impl Retries {
     /// Unregisters the task.
     pub(super) fn forget(&self, place: &mut Option<u64>) {
         let Some(number) = place.take() else { return };
-        let gone = {
+        let removed = {
             let mut list = self.list();
             let at = list.tasks.iter().position(|task| task.number == number);
             at.and_then(|at| list.tasks.remove(at))
         };
-        drop(gone);
+        drop(removed);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -141,7 +141,7 @@ impl Retries {
         let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());
         {
             let mut list = self.list();
-            let tell = failed.is_some();
+            let reports = failed.is_some();
             list.failed = failed;
             for _ in 0..list.tasks.len() {
                 let Some(task) = list.tasks.pop_front() else { break };
@@ -155,7 +155,7 @@ impl Retries {
                 let goes = match task.needs {
                     Needs::Frame { until } => {
                         frames -= usize::from(finds);
-                        finds || tell || until <= now // [RTY-1]
+                        finds || reports || until <= now // [RTY-1]
                     }
                     Needs::Room(_) => {
                         places += usize::from(finds);

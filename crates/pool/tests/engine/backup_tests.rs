@@ -26,10 +26,10 @@ use crate::engine::{Engine, META, Settings};
 struct Heard(Mutex<(u64, History)>);
 
 impl Heard {
-    fn tell(&self, tell: impl FnOnce(u64, &mut History)) {
+    fn record(&self, record: impl FnOnce(u64, &mut History)) {
         let (time, history) = &mut *self.0.lock().unwrap();
         *time += 1;
-        tell(*time, history);
+        record(*time, history);
     }
 
     /// The end of the log at a moment without notifications, what is promised then, and the files that the log knows up
@@ -47,11 +47,11 @@ impl Heard {
 
 impl Witness for Heard {
     fn intended(&self, entry: &Entry) {
-        self.tell(|at, history| history.intended(at, entry.clone()));
+        self.record(|at, history| history.intended(at, entry.clone()));
     }
 
     fn acknowledged(&self, worker: u8, serial: u64, lsn: Lsn) {
-        self.tell(|at, history| history.acknowledged(at, worker, serial, lsn));
+        self.record(|at, history| history.acknowledged(at, worker, serial, lsn));
     }
 }
 
@@ -72,7 +72,7 @@ fn back_up(engine: &Engine, name: Option<FileName>, to: &Settings) -> bool {
     });
     match done {
         Ok(end) => assert!(end <= engine.log().end()),
-        Err(forebay::Error::Gone { .. }) => return false,
+        Err(forebay::Error::Invalidated { .. }) => return false,
         Err(error) => panic!("{error}"),
     }
     true

@@ -145,11 +145,11 @@ impl Promise {
 impl Model {
     fn apply(&mut self, entry: &Entry) -> Result<(), &'static str> {
         self.ledger[usize::from(entry.worker)] = entry.serial;
-        let gone = "no such file at that time";
+        let missing = "no such file at that time";
         match &entry.op {
             Op::Transfer(changes) => {
                 for change in changes {
-                    let blocks = self.files.get_mut(&change.file).ok_or(gone)?;
+                    let blocks = self.files.get_mut(&change.file).ok_or(missing)?;
                     let block = blocks.get_mut(change.block as usize);
                     let counters = block.ok_or("no such block at that time")?;
                     counters[usize::from(change.counter)] += change.delta;
@@ -160,10 +160,10 @@ impl Model {
                 before.map_or(Ok(()), |_| Err("there was one already"))?;
             }
             Op::Extend { file, to, .. } | Op::Truncate { file, to } => {
-                let blocks = self.files.get_mut(file).ok_or(gone)?;
+                let blocks = self.files.get_mut(file).ok_or(missing)?;
                 blocks.resize(*to as usize, [0; COUNTERS]);
             }
-            Op::Drop(file) => drop(self.files.remove(file).ok_or(gone)?),
+            Op::Drop(file) => drop(self.files.remove(file).ok_or(missing)?),
         }
         Ok(())
     }

@@ -147,7 +147,8 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     assert!(!look.still_valid());
     let refused = pin.latch_shared().unwrap_err();
     assert!(
-        matches!(refused, Error::Gone { how: Fate::Refreshed, .. }) && !refused.is_retryable(),
+        matches!(refused, Error::Invalidated { how: Fate::Refreshed, .. })
+            && !refused.is_retryable(),
         "{refused}"
     );
     drop((guard, pin));
@@ -168,7 +169,7 @@ fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
 }
 
 #[test]
-fn a_page_that_is_torn_for_a_moment_is_read_again_and_one_that_stays_torn_is_told() {
+fn a_page_that_is_torn_for_a_moment_is_read_again_and_one_that_stays_torn_is_reported() {
     let site = Site::new();
     let pool = site.pool(16);
     drop(numbered(&pool, "table", 4, 50));

@@ -120,7 +120,7 @@ fn what_the_pool_reads_by_is_never_a_surprise() {
     assert_eq!(says("io_uring_setup: "), refused, "{notes:?}");
     let registered = says("registering I/O memory");
     assert_eq!(
-        says("memory was to be registered"),
+        says("memory should be registered"),
         *kind != Kind::Uring && !registered,
         "{notes:?}"
     );

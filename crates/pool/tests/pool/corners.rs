@@ -28,7 +28,9 @@ fn a_file_that_opens_while_the_pool_closes_is_closed_or_refused() {
         });
         closed.unwrap();
         match opened {
-            Ok(file) => assert!(matches!(file.extend(1), Err(Error::Gone { .. })), "[REG-1]"),
+            Ok(file) => {
+                assert!(matches!(file.extend(1), Err(Error::Invalidated { .. })), "[REG-1]");
+            }
             Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
         }
     }
@@ -155,14 +157,14 @@ fn readers_get_their_turn_among_writers_that_never_stop() {
 }
 
 #[test]
-fn an_upgrade_of_a_page_that_is_gone_says_so() {
+fn an_upgrade_of_an_invalidated_page_says_so() {
     let site = Site::new();
     let pool = site.pool(8);
     let file = pool.open_file("t", &create()).unwrap();
     file.extend(1).unwrap();
     let page = file.read(0).unwrap();
     file.truncate(0).unwrap();
-    assert!(matches!(page.upgrade(), Err(Error::Gone { .. })));
+    assert!(matches!(page.upgrade(), Err(Error::Invalidated { .. })));
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn sums(page: &[u8], block: u32) -> (u32, u32) {
 }
 
 #[test]
-fn a_flipped_bit_is_told_with_both_sums_and_the_page_can_be_salvaged() {
+fn a_flipped_bit_is_reported_with_both_sums_and_the_page_can_be_salvaged() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 4, 30);
@@ -140,7 +140,7 @@ fn part_of_a_page_at_the_end_is_refused_or_left_unread() {
 }
 
 #[test]
-fn a_page_that_takes_the_place_of_part_of_one_is_all_zero() {
+fn a_page_that_replaces_part_of_one_is_all_zero() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     numbered(&pool, "table", 2, 30).close().unwrap();
@@ -152,7 +152,7 @@ fn a_page_that_takes_the_place_of_part_of_one_is_all_zero() {
 }
 
 #[test]
-fn a_read_that_was_misdirected_is_told_and_never_another_page() {
+fn a_misdirected_read_is_reported_and_never_another_page() {
     let disk = Disk::boot(&Image::empty(), DiskOptions::default()).unwrap();
     let main = Tablespace::new("main", disk.directory().join("main"))
         .io(disk.io(64).unwrap())

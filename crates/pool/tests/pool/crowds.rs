@@ -10,7 +10,7 @@ use crate::site::{Site, create, number_in, numbered, set, wait_until};
 
 /// Errors that any thread may get when many threads compete for few frames.
 fn is_passing(error: &Error) -> bool {
-    matches!(error, Error::NoFreeFrame { .. } | Error::Busy { .. } | Error::Gone { .. })
+    matches!(error, Error::NoFreeFrame { .. } | Error::Busy { .. } | Error::Invalidated { .. })
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn what_is_kept_keeps_a_file_from_closing() {
     let pin = page.into_pin();
     assert!(matches!(file.close(), Err(Error::Busy { .. })));
     file.truncate(0).unwrap();
-    assert!(matches!(pin.latch_shared(), Err(Error::Gone { .. })));
+    assert!(matches!(pin.latch_shared(), Err(Error::Invalidated { .. })));
     drop(pin);
     pool.close().unwrap();
 }
@@ -109,7 +109,7 @@ fn end_1_a_waker_drops_the_last_handle_as_a_page_lands() {
             skip(&format!("endings: {kind}"), &error.to_string());
             continue;
         }
-        let came = (0..200).find_map(|number| {
+        let found = (0..200).find_map(|number| {
             let pool = builder().build().unwrap();
             let file = numbered(&pool, "table", 2, 10);
             assert!(file.evict(0).unwrap());
@@ -117,7 +117,7 @@ fn end_1_a_waker_drops_the_last_handle_as_a_page_lands() {
             drop(pool);
             drop_in_landing(file).map(|()| number)
         });
-        let number = came.expect("a page that takes longer than a poll");
+        let number = found.expect("a page that takes longer than a poll");
         assert_eq!(left_behind(builder, 1), number, "[END-1] {kind}");
     }
 }

@@ -137,5 +137,5 @@ fn a_sync_that_fails_for_lack_of_space_is_a_failed_sync() {
     let Error::Failed { first: again, .. } = bad.extend(1).unwrap_err() else {
         panic!("[TBS-1]");
     };
-    assert_eq!(again.to_string(), first, "the first failure is the one that is told");
+    assert_eq!(again.to_string(), first, "the first failure is the one that is reported");
 }

@@ -76,7 +76,7 @@ fn what_each_file_did_adds_up_to_what_the_pool_did() {
 }
 
 #[test]
-fn a_file_tells_its_own_reads_and_pages() {
+fn a_file_reports_its_reads_and_pages() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(64);
     let (one, other) = (numbered(&pool, "one", 40, 0), numbered(&pool, "other", 40, 0));
@@ -108,8 +108,8 @@ fn a_file_tells_its_own_reads_and_pages() {
     assert!(asked.prefetches > 4, "{asked:?}");
     assert_eq!(asked.prefetches_wasted, 0);
     let third = numbered(&pool, "third", 200, 0);
-    let gone = other.stats();
-    assert_eq!(gone.pages_resident, 0, "{gone:?}");
-    assert_eq!(gone.prefetches_wasted, gone.prefetches - 1, "{gone:?}");
+    let stats = other.stats();
+    assert_eq!(stats.pages_resident, 0, "{stats:?}");
+    assert_eq!(stats.prefetches_wasted, stats.prefetches - 1, "{stats:?}");
     assert_eq!(third.stats().prefetches_wasted, 0);
 }

@@ -110,7 +110,7 @@ fn a_page_in_memory_is_there_at_the_first_look() {
     assert!(matches!(block_on(file.read_async(2)), Err(Error::PastEnd { block: 2, .. })));
     file.flush_file().unwrap();
     file.close().unwrap();
-    assert!(matches!(block_on(file.read_async(0)), Err(Error::Gone { .. })));
+    assert!(matches!(block_on(file.read_async(0)), Err(Error::Invalidated { .. })));
     let file = pool.open_file("table", &FileOptions::new().read_only(true)).unwrap();
     assert!(matches!(block_on(file.write_async(0)), Err(Error::ReadOnly { .. })));
     assert_eq!(number_in(&block_on(file.read_async(0)).unwrap()), 10);
@@ -397,7 +397,7 @@ fn prk_2_threads_do_not_wait_for_a_writing_task_that_was_dropped_or_is_not_polle
 }
 
 #[test]
-fn a_task_waits_for_a_frame_and_is_told_when_there_is_none() {
+fn a_task_waits_for_a_frame_and_gets_an_error_when_there_is_none() {
     let site = Site::new();
     let (pool, disk) = site.rigged_with(8, SHORT);
     let file = numbered(&pool, "table", 12, 10);
@@ -429,7 +429,7 @@ fn a_task_waits_for_a_frame_and_is_told_when_there_is_none() {
 }
 
 #[test]
-fn lod_2_a_read_that_fails_is_told_to_every_task_and_thread_that_waits() {
+fn lod_2_a_read_that_fails_fails_for_every_task_and_thread_that_waits() {
     let site = Site::new();
     let (pool, disk) = site.rigged(8);
     let file = numbered(&pool, "table", 2, 10);
@@ -492,7 +492,7 @@ fn drv_1_a_task_joins_what_a_stream_that_has_stopped_had_requested() {
 
 /// A file that is being closed is neither open nor closed: a task waits for the outcome.
 #[test]
-fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
+fn rsz_2_a_task_that_arrives_during_a_close_gets_its_result() {
     for fails in [false, true] {
         let site = Site::new();
         let (pool, disk) = site.rigged_with(8, SHORT);
@@ -507,7 +507,7 @@ fn rsz_2_a_task_that_comes_during_a_close_is_told_what_came_of_it() {
             let task = block_on(file.read_async(1));
             match (task, closing.join().unwrap()) {
                 (Ok(page), _) => assert_eq!(number_in(&page), 11),
-                (Err(Error::Gone { .. }), closed) => assert!(closed.is_ok(), "[RSZ-2]"),
+                (Err(Error::Invalidated { .. }), closed) => assert!(closed.is_ok(), "[RSZ-2]"),
                 (Err(error), _) => panic!("[RSZ-2] {error}"),
             }
         });

@@ -17,7 +17,7 @@ struct Log {
     panics: AtomicBool,
     /// If not 0, a flush from this LSN on blocks until it is reset to 0.
     stands: AtomicU64,
-    standing: AtomicBool,
+    waiting: AtomicBool,
     flushed: AtomicU64,
     /// The end of the newest record that a test has appended.
     end: AtomicU64,
@@ -33,11 +33,11 @@ impl Wal for Log {
         assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
         let stands = || (1..=lsn.0).contains(&self.stands.load(Ordering::SeqCst));
         while stands() {
-            self.standing.store(true, Ordering::SeqCst);
+            self.waiting.store(true, Ordering::SeqCst);
             std::thread::yield_now();
         }
         if self.refuses.load(Ordering::SeqCst) {
-            return Err("the log's disk is gone".into());
+            return Err("the log's disk has failed".into());
         }
         self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
         Ok(())
@@ -103,7 +103,7 @@ fn no_thread_waits_for_a_log_flush_that_anothers_look_ahead_needs() {
         let scanner = scope.spawn(|| {
             [10, 11].map(|block| crate::site::number_in(&file.read_with(block, &scan).unwrap()))
         });
-        crate::site::wait_until("the log", || log.standing.load(Ordering::SeqCst));
+        crate::site::wait_until("the log", || log.waiting.load(Ordering::SeqCst));
         assert_eq!(read(&file, 11), 1011, "[LOD-3]");
         assert!(!scanner.is_finished());
         log.stands.store(0, Ordering::SeqCst);
@@ -146,7 +146,7 @@ fn while_the_log_refuses_pages_stay_dirty_and_clean_ones_make_room() {
     let Error::Log { lsn, source } = file.flush_file().unwrap_err() else {
         panic!("[OUT-1]");
     };
-    assert!(lsn >= Lsn(11) && source.to_string().contains("gone"), "{lsn}: {source}");
+    assert!(lsn >= Lsn(11) && source.to_string().contains("has failed"), "{lsn}: {source}");
     (4..30).for_each(|block| assert_eq!(read(&file, block), 0));
     assert!((0..4).all(|block| file.is_resident(block)), "[OUT-2]");
     assert_eq!((pool.stats().frames_dirty, disk.count(Op::Write)), (4, 0), "[OUT-1]");

@@ -90,7 +90,7 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_pinned_page_that_is_in_the_way_is_told_and_the_pool_is_as_it_was() {
+fn a_pinned_page_that_is_in_the_way_is_reported_and_the_pool_is_unchanged() {
     let site = Site::new();
     let pool = site.builder(64).frame_wait(SHORT).build().unwrap();
     let file = numbered(&pool, "table", 64, 0);

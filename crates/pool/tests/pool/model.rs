@@ -326,7 +326,7 @@ impl Trial {
             }
             Step::Drop => {
                 file.drop_file().unwrap();
-                assert!(matches!(file.read(0), Err(Error::Gone { how: Fate::Dropped, .. })));
+                assert!(matches!(file.read(0), Err(Error::Invalidated { how: Fate::Dropped, .. })));
                 (self.model[at], self.handles[at]) = (None, None);
             }
             Step::Close => match file.clone().close() {
@@ -372,7 +372,7 @@ impl Trial {
                 set(&mut page, number);
                 self.model[at].as_mut().unwrap()[block as usize] = number;
             }
-            Err(Error::Gone { .. }) => assert!(!stays),
+            Err(Error::Invalidated { .. }) => assert!(!stays),
             Err(error) => panic!("{error}"),
         }
     }

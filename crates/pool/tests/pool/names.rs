@@ -208,8 +208,8 @@ fn what_is_dropped_gives_its_space_back_though_it_is_open() {
             assert!(takes(&open[0]) && !takes(&open[1]), "a segment that was cut off");
         }
         file.drop_file().unwrap();
-        assert!(!open.iter().any(takes), "its space is taken as long as it is open");
-        assert!(matches!(file.read(0), Err(Error::Gone { .. })));
+        assert!(!open.iter().any(takes), "its space is in use while it is open");
+        assert!(matches!(file.read(0), Err(Error::Invalidated { .. })));
     }
 }
 

@@ -80,7 +80,7 @@ fn an_initialised_page_forgets_what_it_was_in_memory_and_on_disk() {
 }
 
 #[test]
-fn a_page_changed_without_a_word_is_dirty_when_its_guard_is_gone() {
+fn a_page_changed_without_mark_dirty_is_dirty_when_its_guard_is_dropped() {
     let site = Site::new();
     let (pool, _disk) = site.rigged(8);
     let file = numbered(&pool, "table", 3, 0);

@@ -12,19 +12,20 @@ use crate::site::{
     try_write, wait_until, write,
 };
 
-fn is_gone(error: &Error) -> bool {
-    matches!(error, Error::Gone { .. } | Error::PastEnd { .. })
+fn is_invalidated(error: &Error) -> bool {
+    matches!(error, Error::Invalidated { .. } | Error::PastEnd { .. })
 }
 
 #[test]
-fn a_dropped_file_is_gone_for_who_asks_and_stays_for_who_has_it() {
+fn a_dropped_file_cannot_be_opened_and_stays_for_its_handles() {
     let site = Site::new();
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 4, 0);
     let pin = file.write(2).unwrap().into_pin();
     let page = file.read(1).unwrap();
     file.drop_file().unwrap();
-    let gone = |error: &Error| matches!(error, Error::Gone { how: Fate::Dropped, .. });
+    let invalidated =
+        |error: &Error| matches!(error, Error::Invalidated { how: Fate::Dropped, .. });
     let errors = [
         file.read(2).err(),
         file.read(90).err(),
@@ -39,7 +40,7 @@ fn a_dropped_file_is_gone_for_who_asks_and_stays_for_who_has_it() {
         file.clone().close().err(),
     ];
     for error in &errors {
-        assert!(error.as_ref().is_some_and(gone), "{error:?}");
+        assert!(error.as_ref().is_some_and(invalidated), "{error:?}");
     }
     assert_eq!(number_in(&page), 1);
     assert_eq!(pool.stats().pool.doomed_pages, 2);
@@ -50,7 +51,7 @@ fn a_dropped_file_is_gone_for_who_asks_and_stays_for_who_has_it() {
 }
 
 #[test]
-fn truncated_pages_are_gone_from_memory_and_are_never_written() {
+fn truncated_pages_leave_memory_and_are_never_written() {
     let site = Site::new();
     let (pool, disk) = site.rigged(16);
     let file = numbered(&pool, "table", 8, 0);
@@ -60,7 +61,7 @@ fn truncated_pages_are_gone_from_memory_and_are_never_written() {
     assert!((3..8).all(|block| !file.is_resident(block)), "[RSZ-1]");
     assert_eq!(pool.stats().frames_dirty, 3, "[RSZ-1]");
     assert!(matches!(file.read(3), Err(Error::PastEnd { block: 3, blocks: 3, .. })));
-    assert!(matches!(pin.latch_shared(), Err(Error::Gone { how: Fate::Truncated, .. })));
+    assert!(matches!(pin.latch_shared(), Err(Error::Invalidated { how: Fate::Truncated, .. })));
     let writes = disk.seen().len();
     file.flush_file().unwrap();
     let written: u64 = disk.seen()[writes..].iter().map(|seen| seen.len).sum();
@@ -115,7 +116,7 @@ fn a_truncation_waits_for_the_reads_and_writes_of_the_pages_it_discards() {
             gate.open();
             truncation.join().unwrap().unwrap();
             let io = io.join().unwrap();
-            assert!(io.as_ref().err().is_none_or(is_gone), "{io:?}");
+            assert!(io.as_ref().err().is_none_or(is_invalidated), "{io:?}");
         });
         assert_eq!(file.extend(3).unwrap(), 1..4);
         assert!(
@@ -148,7 +149,7 @@ fn pages_do_not_come_back_when_a_file_is_cut_and_extended_under_load() {
                             let number = floor.load(Ordering::SeqCst);
                             set(&mut page, number);
                         });
-                        assert!(written.as_ref().err().is_none_or(is_gone), "{written:?}");
+                        assert!(written.as_ref().err().is_none_or(is_invalidated), "{written:?}");
                         continue;
                     }
                     match file.read(block) {
@@ -157,7 +158,7 @@ fn pages_do_not_come_back_when_a_file_is_cut_and_extended_under_load() {
                             let back = number != 0 && number < least && least > 1;
                             assert!(!back, "[RSZ-1] {number} is back after {least}");
                         }
-                        Err(error) => assert!(is_gone(&error), "{error}"),
+                        Err(error) => assert!(is_invalidated(&error), "{error}"),
                     }
                 }
             });
@@ -205,7 +206,7 @@ fn a_file_that_is_dropped_and_recreated_under_load_gives_typed_errors_only() {
                                 assert!(number == 0 || number >= least, "{number} after {least}");
                             })
                         };
-                        assert!(asked.as_ref().err().is_none_or(is_gone), "{asked:?}");
+                        assert!(asked.as_ref().err().is_none_or(is_invalidated), "{asked:?}");
                     }
                 }
             });
@@ -248,7 +249,7 @@ fn opening_a_file_that_is_being_dropped_gives_a_new_one_or_none() {
                     continue;
                 };
                 let there = file.path().exists();
-                let open = !matches!(file.read(1000), Err(Error::Gone { .. }));
+                let open = !matches!(file.read(1000), Err(Error::Invalidated { .. }));
                 assert!(there || !open, "an open file that is not in its directory any more");
             }
         });
@@ -271,8 +272,8 @@ fn a_file_with_pages_in_use_is_busy_and_can_be_closed_later() {
     assert_eq!(number_in(&pin.latch_shared().unwrap()), 7);
     drop((pin, page));
     file.clone().close().unwrap();
-    assert!(matches!(file.read(0), Err(Error::Gone { how: Fate::Closed, .. })));
-    assert!(matches!(file.close(), Err(Error::Gone { how: Fate::Closed, .. })));
+    assert!(matches!(file.read(0), Err(Error::Invalidated { how: Fate::Closed, .. })));
+    assert!(matches!(file.close(), Err(Error::Invalidated { how: Fate::Closed, .. })));
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     assert_eq!(read(&file, 1), 7);
 }
@@ -305,7 +306,7 @@ fn no_caller_is_notified_that_a_file_is_closed_by_a_close_that_fails() {
         for asked in asked {
             let answer = asked.join().unwrap();
             // The error of the failed sync is allowed.
-            assert!(!answer.as_ref().is_err_and(is_gone), "[RSZ-2] {answer:?}");
+            assert!(!answer.as_ref().is_err_and(is_invalidated), "[RSZ-2] {answer:?}");
         }
     });
     assert_eq!(read(&file, 1), 1);
@@ -334,7 +335,7 @@ fn readers_during_a_close_that_finds_pages_in_use_go_on_reading() {
                 };
                 while !done.load(Ordering::SeqCst) {
                     if let Err(error) = read() {
-                        assert!(is_gone(&error), "{error}");
+                        assert!(is_invalidated(&error), "{error}");
                         refused.fetch_add(1, Ordering::SeqCst);
                         return;
                     }

@@ -145,7 +145,7 @@ struct Disturbs {
 }
 
 impl Interpose for Disturbs {
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -240,7 +240,7 @@ struct Notes {
 }
 
 impl Interpose for Notes {
-    fn carry_out(
+    fn execute(
         &self,
         change: &Change<'_>,
         make: &mut dyn FnMut() -> Result<(), OsError>,
@@ -293,7 +293,7 @@ fn seg_3_removals_that_were_not_made_durable_are_before_a_file_counts_as_cut() {
 /// A power cut may leave any subset of the removals that are not durable: none leaves a segment without the first, and
 /// so without a name that can be opened.
 #[test]
-fn seg_1_a_files_first_segment_is_removed_when_the_others_have_gone_for_good() {
+fn seg_1_a_files_first_segment_is_removed_when_the_others_are_durably_removed() {
     let site = Site::new();
     let (pool, notes) = with_notes(&site);
     let file = numbered(&pool, "t", 10, 100);
@@ -362,6 +362,6 @@ fn a_segment_is_not_opened_as_a_separate_file() {
     let file = numbered(&pool, "t", 6, 0);
     write(&file, 5, 50);
     if let Ok(other) = pool.open_file("t.1", &create()) {
-        assert_ne!(other.blocks(), 2, "the second segment of `t`, with pages of its own");
+        assert_ne!(other.blocks(), 2, "the second segment of `t`, with other pages");
     }
 }

@@ -125,7 +125,7 @@ fn one_directory_is_for_one_pool_at_a_time() {
     let file = pool.open_file("table", &FileOptions::new()).unwrap();
     pool.close().unwrap();
     site.pool(8);
-    assert!(matches!(file.read(0), Err(Error::Gone { .. })));
+    assert!(matches!(file.read(0), Err(Error::Invalidated { .. })));
     assert!(matches!(pool.open_file("table", &create()), Err(Error::Closed)));
     // Nor can two tablespaces of one pool share a directory.
     std::os::unix::fs::symlink(site.path("main"), site.path("link")).unwrap();

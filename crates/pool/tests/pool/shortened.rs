@@ -134,7 +134,7 @@ fn a_file_that_was_cut_by_others_can_be_truncated_to_what_is_left() {
 }
 
 #[test]
-fn a_reader_whose_writer_has_truncated_the_file_is_told_to_refresh() {
+fn a_reader_whose_writer_has_truncated_the_file_is_advised_to_refresh() {
     let site = Site::new();
     let pool = site.pool(16);
     let written = numbered(&pool, "table", BLOCKS, 1000);

@@ -175,8 +175,9 @@ impl Soak {
             };
             self.counts[what].fetch_add(1, Ordering::Relaxed);
             if let Err(error) = done {
-                let gone = matches!(error, Error::Gone { .. } | Error::PastEnd { .. });
-                assert!(gone && number >= KEPT, "{error}");
+                let invalidated =
+                    matches!(error, Error::Invalidated { .. } | Error::PastEnd { .. });
+                assert!(invalidated && number >= KEPT, "{error}");
             }
         }
     }

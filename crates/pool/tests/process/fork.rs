@@ -75,7 +75,7 @@ fn try_everything(pool: BufferPool, resident: PagedFile, cold: &PagedFile) {
     drop(pool);
 }
 
-fn a_child_is_told(kind: Kind, cache: CacheMode) {
+fn a_child_gets_an_error(kind: Kind, cache: CacheMode) {
     let directory = tempfile::tempdir().unwrap();
     let main = || Tablespace::new("main", directory.path()).cache(cache);
     let build = || with(main()).backend(Prefer::Only(kind)).build();
@@ -128,7 +128,7 @@ fn a_pool_is_not_a_childs_whatever_carries_its_requests() {
         for kind in Kind::ALL {
             for cache in [CacheMode::Buffered, CacheMode::Direct] {
                 if kind.serves(cache) {
-                    a_child_is_told(kind, cache);
+                    a_child_gets_an_error(kind, cache);
                 }
             }
         }

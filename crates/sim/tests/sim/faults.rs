@@ -103,7 +103,7 @@ fn a_full_disk_refuses_and_changes_nothing() {
 }
 
 #[test]
-fn short_transfers_are_continued_and_noted_piece_by_piece() {
+fn short_transfers_are_continued_and_recorded_piece_by_piece() {
     let rig = Rig::new();
     let file = rig.file("f");
     let at = rig.disk.position();
@@ -117,7 +117,7 @@ fn short_transfers_are_continued_and_noted_piece_by_piece() {
 }
 
 #[test]
-fn stale_misdirected_and_lost_transfers_tell_nobody() {
+fn stale_misdirected_and_lost_transfers_report_success() {
     let rig = Rig::new();
     let file = rig.file("f");
     rig.write(&file, 0, &sectors(b"ab"));

@@ -111,7 +111,7 @@ fn jrn_1_a_new_file_of_an_old_name_is_another_file() {
 }
 
 #[test]
-fn what_the_system_would_refuse_is_refused_and_not_noted() {
+fn what_the_system_would_refuse_is_refused_and_not_recorded() {
     let rig = Rig::new();
     rig.file("f");
     let at = rig.disk.position();

@@ -184,7 +184,7 @@ fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
 }
 
 #[test]
-fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
+fn look_ahead_prefetches_what_is_known_as_far_as_reads_have_waited() {
     let directory = tempfile::tempdir().unwrap();
     // Random reads and a sequence of four, then two pages that are read twice.
     let pages = [50, 7, 93, 20, 61, 62, 63, 64, 11, 35, 80, 80];
@@ -215,7 +215,7 @@ fn a_look_ahead_asks_for_what_is_known_to_come_as_far_as_reads_have_waited() {
 }
 
 #[test]
-fn blocks_of_all_files_are_told_apart() {
+fn blocks_of_different_files_are_distinguished() {
     let file =
         |first_block, block_bytes| PlanFile { first_block, block_bytes, ..PlanFile::default() };
     let done = [(1_000_000, read(1, 3, 800_000))];
@@ -236,7 +236,7 @@ fn blocks_of_all_files_are_told_apart() {
 }
 
 #[test]
-fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_told() {
+fn files_that_are_others_since_are_left_out_and_those_that_were_written_are_reported() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("file");
     let whole = vec![7; 100 * PAGE as usize];
@@ -282,7 +282,7 @@ fn variant(waits_us: &[u64], share: f64) -> Variant {
 }
 
 #[test]
-fn a_way_that_waits_where_hardly_anything_was_waited_is_predicted_to_wait_so_long() {
+fn a_strategy_that_waits_where_hardly_any_read_waited_is_predicted_to_wait() {
     for recorded_ns in [0, 1, 600] {
         let plan = plan(&[(1_000_000, read(1, 3, recorded_ns))], 1 << 30).unwrap();
         assert_eq!(plan.waited_ns, recorded_ns);

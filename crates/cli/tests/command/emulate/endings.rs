@@ -131,7 +131,7 @@ fn mounts_on(path: &Path) -> Vec<String> {
 
 #[test]
 fn what_another_process_has_mounted_there_since_is_left_alone() {
-    let test = "what_somebody_else_has_mounted_there_since_is_left_alone";
+    let test = "what_another_process_has_mounted_there_since_is_left_alone";
     if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -155,7 +155,7 @@ fn what_another_process_has_mounted_there_since_is_left_alone() {
 
 #[test]
 fn a_mount_below_another_is_removed_after_that_one() {
-    let test = "a_mount_with_something_over_it_goes_when_that_has_gone";
+    let test = "a_mount_below_another_is_removed_after_that_one";
     if !can_emulate(test) || !rustix::process::geteuid().is_root() {
         return;
     }
@@ -245,7 +245,7 @@ fn a_mount_in_use_is_detached_and_that_is_said() {
 
 #[test]
 fn an_unmount_by_another_process_ends_it() {
-    if !can_emulate("somebody_elses_unmounting_ends_it") {
+    if !can_emulate("an_unmount_by_another_process_ends_it") {
         return;
     }
     let mut called = Called::start("instant", &[]);

@@ -26,7 +26,7 @@ fn what_cannot_be_mounted_gets_a_plain_message_with_exit_code_2() {
         (&["bad.toml", "empty"], "speed"),
         (&["none.toml", "empty"], "none.toml"),
         (&["instant", "empty", "--size", "100PiB"], "does not fit"),
-        (&["instant", "empty", "--size", "1000"], "ask for 4096 at least"),
+        (&["instant", "empty", "--size", "1000"], "the minimum is 4096"),
         (&["instant", "empty", "--speed-up", "0"], "speed-up"),
         (&["instant", "empty", "--speed-up", "10001"], "from 0.001 to 10000"),
         (&["instant", "empty", "--data", "/dev/null"], "not an ordinary file"),

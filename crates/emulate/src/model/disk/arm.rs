@@ -209,7 +209,7 @@ impl Arm {
 
     fn line_to(&self, sector: u64, from_ns: u64) -> Line {
         let free = !matches!(self.work, Work::Command { .. });
-        assert!(free, "[DSK-1] the arm is given something while it carries out a command");
+        assert!(free, "[DSK-1] the arm gets a command while it executes one");
         let line =
             Line { at_ns: self.position_ns(sector, from_ns), run: self.geometry.run(sector) };
         let angle = line.run % self.geometry.rotation_ns();

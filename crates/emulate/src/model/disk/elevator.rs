@@ -26,7 +26,7 @@ const WRITE_PATIENCE: u64 = 10;
 pub(crate) struct Waiting {
     pub(crate) id: u64,
     pub(crate) command: Command,
-    came_ns: u64,
+    arrived_ns: u64,
 }
 
 /// Waiting commands, in order of position and of arrival.
@@ -57,10 +57,10 @@ impl Elevator {
         }
     }
 
-    pub(crate) fn push(&mut self, came_ns: u64, id: u64, command: Command) {
+    pub(crate) fn push(&mut self, arrived_ns: u64, id: u64, command: Command) {
         let number = self.arrivals;
         self.arrivals += 1;
-        self.by_place.insert((command.offset, number), Waiting { id, command, came_ns });
+        self.by_place.insert((command.offset, number), Waiting { id, command, arrived_ns });
         self.by_arrival[kind(command.op)].insert(number, command.offset);
     }
 
@@ -86,8 +86,8 @@ impl Elevator {
         let limits = [self.wait_ns_max, self.wait_ns_max.saturating_mul(WRITE_PATIENCE)];
         let oldest = self.by_arrival.iter().zip(limits).filter_map(|(arrivals, limit_ns)| {
             let (&number, &offset) = arrivals.first_key_value()?;
-            let came_ns = self.by_place.get(&(offset, number))?.came_ns;
-            (now_ns >= came_ns.saturating_add(limit_ns)).then_some((offset, number))
+            let arrived_ns = self.by_place.get(&(offset, number))?.arrived_ns;
+            (now_ns >= arrived_ns.saturating_add(limit_ns)).then_some((offset, number))
         });
         oldest.min_by_key(|(_, number)| *number)
     }

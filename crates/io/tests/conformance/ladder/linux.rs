@@ -16,8 +16,8 @@ use crate::harness::{Claim, Outcome, claims};
 
 pub(super) fn uring_claims() -> Vec<Claim> {
     claims![
-        entering_forbidden_later_fails_requests_and_hangs_nobody,
-        memory_that_may_not_be_locked_is_noted_and_works,
+        entering_forbidden_later_fails_requests_and_hangs_no_caller,
+        memory_that_may_not_be_locked_is_reported_and_works,
     ]
 }
 
@@ -89,7 +89,7 @@ fn falls_back(errno: OsError, remedy: &str) -> Outcome {
     Outcome::Held
 }
 
-fn entering_forbidden_later_fails_requests_and_hangs_nobody(bench: &Bench) -> Outcome {
+fn entering_forbidden_later_fails_requests_and_hangs_no_caller(bench: &Bench) -> Outcome {
     child::run_plain(bench, "forbidden_later")
 }
 
@@ -123,7 +123,7 @@ fn forbidden_later(bench: &Bench) -> Outcome {
     Outcome::Held
 }
 
-fn memory_that_may_not_be_locked_is_noted_and_works(bench: &Bench) -> Outcome {
+fn memory_that_may_not_be_locked_is_reported_and_works(bench: &Bench) -> Outcome {
     child::run_plain(bench, "no_memlock")
 }
 

@@ -277,7 +277,7 @@ impl<'a> Pass<'a> {
         let options = StreamOptions::new().readahead(strategy);
         let mut streams = plan.streams.iter();
         let first = streams.by_ref().take(plan.at_once);
-        let mut open: VecDeque<OpenLeg<'_>> =
+        let mut open: VecDeque<OpenStream<'_>> =
             first.map(|stream| open_stream(file, stream, &options)).collect::<Result<_, _>>()?;
         while let Some((mut pages, rest)) = open.pop_front() {
             let Some((&block, rest)) = rest.split_first() else {
@@ -312,13 +312,13 @@ impl<'a> Pass<'a> {
 type Pages<'f> = Box<dyn Iterator<Item = Result<Streamed<'f, ()>, StreamError<()>>> + 'f>;
 
 /// A stream that is being read, and the blocks that its reader has still to read.
-type OpenLeg<'f> = (Pages<'f>, &'f [u32]);
+type OpenStream<'f> = (Pages<'f>, &'f [u32]);
 
 fn open_stream<'f>(
     file: &'f PagedFile,
     stream: &'f StreamPlan,
     options: &StreamOptions,
-) -> Result<OpenLeg<'f>, forebay::Error> {
+) -> Result<OpenStream<'f>, forebay::Error> {
     let options = match stream.limit {
         Some(limit) => options.clone().expected_rows(limit as u64),
         None => options.clone(),

@@ -190,8 +190,8 @@ impl Settings {
             for &cache in &self.caches {
                 for &state in self.states.iter().filter(|state| state.can_be(cache)) {
                     for &pattern in &self.patterns {
-                        let nobody = Vec::new();
-                        let row = Row { pattern, state, cache, device_readahead, variants: nobody };
+                        let none = Vec::new();
+                        let row = Row { pattern, state, cache, device_readahead, variants: none };
                         let able = variants.iter().copied().filter(|it| it.can_read(&row));
                         rows.push(Row { variants: able.collect(), ..row });
                     }

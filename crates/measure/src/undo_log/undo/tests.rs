@@ -184,8 +184,8 @@ fn the_readahead_of_an_ended_mount_is_not_restored_on_the_next_one() {
     fs::write(&file, "128\n").unwrap();
     let change =
         |of| Change::Readahead { file: file.clone(), found_kib: 6144, set_kib: vec![128], of };
-    let gone = change(Some("fuse.forebay nvme on /tmp/x, mount 4711".to_owned()));
-    assert_eq!(undo(&gone), Verdict::Nothing, "[UND-1]");
+    let ended = change(Some("fuse.forebay nvme on /tmp/x, mount 4711".to_owned()));
+    assert_eq!(undo(&ended), Verdict::Nothing, "[UND-1]");
     assert_eq!(fs::read_to_string(&file).unwrap(), "128\n", "[UND-1]");
     let Change::Readahead { of, .. } = Change::readahead(&file, 6144) else { unreachable!() };
     assert!(of.is_some());

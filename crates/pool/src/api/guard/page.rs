@@ -330,7 +330,7 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
     /// Returns the page to read, waiting while another thread changes it. The pin remains.
     ///
     /// # Errors
-    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated meanwhile.
+    /// [`Error::Invalidated`](crate::Error::Invalidated) when the page was dropped or truncated meanwhile.
     pub fn latch_shared(&self) -> crate::Result<PageRef<'p, H>>
     where
         H: Clone,
@@ -341,7 +341,7 @@ impl<'p, H: Borrow<PagedFile>> Pin<'p, H> {
     /// Returns the page to change, waiting while another thread has it latched. The pin remains.
     ///
     /// # Errors
-    /// [`Error::Gone`](crate::Error::Gone) when the page was dropped or truncated meanwhile,
+    /// [`Error::Invalidated`](crate::Error::Invalidated) when the page was dropped or truncated meanwhile,
     /// [`Error::ReadOnly`](crate::Error::ReadOnly).
     pub fn latch_exclusive(&self) -> crate::Result<PageMut<'p, H>>
     where

@@ -186,11 +186,11 @@ impl Frames {
             assert!(word.has(READING), "[FRM-1] no load fails: {word:?}");
             Some(Word(word.loaded().0 | ORPHAN))
         });
-        self.wake_if_asleep(frame, old);
+        self.wake_if_sleeping(frame, old);
         self.unpin(frame);
     }
 
-    fn wake_if_asleep(&self, frame: FrameIndex, changed: Result<Word, Word>) {
+    fn wake_if_sleeping(&self, frame: FrameIndex, changed: Result<Word, Word>) {
         if changed.is_ok_and(|old| old.has(SLEEPERS)) {
             self.parking.wake(frame, self.get(frame).word);
         }
@@ -259,7 +259,7 @@ impl Frames {
             Some(Word((word.0 & !WRITING) | back))
         });
         let saved = failed.is_none() && old.is_ok_and(|old| !old.has(DIRTY));
-        self.wake_if_asleep(frame, old);
+        self.wake_if_sleeping(frame, old);
         saved
     }
 
@@ -300,7 +300,7 @@ impl Frames {
     }
 
     /// Resumes a load that was passed through a queue.
-    #[expect(clippy::needless_pass_by_value, reason = "a load is gone on with once")]
+    #[expect(clippy::needless_pass_by_value, reason = "a load is continued once")]
     pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
         let Detached { frame, leased, queue } = load;
         Loading { frames: self, frame, leased, queue }
@@ -379,7 +379,7 @@ impl Loading<'_> {
             let here = Word(word.loaded().0 + VALID + latch_held(mode));
             Some(here.with_usage(usage.max(word.usage())))
         });
-        self.frames.wake_if_asleep(self.frame, old);
+        self.frames.wake_if_sleeping(self.frame, old);
     }
 
     /// The page has been loaded through a queue: it becomes resident, and the queue releases it. `demanded`: a thread
@@ -406,7 +406,7 @@ impl Loading<'_> {
         if !demanded && old.is_ok_and(|old| old.usage() > 0) {
             self.frames.ahead.used();
         }
-        self.frames.wake_if_asleep(self.frame, old);
+        self.frames.wake_if_sleeping(self.frame, old);
     }
 
     /// The load ends without a result for the waiting threads, and the page table no longer points here: they are woken

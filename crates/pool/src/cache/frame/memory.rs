@@ -3,7 +3,7 @@
 //! The only module that turns a frame number into bytes. The state word determines who may access them, and when; the
 //! types that prove it are the guards and [`Loading`].
 //!
-//! Invariants:  [MEM-3] no one has `&mut` to a page that another thread can reach, except for optimistic readers
+//! Invariants:  [MEM-3] no reference `&mut` exists to a page that another thread can reach, except for optimistic readers
 //!              [MEM-4] an optimistic reader copies, and forms no reference to the page
 //!              [MEM-5] a page begins at a multiple of 4096, the smallest page size
 //! Concurrency: an optimistic reader may copy while a writer changes the page. Strictly by the

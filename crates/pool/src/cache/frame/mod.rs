@@ -45,7 +45,7 @@ use word::{
 /// The tag of a frame that holds nothing. No file has this number.
 const NO_TAG: u64 = PageTag { file: FileId(u32::MAX), block: u32::MAX }.to_bits();
 
-/// Spins on a latch before sleeping: most are held for less time than it takes to fall asleep.
+/// Spins on a latch before sleeping: most are held for less time than a sleep takes.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 64 };
 
 /// In a version: a thread may be changing the bytes.

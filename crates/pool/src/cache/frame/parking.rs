@@ -145,10 +145,10 @@ impl ParkingLot {
         let mut stripe = lock(self.stripe(frame));
         let listed = place.0.and_then(|number| stripe.find(frame, number));
         if !mark(word, announce, barred) {
-            let gone = listed.map(|at| stripe.sleepers.swap_remove(at));
+            let removed = listed.map(|at| stripe.sleepers.swap_remove(at));
             drop(stripe);
             *place = TaskPlace(None);
-            drop((gone, waker));
+            drop((removed, waker));
             return Poll::Ready(());
         }
         if let Some(Sleeper { who: Who::Task { waker: known, announced, .. }, .. }) =
@@ -172,12 +172,12 @@ impl ParkingLot {
     /// Unregisters a task. Its announcement may have kept others waiting: they check again ([PRK-2]).
     pub(crate) fn forget(&self, frame: FrameIndex, word: &AtomicU64, place: &mut TaskPlace) {
         let Some(number) = place.0.take() else { return };
-        let gone = {
+        let removed = {
             let mut stripe = lock(self.stripe(frame));
             let listed = stripe.find(frame, number);
             listed.map(|at| stripe.sleepers.swap_remove(at))
         };
-        let announced = gone.map_or(0, |gone| gone.announced());
+        let announced = removed.map_or(0, |removed| removed.announced());
         if announced != 0 {
             self.wake_and_clear(frame, word, announced);
         }

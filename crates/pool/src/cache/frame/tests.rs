@@ -403,7 +403,7 @@ fn prk_1_a_sleeper_is_woken_by_who_lets_go() {
 
 /// A checkpoint that starts while the pool shrinks scans all frames that may hold pages.
 #[test]
-fn ext_1_frames_that_are_about_to_go_are_gone_through_until_they_are_gone() {
+fn ext_1_frames_to_remove_are_scanned_until_they_are_removed() {
     let frames = Frames::with_room(3, 5).unwrap();
     assert_eq!((frames.len(), frames.free_count(), frames.most()), (3, 3, 5));
     let numbers = || frames.iter().map(|(number, _)| number).collect::<Vec<_>>();

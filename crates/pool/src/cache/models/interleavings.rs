@@ -471,7 +471,7 @@ fn loom_prk_1_a_task_gets_the_latch_that_a_thread_lets_go_of() {
 
 /// A task that waits exclusively blocks readers. It is dropped, or woken and never polled again: either way they go on.
 #[test]
-fn loom_prk_2_readers_do_not_wait_for_a_task_that_is_gone() {
+fn loom_prk_2_readers_do_not_wait_for_a_task_that_has_ended() {
     for dropped in [true, false] {
         check(3, move || {
             let pool = with_block_0(1, 1);
@@ -606,7 +606,7 @@ fn loom_opt_1_a_guard_of_a_discarded_page_is_over() {
         });
         pool.truncate(0);
         pool.extend(20);
-        assert_eq!(pool.read_by(seen), None, "[OPT-1] a page that is gone is still valid");
+        assert_eq!(pool.read_by(seen), None, "[OPT-1] an invalidated page is still valid");
         pinned.join().unwrap();
         assert_eq!(pool.value(0).unwrap(), 20);
         pool.assert_settled();

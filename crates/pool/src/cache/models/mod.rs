@@ -30,7 +30,7 @@ use super::frame::word::{Mode, Touch, USAGE_MAX, VALID};
 use super::frame::{Detached, FrameIndex, Frames, Loading};
 use super::replacement::{AccessStrategy, ClockSweep};
 use super::table::PageTable;
-use super::{Absent, Asked, Cache, Came, Disk, Held, VersionedFrame};
+use super::{Absent, Asked, Cache, Disk, Held, VersionedFrame, WaitResult};
 use crate::error::Error;
 use crate::observe::stats::Counters;
 use crate::strategy_kind::StrategyKind;
@@ -215,10 +215,10 @@ impl Model {
         }
         let Some(waiting) = held.as_mut() else { return Poll::Ready(Ok(None)) };
         let frame = waiting.frame;
-        let came = ready!(self.cache.poll_held(&self.file, waiting, mode, waker));
+        let result = ready!(self.cache.poll_held(&self.file, waiting, mode, waker));
         *held = None;
-        Poll::Ready(came.map(|came| {
-            (came == Came::Latched).then(|| {
+        Poll::Ready(result.map(|result| {
+            (result == WaitResult::Latched).then(|| {
                 let value = self.read(frame);
                 self.frames().release(frame, mode);
                 value

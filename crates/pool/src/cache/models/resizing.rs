@@ -46,7 +46,7 @@ fn loom_rsz_1_a_page_loaded_during_a_truncation_does_not_stay() {
 }
 
 /// A thread that looks up a block after the file has grown again does not get an error for its previous end, from a
-/// load that came too late.
+/// load that ended too late.
 #[test]
 fn loom_an_end_that_was_is_not_reported_after_the_file_has_grown() {
     check(4, || {
@@ -119,11 +119,12 @@ fn loom_rsz_1_a_truncation_ends_while_a_hit_and_a_read_ahead_are_under_way() {
         let hit = run(&pool, |pool| pool.value(1));
         pool.truncate(0);
         let seen = hit.join().unwrap();
-        let gone = |error: &Error| matches!(error, Error::Gone { how: Fate::Truncated, .. });
+        let invalidated =
+            |error: &Error| matches!(error, Error::Invalidated { how: Fate::Truncated, .. });
         match seen {
             Ok(value) => assert_eq!(value, 11),
             Err(error) => {
-                assert!(gone(&error) || matches!(error, Error::PastEnd { .. }), "{error}");
+                assert!(invalidated(&error) || matches!(error, Error::PastEnd { .. }), "{error}");
             }
         }
         assert_eq!(pool.frames().free_count(), 2, "[FRM-3]");
@@ -140,7 +141,7 @@ fn loom_rsz_2_no_caller_is_notified_of_a_close_that_fails() {
             let closing = run(&pool, move |pool| pool.close(synced));
             match pool.value(0) {
                 Ok(value) => assert_eq!(value, 10),
-                Err(Error::Gone { how: Fate::Closed, .. }) => assert!(synced, "[RSZ-2]"),
+                Err(Error::Invalidated { how: Fate::Closed, .. }) => assert!(synced, "[RSZ-2]"),
                 Err(error) => panic!("[RSZ-2] {error}"),
             }
             closing.join().unwrap().unwrap();

@@ -96,7 +96,7 @@ fn loom_ext_2_a_pool_that_turns_back_has_all_its_frames() {
     });
 }
 
-/// Of four frames the last two are to be removed, and three are free: one that stays is on the list below one that is
+/// Of four frames the last two will be removed, and three are free: one that stays is on the list below one that is
 /// removed.
 #[test]
 fn loom_ext_2_a_miss_has_a_free_frame_while_the_pool_shrinks() {

@@ -159,7 +159,7 @@ fn seed() -> u64 {
 
 #[cfg(shuttle)]
 #[test]
-fn shuttle_random_steps_come_to_what_the_model_says() {
+fn shuttle_random_steps_agree_with_the_model() {
     shuttle::check_random(|| random_steps(8, seed() >> 8), 5_000);
     shuttle::check_pct(|| random_steps(8, seed() >> 8), 5_000, 3);
 }
@@ -173,7 +173,7 @@ fn shuttle_truncations_and_failed_reads_lose_no_frame() {
 
 #[cfg(not(shuttle))]
 #[test]
-fn random_steps_come_to_what_the_model_says() {
+fn random_steps_agree_with_the_model() {
     let (runs, steps) = if cfg!(miri) { (4, 30) } else { (40, 1_000) };
     (0..runs).for_each(|seed| random_steps(steps, seed));
 }

@@ -54,7 +54,7 @@ counts! {
         misses: "Requested pages that had to be read from disk.",
         inits: "Pages made without reading them.",
         evictions: "Pages thrown out of their frames to make room.",
-        ring_reuses: "Times a ring took one of its own frames again.",
+        ring_reuses: "Times a ring reused one of its frames.",
         ring_refusals: "Times a ring could not reuse its frame: pinned, hot, or its log not flushed.",
         victim_writes: "Dirty pages that a thread in need of a frame had to write itself.",
         reads: "Read requests.",
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_has_what_came_between_and_the_later_frames() {
+    fn a_difference_has_the_events_between_and_the_later_frames() {
         let counters = Counters::new();
         let count = |times: u64| {
             (0..times).for_each(|_| counters.hit(StrategyKind::BulkRead));

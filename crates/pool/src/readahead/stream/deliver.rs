@@ -160,7 +160,7 @@ where
                 self.share.give_back();
                 self.hand_over(block, Held::new(self.handle, frame), asked)
             }
-            State::Named | State::Later => self.come_to(block),
+            State::Named | State::Later => self.reach(block),
         };
         self.given(block, data, page)
     }
@@ -275,7 +275,7 @@ where
 
     /// Gets a block that was not read ahead into a frame: it may be in memory by now, or in the page cache together
     /// with its neighbours; otherwise it is read separately.
-    fn come_to(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
+    fn reach(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
         let handle: &'f PagedFile = self.handle;
         let (core, file) = (handle.core(), handle.file());
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
@@ -294,11 +294,13 @@ where
             self.trace_delivery(block, Why::Hit);
             return Ok(page);
         }
-        match self.take_noted(block) {
-            Some(noted) if noted.run.blocks > 1 => match self.read_noted(noted, block) {
-                Some(held) => self.hand_over(block, held, true),
-                None => self.read_alone(block),
-            },
+        match self.take_deferred(block) {
+            Some(deferred) if deferred.run.blocks > 1 => {
+                match self.read_deferred(deferred, block) {
+                    Some(held) => self.hand_over(block, held, true),
+                    None => self.read_alone(block),
+                }
+            }
             _ => self.read_alone(block),
         }
     }
@@ -320,7 +322,7 @@ where
             match &mut self.policy {
                 Policy::Adaptive(adaptive) => adaptive.read_plain(took.get()),
                 Policy::Fixed(ReadMode::Plain) => {}
-                // Data that was prefetched in time came from the page cache.
+                // Data that was prefetched in time was in the page cache.
                 Policy::Fixed(ReadMode::Hint)
                     if took.get() <= cached_read_max(handle.core().page_bytes()) =>
                 {

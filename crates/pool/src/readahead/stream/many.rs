@@ -25,7 +25,7 @@ const CACHED_AHEAD: usize = 8;
 impl PagedFile {
     /// Returns the pages of `blocks`, in that order: those in memory at once, the others in few requests, which are
     /// sorted, merged and all in progress together. Each block may be named with a value that is returned with its
-    /// page, and any number of times; a block that cannot be read is an error of its own.
+    /// page, and any number of times; a block that cannot be read is a separate error.
     ///
     /// ```
     /// # use forebay::{BufferPool, Checksum::Off, FileOptions, Order, StreamOptions, TornPages::Unprotected};

@@ -28,9 +28,9 @@
 //! Source:      PostgreSQL read_stream.c for growing by doubling, pause, resume and reset; the window
 //!              sort, the gaps and the modes are ours.
 
+mod deferred;
 mod deliver;
 mod many;
-mod noted;
 mod page;
 mod refill;
 mod stats;
@@ -61,7 +61,7 @@ use crate::observe::trace::Trace;
 use crate::readahead::{Private, Share, Watch};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
-use noted::{Gaps, Noted};
+use deferred::{DeferredRun, Gaps};
 use window::{State, Window};
 
 /// Blocks ahead that a stream starts with, when the number of needed blocks is unknown.
@@ -109,8 +109,8 @@ where
     /// There were not enough frames for the last request.
     crowded: bool,
     strategy: AccessStrategy,
-    /// Runs that are to be read when the reader reaches them, ascending.
-    noted: Vec<Noted>,
+    /// Runs to read when the reader reaches them, ascending.
+    deferred: Vec<DeferredRun>,
     gaps: Gaps,
     private: Option<Private>,
     queue: u8,
@@ -197,7 +197,7 @@ impl PagedFile {
     }
 
     /// Returns the pages of a range of blocks, one after the other, read ahead. Each block past the end of the file is
-    /// an error of its own block only: `0..file.blocks()` is the whole file.
+    /// an error of that block only: `0..file.blocks()` is the whole file.
     pub fn scan(&self, range: Range<Block>) -> ReadStream<'_, Range<Block>> {
         let plan = Plan::new(self, &StreamOptions::default(), Some(range.len() as u64));
         ReadStream::new(self, range, plan)
@@ -346,7 +346,7 @@ where
             known: plan.known,
             crowded: false,
             strategy: plan.strategy,
-            noted: Vec::new(),
+            deferred: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             queue: plan.queue,
@@ -425,7 +425,7 @@ where
     /// Releases every known page. Returns how many of them were requested in vain.
     fn let_go(&mut self) -> u32 {
         let mut wasted = 0;
-        self.noted.clear();
+        self.deferred.clear();
         // All pins first: the caller's data may panic when it is dropped.
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, asked } = item.state {

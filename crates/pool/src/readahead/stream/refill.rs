@@ -3,8 +3,8 @@
 use forebay_io::{Advice, CacheMode};
 use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
 
+use super::deferred::DeferredRun;
 use super::deliver::Held;
-use super::noted::Noted;
 use super::window::State;
 use super::{Pace, Policy, ReadStream, Wanted};
 use crate::api::options::Order;
@@ -20,7 +20,7 @@ use crate::tag::Block;
 const OVER_READ_PERCENT: u32 = 25;
 
 /// Most runs to remember for a later read, before those of a batch are added.
-const NOTED_MOST: usize = 1024;
+const DEFERRED_MAX: usize = 1024;
 
 /// Requests in progress, per request that the device can use, so that the next ones can be assembled meanwhile.
 const KEPT_BUSY: usize = 2;
@@ -332,14 +332,14 @@ where
             self.gaps.used += u32::from(word.is_some_and(|word| word.has(AHEAD)));
         }
         let page_bytes = core.page_bytes() as u64;
-        if self.noted.len() > NOTED_MOST {
+        if self.deferred.len() > DEFERRED_MAX {
             // Blocks that were found in memory after all. Forgetting one costs a smaller read.
-            self.noted.clear();
+            self.deferred.clear();
         }
         self.stats.asked += self.wanted.len() as u64;
         self.stats.requests += self.runs.len() as u64;
         for &run in &self.runs {
-            self.noted.push(Noted { run, hinted });
+            self.deferred.push(DeferredRun { run, hinted });
             self.stats.gap_blocks += u64::from(run.blocks - run.wanted);
             self.gaps.read(run.blocks - run.wanted);
             if !hinted {
@@ -365,21 +365,25 @@ where
             }
         }
         // Batches overlap when their blocks do; the later entry is as good as the earlier.
-        self.noted.sort_unstable_by_key(|noted| noted.run.first);
-        self.noted.dedup_by_key(|noted| noted.run.first);
+        self.deferred.sort_unstable_by_key(|deferred| deferred.run.first);
+        self.deferred.dedup_by_key(|deferred| deferred.run.first);
     }
 
     /// Returns the deferred run with `block`, which must be read now, if no other reader has read it since.
-    pub(super) fn take_noted(&mut self, block: Block) -> Option<Noted> {
-        let place = self.noted.partition_point(|it| it.run.first <= block).checked_sub(1)?;
-        let run = self.noted[place].run;
-        (block - run.first < run.blocks).then(|| self.noted.remove(place))
+    pub(super) fn take_deferred(&mut self, block: Block) -> Option<DeferredRun> {
+        let place = self.deferred.partition_point(|it| it.run.first <= block).checked_sub(1)?;
+        let run = self.deferred[place].run;
+        (block - run.first < run.blocks).then(|| self.deferred.remove(place))
     }
 
     /// Reads a run that the kernel has fetched, or is about to, into frames. Returns the frame of `block`, pinned until
     /// it is handed out; `None` if there was no frame for it.
-    pub(super) fn read_noted(&mut self, noted: Noted, block: Block) -> Option<Held<'f>> {
-        let Noted { run, hinted } = noted;
+    pub(super) fn read_deferred(
+        &mut self,
+        deferred: DeferredRun,
+        block: Block,
+    ) -> Option<Held<'f>> {
+        let DeferredRun { run, hinted } = deferred;
         let handle = self.handle;
         let core = handle.core();
         let start = core.clock.now();

@@ -9,7 +9,7 @@ use crate::store::tablespace::Space;
 use crate::tag::Lsn;
 use crate::writeback::PageCopy;
 
-/// Whether to wait for writes in place that are in progress. Only a thread without such writes of its own may wait.
+/// Whether to wait for writes in place that are in progress. Only a thread without such writes may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiting {
     ForWrites,

@@ -199,9 +199,9 @@ impl<'c> Checkpoints<'c> {
         let requested = ask.as_ref().map(|ask| ask.trigger);
         let trigger = trigger.or(requested).unwrap_or(Trigger::Request);
         // A user's log may panic. That must not end all checkpoints.
-        let carry_out = AssertUnwindSafe(|| self.carry_out(&options, trigger));
-        let carried_out = std::panic::catch_unwind(carry_out);
-        let answer = carried_out.unwrap_or_else(|_| {
+        let execute = AssertUnwindSafe(|| self.execute(&options, trigger));
+        let executed = std::panic::catch_unwind(execute);
+        let answer = executed.unwrap_or_else(|_| {
             tracing::error!("a panic in a checkpoint");
             self.writer = Writer::new(self.core, DEPTH_MAX);
             Err(Error::CheckpointPanicked)
@@ -213,7 +213,7 @@ impl<'c> Checkpoints<'c> {
         self.checkpoints.end(ask, answer);
     }
 
-    fn carry_out(
+    fn execute(
         &mut self,
         options: &CheckpointOptions,
         trigger: Trigger,
@@ -286,7 +286,7 @@ impl<'c> Checkpoints<'c> {
         report.sync_longest = times.longest;
         report.sync_average = times.sum.checked_div(times.files).unwrap_or_default();
         report.pages_by_others = self.writer.pages_by_others;
-        report.pages_gone = self.writer.pages_gone;
+        report.pages_invalidated = self.writer.pages_invalidated;
         for tablespace in &self.writer.tablespaces {
             report.pages += tablespace.report.pages;
             report.requests += tablespace.report.requests;

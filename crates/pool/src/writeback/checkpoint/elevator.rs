@@ -1,7 +1,7 @@
 //! The order in which the pages of a checkpoint are written: the implementation of [`Elevator`].
 //!
 //! `Sorted` writes the first tablespace completely before it reaches the second: with two disks, one of them is idle.
-//! `Balanced` keeps every tablespace at the same share of its own pages, so that all of them are busy from start to
+//! `Balanced` keeps every tablespace at the same share of its pages, so that all of them are busy from start to
 //! end. A faster disk is held back for that: getting ahead of the others would not end the checkpoint earlier, only
 //! disturb its readers more.
 //!
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn sorted_stands_still_where_the_tablespace_at_hand_has_no_room() {
+    fn sorted_stands_still_where_the_current_tablespace_has_no_room() {
         let (mut buffer, of) = (filled(&[10, 10]), |file: FileId| file.get() as usize);
         let mut pages = buffer.pages(&of);
         let mut order = Order { elevator: Elevator::Sorted, ..Order::new(2) };

@@ -89,7 +89,7 @@ pub struct CheckpointReport {
     /// frame, a flush.
     pub pages_by_others: u64,
     /// Pages that were dropped or truncated before their turn.
-    pub pages_gone: u64,
+    pub pages_invalidated: u64,
     /// Write requests.
     pub requests: u64,
     /// Bytes written.
@@ -106,7 +106,7 @@ pub struct CheckpointReport {
     pub sync: Duration,
     /// From its start to its end.
     pub total: Duration,
-    /// The interval that it was spread over; `None` when it was to be as fast as the disks allow.
+    /// The interval that it was spread over; `None` when it was as fast as the disks allow.
     pub interval: Option<Duration>,
     /// The largest delay behind its plan.
     pub lag: Duration,
@@ -163,7 +163,7 @@ impl CheckpointReport {
             elevator: "",
             pages: 0,
             pages_by_others: 0,
-            pages_gone: 0,
+            pages_invalidated: 0,
             requests: 0,
             bytes: 0,
             files_synced: 0,

@@ -263,7 +263,7 @@ impl RequestQueue {
         state.last = Some(answer.clone());
         drop(state);
         if let Some(ask) = ask {
-            ask.outcome.tell(answer);
+            ask.outcome.deliver(answer);
         }
     }
 
@@ -280,7 +280,7 @@ impl RequestQueue {
         drop(state);
         self.changed.notify_all();
         if let Some(ask) = asked {
-            ask.outcome.tell(Err(Error::Closed));
+            ask.outcome.deliver(Err(Error::Closed));
         }
     }
 
@@ -335,7 +335,7 @@ impl RequestQueue {
 }
 
 impl Outcome {
-    fn tell(&self, answer: Answer) {
+    fn deliver(&self, answer: Answer) {
         let mut place = self.answer.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(place.is_none(), "[DSK-1] a checkpoint was answered twice");
         *place = Some(answer);

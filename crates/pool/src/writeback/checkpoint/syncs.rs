@@ -112,7 +112,7 @@ impl Syncs<'_, '_> {
             // progress.
             file.wait_resized();
             if let Err(error) = file.settle_length()
-                && !matches!(error, Error::Gone { .. })
+                && !matches!(error, Error::Invalidated { .. })
             {
                 tablespace.failed(error);
                 continue;

@@ -51,7 +51,7 @@ pub(super) struct Writer<'c> {
     /// Their maximum in each.
     copies_most: usize,
     pub(super) pages_by_others: u64,
-    pub(super) pages_gone: u64,
+    pub(super) pages_invalidated: u64,
     /// Deferred pages are being retried: with no copies held, the writer waits for them.
     patient: bool,
     /// When the checkpoint started, by the pool's clock.
@@ -64,7 +64,7 @@ enum Taken<'c> {
     /// Another thread has written it.
     ByOthers,
     /// It was dropped with its file, or truncated.
-    Gone,
+    Invalidated,
     /// Latched, or being written.
     Busy,
     /// There is no write buffer.
@@ -85,7 +85,7 @@ impl<'c> Writer<'c> {
             // Others need buffers, too: threads that need a frame, and the cleaner.
             copies_most: (core.buffers.count() / 2 / tablespaces).max(1),
             pages_by_others: 0,
-            pages_gone: 0,
+            pages_invalidated: 0,
             patient: false,
             started: Duration::ZERO,
         }
@@ -96,7 +96,7 @@ impl<'c> Writer<'c> {
         self.started = started;
         self.depth = depth;
         self.combine = if combine { self.core.combine_pages } else { 1 };
-        (self.pages_by_others, self.pages_gone) = (0, 0);
+        (self.pages_by_others, self.pages_invalidated) = (0, 0);
         self.patient = false;
     }
 
@@ -234,7 +234,7 @@ impl<'c> Writer<'c> {
             return (passed, 0, false);
         }
         let Some(file) = self.core.files.get(first.file) else {
-            self.pages_gone += 1;
+            self.pages_invalidated += 1;
             checkpoints.settled(1);
             return (1, 0, false);
         };
@@ -262,8 +262,8 @@ impl<'c> Writer<'c> {
                     self.pages_by_others += 1;
                     checkpoints.settled(1);
                 }
-                Taken::Gone => {
-                    self.pages_gone += 1;
+                Taken::Invalidated => {
+                    self.pages_invalidated += 1;
                     checkpoints.settled(1);
                 }
                 Taken::Busy => pages.defer(tag),
@@ -299,8 +299,8 @@ impl<'c> Writer<'c> {
         let frames = &self.core.cache.frames;
         let frame = file.table.lookup(tag.block);
         if frame == NO_FRAME || !frames.pin(frame, tag, Touch::Not) {
-            let gone = matches!(file.check_now(tag.block), Some(Err(_)));
-            return if gone { Taken::Gone } else { Taken::ByOthers };
+            let invalidated = matches!(file.check_now(tag.block), Some(Err(_)));
+            return if invalidated { Taken::Invalidated } else { Taken::ByOthers };
         }
         if patient {
             let empty_hands = self.in_flight.is_empty() && self.staged.is_empty();

@@ -94,7 +94,7 @@ impl Wal for Counter {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         if self.refuses.load(Ordering::SeqCst) {
             self.refused.fetch_add(1, Ordering::SeqCst);
-            return Err("the log's disk is gone".into());
+            return Err("the log's disk has failed".into());
         }
         self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
         Ok(())
@@ -115,7 +115,7 @@ impl Wal for Counter {
 }
 
 #[test]
-fn the_redo_point_is_where_the_log_was_and_the_log_is_told() {
+fn the_redo_point_is_where_the_log_was_and_the_log_receives_it() {
     let site = Site::new();
     let log = Arc::new(Counter::default());
     let pool = site.builder(64).wal(Arc::clone(&log) as Arc<dyn Wal>).build().unwrap();

@@ -53,7 +53,7 @@ impl Wal for Log {
     fn flush_to(&self, lsn: Lsn) -> Result<(), Box<dyn Error + Send + Sync>> {
         assert!(!self.panics.load(Ordering::SeqCst), "the log panics, as the test wants it");
         if self.refuses.load(Ordering::SeqCst) {
-            return Err("the log's disk is gone".into());
+            return Err("the log's disk has failed".into());
         }
         self.flushed.fetch_max(lsn.0, Ordering::SeqCst);
         Ok(())

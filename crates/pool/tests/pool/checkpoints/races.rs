@@ -159,7 +159,7 @@ fn what_others_write_meanwhile_is_not_written_again() {
     rig.files[0].flush_file().unwrap();
     checkpoint.hurry();
     let report = checkpoint.wait().unwrap();
-    assert_eq!((report.pages + report.pages_by_others, report.pages_gone), (40, 0));
+    assert_eq!((report.pages + report.pages_by_others, report.pages_invalidated), (40, 0));
     assert!(report.pages_by_others > 30, "{report}");
 }
 
@@ -203,8 +203,8 @@ fn pages_that_go_with_their_file_are_not_missed() {
     rig.files[1].truncate(10).unwrap();
     checkpoint.hurry();
     let report = checkpoint.wait().unwrap();
-    assert_eq!(report.pages + report.pages_gone, 80, "{report}");
-    assert!(report.pages_gone > 60, "{report}");
+    assert_eq!(report.pages + report.pages_invalidated, 80, "{report}");
+    assert!(report.pages_invalidated > 60, "{report}");
     assert_eq!(rig.log.redo_points(), [report.redo]);
     (0..10).for_each(|block| assert_eq!(on_disk(&rig.files[1], block), read(&rig.files[1], block)));
     assert_eq!(rig.files[1].path().metadata().unwrap().len(), 10 * PAGE as u64);
@@ -312,7 +312,7 @@ fn writes(file: (usize, &PagedFile), log: &Log, logged: &Logged, seed: u64, over
 }
 
 #[test]
-fn when_the_log_is_told_every_change_before_the_redo_point_is_on_disk() {
+fn when_the_log_receives_a_redo_point_every_change_before_it_is_on_disk() {
     let site = Site::new();
     let (logged, late) = (Logged::default(), Arc::new(Mutex::new(Vec::new())));
     let paths = NAMES.map(|name| site.path(name).join("table"));
@@ -390,7 +390,7 @@ fn pages_may_be_cut_away_while_others_mark_them_dirty() {
                 while !over.load(Ordering::SeqCst) {
                     match rig.files[0].write(random.u32(0..8)) {
                         Ok(mut page) => page.mark_dirty(rig.log.append()),
-                        Err(Error::PastEnd { .. } | Error::Gone { .. }) => {}
+                        Err(Error::PastEnd { .. } | Error::Invalidated { .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }

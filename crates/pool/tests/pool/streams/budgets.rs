@@ -96,8 +96,8 @@ fn a_bulk_read_ahead_keeps_to_its_ring() {
         let most = 512 / 8 + 8;
         let resident = (0..5120).filter(|&block| big.is_resident(block)).count();
         assert!(resident <= most, "[RNG-1] {readahead}: {resident} pages of a scan stay");
-        let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
-        assert!(gone <= most, "[RNG-1] {readahead}: {gone} hot pages went");
+        let evicted = (0..300).filter(|&block| !hot.is_resident(block)).count();
+        assert!(evicted <= most, "[RNG-1] {readahead}: {evicted} hot pages");
         let normal = *pool.stats().since(&before).strategy(StrategyKind::Normal);
         assert_eq!((normal.prefetches, normal.reads), (0, 0), "{readahead}");
         pool.close().unwrap();
@@ -105,7 +105,7 @@ fn a_bulk_read_ahead_keeps_to_its_ring() {
 }
 
 #[test]
-fn a_scan_of_much_of_the_pool_is_a_bulk_read_unless_told_otherwise() {
+fn a_scan_of_much_of_the_pool_is_a_bulk_read_by_default() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 64, 200) else { return };
     let before = stage.pool.stats();

@@ -101,8 +101,8 @@ fn one_bad_block_of_a_cold_file_fails_alone() {
 }
 
 #[test]
-fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
-    if !can_chill("a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone") {
+fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_removed_blocks() {
+    if !can_chill("a_cold_file_cut_or_dropped_under_a_stream_fails_the_removed_blocks") {
         return;
     }
     for taken in [1, 3, 9, 20] {
@@ -123,7 +123,7 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
                 }
                 Err(error) => {
                     let expected =
-                        matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
+                        matches!(error.error, Error::PastEnd { .. } | Error::Invalidated { .. });
                     assert!(block >= 25 && expected, "block {block}: {error}");
                 }
             }
@@ -133,7 +133,7 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
         stage.file.drop_file().unwrap();
         stream.reset(vec![0, 1, 2, 8, 9, 10]);
         for row in &mut stream {
-            assert!(matches!(row.unwrap_err().error, Error::Gone { .. }));
+            assert!(matches!(row.unwrap_err().error, Error::Invalidated { .. }));
         }
         drop(stream);
         assert_settled(&stage);

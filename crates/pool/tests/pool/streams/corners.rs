@@ -10,7 +10,7 @@ use forebay_io::{Kind, Prefer};
 use super::{FIRST, ahead, assert_says, at, stage};
 use crate::site::{PAGE, Site, create, numbered, reopened};
 
-fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, usize) {
+fn hot_pages_evicted(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, usize) {
     let site = Site::new();
     let pool = Site::bare(512)
         .directory(site.path("main"))
@@ -37,19 +37,22 @@ fn hot_pages_gone(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, 
             big.write_with(block, &strategy).unwrap().mark_dirty(Lsn::NONE);
         }
     }
-    let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
+    let evicted = (0..300).filter(|&block| !hot.is_resident(block)).count();
     let stay = (0..1280).filter(|&block| big.is_resident(block)).count();
-    (gone, stay)
+    (evicted, stay)
 }
 
 #[test]
 fn a_stream_that_dirties_keeps_to_its_ring() {
     for kind in [StrategyKind::Maintenance, StrategyKind::BulkWrite, StrategyKind::BulkRead] {
         for cleaner in [true, false] {
-            let (gone, stay) = hot_pages_gone(true, cleaner, kind);
-            assert!(gone <= 72 && stay <= 72, "{kind}, cleaner {cleaner}: {gone} {stay}");
-            let (gone, stay) = hot_pages_gone(false, cleaner, kind);
-            assert!(gone <= 72 && stay <= 72, "plain {kind}, cleaner {cleaner}: {gone} {stay}");
+            let (evicted, stay) = hot_pages_evicted(true, cleaner, kind);
+            assert!(evicted <= 72 && stay <= 72, "{kind}, cleaner {cleaner}: {evicted} {stay}");
+            let (evicted, stay) = hot_pages_evicted(false, cleaner, kind);
+            assert!(
+                evicted <= 72 && stay <= 72,
+                "plain {kind}, cleaner {cleaner}: {evicted} {stay}"
+            );
         }
     }
 }
@@ -164,9 +167,9 @@ fn gaps_in_any_order_keep_to_the_ring() {
         for row in big.stream_with(blocks, &options).unwrap() {
             drop(row.unwrap());
         }
-        let gone = (0..300).filter(|&block| !hot.is_resident(block)).count();
+        let evicted = (0..300).filter(|&block| !hot.is_resident(block)).count();
         let stay = (0..5120).filter(|&block| big.is_resident(block)).count();
-        assert!(gone <= 72 && stay <= 72, "shuffled {shuffled}: {gone} {stay}");
+        assert!(evicted <= 72 && stay <= 72, "shuffled {shuffled}: {evicted} {stay}");
         assert!(pool.stats().since(&before).total().gap_pages > 0);
     }
 }

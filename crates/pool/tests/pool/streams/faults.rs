@@ -77,7 +77,7 @@ fn one_bad_block_in_a_combined_read_fails_alone() {
 }
 
 #[test]
-fn an_error_that_goes_away_on_the_second_try_is_nobodys() {
+fn an_error_that_does_not_recur_is_not_reported() {
     for (site, kind, strategy) in strategies() {
         let Some(stage) = stage(&site, kind, 256, 64) else { continue };
         let mut failures_left = 2;
@@ -179,7 +179,7 @@ fn an_error_reaches_every_stream_that_joined_and_no_other() {
 
 /// A checksum would reveal a page whose read has not completed; these pages have none.
 #[test]
-fn cpl_1_what_did_not_come_in_is_not_taken_for_a_page_where_no_checksum_tells() {
+fn cpl_1_a_read_that_delivers_nothing_is_no_page_even_without_checksums() {
     for (site, kind, strategy) in strategies() {
         let Some(mut stage) = stage(&site, kind, 256, 64) else { continue };
         let options = FileOptions::new().checksum(Checksum::Off);

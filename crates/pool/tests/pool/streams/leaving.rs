@@ -168,7 +168,7 @@ fn dropping_a_file_waits_for_the_reads_under_way() {
         let file = stage.file.clone();
         waits_for_reads_under_way(&stage, "drop_file", move || file.drop_file().unwrap());
         assert_eq!(stage.pool.view(), [], "{kind}");
-        assert!(matches!(stage.file.read(0), Err(Error::Gone { .. })), "{kind}");
+        assert!(matches!(stage.file.read(0), Err(Error::Invalidated { .. })), "{kind}");
         assert_settled(&stage);
     }
 }
@@ -216,7 +216,7 @@ fn dropping_the_pool_waits_for_the_reads_under_way() {
         thread::scope(|scope| {
             let dropper = scope.spawn(move || drop((file, pool)));
             thread::sleep(MOMENT);
-            assert!(!dropper.is_finished(), "{kind}: gone with reads under way");
+            assert!(!dropper.is_finished(), "{kind}: dropped with reads in flight");
             dam.open();
             dropper.join().unwrap();
         });
@@ -225,7 +225,7 @@ fn dropping_the_pool_waits_for_the_reads_under_way() {
 }
 
 #[test]
-fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
+fn a_file_cut_or_dropped_under_a_stream_fails_the_removed_blocks() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 200) else { continue };
@@ -242,7 +242,7 @@ fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
                 }
                 Err(error) => {
                     let expected =
-                        matches!(error.error, Error::PastEnd { .. } | Error::Gone { .. });
+                        matches!(error.error, Error::PastEnd { .. } | Error::Invalidated { .. });
                     assert!(block >= 60 && expected, "{kind}: block {block}: {error}");
                 }
             }
@@ -253,7 +253,7 @@ fn a_file_cut_or_dropped_under_a_stream_fails_the_blocks_that_are_gone() {
         assert_says(&stream.next().unwrap().unwrap(), 0);
         stage.file.drop_file().unwrap();
         for row in &mut stream {
-            assert!(matches!(row.unwrap_err().error, Error::Gone { .. }), "{kind}");
+            assert!(matches!(row.unwrap_err().error, Error::Invalidated { .. }), "{kind}");
         }
         assert_eq!(stream.stats().delivered, 60, "[RS-2] {kind}: each its error");
         drop(stream);

@@ -252,7 +252,7 @@ fn others_evict_truncate_and_close_meanwhile() {
                                 Err(failed) => assert!(
                                     matches!(
                                         failed.error,
-                                        Error::PastEnd { .. } | Error::Gone { .. }
+                                        Error::PastEnd { .. } | Error::Invalidated { .. }
                                     ),
                                     "{failed}"
                                 ),
@@ -280,8 +280,8 @@ fn others_evict_truncate_and_close_meanwhile() {
                     other.prefetch(&blocks);
                     other.close().unwrap();
                     assert_eq!(other.prefetch(&blocks), 0);
-                    let gone = other.read_many(&blocks).next().unwrap().unwrap_err();
-                    assert!(matches!(gone.error, Error::Gone { .. }));
+                    let failed = other.read_many(&blocks).next().unwrap().unwrap_err();
+                    assert!(matches!(failed.error, Error::Invalidated { .. }));
                 }
             }
             match file.close() {

@@ -48,8 +48,8 @@ fn first_hint(events: &[TraceEvent]) -> Option<u32> {
 }
 
 #[test]
-fn a_short_scan_is_told_of_and_nothing_behind_its_end_is_read() {
-    let test = "a_short_scan_is_told_of_and_nothing_behind_its_end_is_read";
+fn a_short_scan_is_prefetched_and_nothing_behind_its_end_is_read() {
+    let test = "a_short_scan_is_prefetched_and_nothing_behind_its_end_is_read";
     if !can_chill(test) {
         return;
     }

@@ -130,8 +130,8 @@ impl Soak {
     }
 
     fn allowed(&self, kept: bool, error: &Error) {
-        let gone = matches!(error, Error::PastEnd { .. } | Error::Gone { .. });
-        assert!(gone && !kept, "{error}");
+        let invalidated = matches!(error, Error::PastEnd { .. } | Error::Invalidated { .. });
+        assert!(invalidated && !kept, "{error}");
     }
 
     fn read_one(&self, kept: bool, block: u32) {

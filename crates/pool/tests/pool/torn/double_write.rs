@@ -38,7 +38,7 @@ fn a_page_torn_in_any_way_is_whole_after_opening() {
         old += u32::from(number == 1000 + u64::from(block));
         assert!(number == 2000 + u64::from(block) || number == 1000 + u64::from(block));
     }
-    assert_eq!(old, 1, "only the page of which no sector came out");
+    assert_eq!(old, 1, "only the page of which no sector was written");
     assert!(repaired(&pool).unwrap().ends_with("double write: 254"), "{:?}", pool.notes());
 }
 
@@ -229,7 +229,7 @@ fn a_file_that_was_dropped_and_made_again_gets_nothing_of_the_old_one() {
 }
 
 #[test]
-fn pages_beyond_a_truncation_stay_gone() {
+fn pages_beyond_a_truncation_stay_removed() {
     let site = Site::new();
     let (pool, _disk, unsynced) = rigged(&site, 64);
     let file = numbered(&pool, "table", 8, 10);

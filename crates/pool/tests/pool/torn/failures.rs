@@ -58,7 +58,7 @@ fn a_copy_that_cannot_be_written_leaves_the_pages_dirty_and_their_file_alone() {
 }
 
 #[test]
-fn a_short_write_of_copies_is_gone_on_with() {
+fn a_short_write_of_copies_is_continued() {
     let site = Site::new();
     let (pool, disk, unsynced) = rigged(&site, 64);
     let file = numbered(&pool, "table", 30, 0);
@@ -125,7 +125,7 @@ fn a_page_torn_by_a_failed_write_can_be_repaired_long_after() {
 }
 
 #[test]
-fn when_failed_writes_hold_all_copies_that_is_told_and_mending_the_disk_helps() {
+fn when_failed_writes_hold_all_copies_that_is_reported_and_repairing_the_disk_helps() {
     let site = Site::new();
     let (pool, disk, _) = rigged(&site, 128);
     let file = numbered(&pool, "table", 100, 0);
@@ -217,7 +217,7 @@ fn an_opening_that_fails_half_way_can_be_tried_again() {
 }
 
 #[test]
-fn a_double_write_file_that_makes_no_sense_is_told_and_left_alone() {
+fn an_invalid_double_write_file_is_reported_and_left_alone() {
     let site = Site::new();
     double(site.builder(64)).build().unwrap().close().unwrap();
     let path = site.path("main").join(DOUBLE_WRITE);
@@ -234,7 +234,7 @@ fn a_double_write_file_that_makes_no_sense_is_told_and_left_alone() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_written_is_told_at_opening() {
+fn a_directory_that_cannot_be_written_is_reported_at_opening() {
     let site = Site::new();
     drop(site.pool(64));
     let path = site.path("main").join(DOUBLE_WRITE);

@@ -1,4 +1,4 @@
-//! With the extension nothing is different: scripts from a seed, carried out with and without it.
+//! With the extension nothing is different: scripts from a seed, executed with and without it.
 //!
 //! Scripts that may change things run in two databases made from one template, which have the same history, so that
 //! rows come in the same order; while others write, both sides read one database under one snapshot, rows compared as

@@ -201,7 +201,7 @@ impl Pair {
         let mut cut = false;
         for session in &mut self.sessions {
             for step in &script.steps {
-                let outcome = carry_out(session, step);
+                let outcome = execute(session, step);
                 compare(&outcome, &outcome, step.how)?;
                 cut |= outcome.code() == Some("57014");
             }
@@ -222,9 +222,9 @@ impl Pair {
     fn steps(&mut self, script: &Script, varied: &[String]) -> Result<(), String> {
         for (index, step) in script.steps.iter().enumerate() {
             let before = self.hints.now().map_err(text)?;
-            let stock = carry_out(&mut self.sessions[0], step);
+            let stock = execute(&mut self.sessions[0], step);
             let between = self.hints.now().map_err(text)?;
-            let ours = carry_out(&mut self.sessions[1], step);
+            let ours = execute(&mut self.sessions[1], step);
             let after = self.hints.now().map_err(text)?;
             self.tally.count(&stock);
             let hints = [between - before, after - between];
@@ -264,14 +264,14 @@ impl Pair {
         for table in ["item", "child", "tag", "part", "memo"] {
             let sql = format!("select count(*), sum(hashtext(x::text)::bigint) from {table} x");
             let step = Step { sql, how: How::Exact };
-            let [stock, ours] = self.sessions.each_mut().map(|session| carry_out(session, &step));
+            let [stock, ours] = self.sessions.each_mut().map(|session| execute(session, &step));
             compare(&stock, &ours, How::Exact).map_err(|why| format!("table {table}: {why}"))?;
         }
         Ok(())
     }
 }
 
-fn carry_out(session: &mut Session, step: &Step) -> Outcome {
+fn execute(session: &mut Session, step: &Step) -> Outcome {
     match step.how {
         How::Exact | How::AnyOrder | How::Code => session.run(&step.sql),
         How::Portal(rows) => session.run_in_steps(&step.sql, rows),

@@ -7,7 +7,7 @@ use fastrand::Rng;
 
 use crate::grammar::{Grammar, Query};
 
-/// How a step is carried out, and what of its outcome has to be equal.
+/// How a step is executed, and what of its outcome has to be equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// Everything.

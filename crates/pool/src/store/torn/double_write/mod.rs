@@ -13,7 +13,7 @@
 //! | the pages are written in place; the end of each is reported to its [`Slot`] | `write/out` |
 //! | their file is synced, by any thread: the slots are free | [`ring`] |
 //!
-//! A thread that waits here for room waits for other threads' writes in place, so it must have none of its own in
+//! A thread that waits here for room waits for other threads' writes in place, so it must have none in
 //! progress: such a thread calls with `Waiting::Never`.
 //!
 //! Invariants:  [DBW-1] no page is written in place before its copy is durable
@@ -154,7 +154,7 @@ impl DoubleWrite {
         Head { first_number, ..self.head }.encode(&mut header);
         writer.leases.push(header);
         let leases = std::mem::take(&mut writer.leases);
-        let done = carry_out(&mut writer.batch, Request::write(&self.file, 0, leases));
+        let done = execute(&mut writer.batch, Request::write(&self.file, 0, leases));
         writer.leases = done.leases;
         writer.header = writer.leases.pop();
         self.put_back(0, writer);
@@ -172,7 +172,7 @@ impl DoubleWrite {
     fn sync_now(&self) -> Result<(), forebay_io::Error> {
         let batch = || self.sync_batch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut mine = batch().take().expect("[DBW-2] one thread syncs at a time");
-        let done = carry_out(&mut mine, Request::sync_data(&self.file));
+        let done = execute(&mut mine, Request::sync_data(&self.file));
         *batch() = Some(mine);
         done.result
     }
@@ -231,7 +231,7 @@ fn wait<'a>(changed: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, S
 }
 
 /// Executes one request of a batch that has no others.
-fn carry_out(batch: &mut Batch, request: Request) -> Completed {
+fn execute(batch: &mut Batch, request: Request) -> Completed {
     batch.stage(request);
     batch.start();
     ended(batch)

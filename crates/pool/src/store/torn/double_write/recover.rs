@@ -255,7 +255,7 @@ impl Recovery<'_> {
             let (lease, result) = self.read(&self.file, at, lease);
             if result.is_ok() && is_good(copy, &lease, *block) {
                 let mut done =
-                    self.opening.sync_io.carry_out(Request::write(&file, offset, vec![lease]));
+                    self.opening.sync_io.execute(Request::write(&file, offset, vec![lease]));
                 *spare = done.leases.pop();
                 done.result?;
                 tracing::warn!(file = %path.display(), block, "a torn page was repaired");
@@ -302,7 +302,7 @@ impl Recovery<'_> {
 
     /// Fills `lease` from `offset` of `file`.
     fn read(&self, file: &File, offset: u64, lease: Lease) -> (Lease, Result<(), IoError>) {
-        let mut done = self.opening.sync_io.carry_out(Request::read(file, offset, vec![lease]));
+        let mut done = self.opening.sync_io.execute(Request::read(file, offset, vec![lease]));
         (done.leases.pop().expect("a request gives its leases back"), done.result)
     }
 }

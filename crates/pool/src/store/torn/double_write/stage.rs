@@ -6,7 +6,7 @@ use forebay_io::{Completed, Op, Request};
 
 use super::format::{Entry, GroupHeader};
 use super::ring::{Groups, Obstacle, Table};
-use super::{DoubleWrite, GroupWriter, Slot, carry_out, ended, wait};
+use super::{DoubleWrite, GroupWriter, Slot, ended, execute, wait};
 use crate::cache::Disk as _;
 use crate::core::Core;
 use crate::error::Error;
@@ -116,7 +116,7 @@ impl DoubleWrite {
         let segments = (0..).map_while(|number| file.segment_file(number));
         for segment in segments {
             core.counters.count_pool(PoolEvent::Syncs);
-            let done = carry_out(&mut batch, Request::sync_data(&segment));
+            let done = execute(&mut batch, Request::sync_data(&segment));
             if let Err(error) = done.result {
                 core.counters.count_pool(PoolEvent::SyncErrors);
                 synced = Err(file.space.sync_failed(error));

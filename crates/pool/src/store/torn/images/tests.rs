@@ -124,7 +124,7 @@ fn img_2_an_image_whose_log_was_not_flushed_is_logged_again() {
 }
 
 #[test]
-fn what_comes_in_the_place_of_a_page_that_was_cut_off_has_a_separate_image() {
+fn a_page_that_replaces_one_that_was_cut_off_has_a_separate_image() {
     let (_directory, pool, log) = pool(64);
     let file = open(&pool, 10);
     (0..10).for_each(|block| change(&file, block));
@@ -167,9 +167,9 @@ fn rdo_1_a_write_that_a_checkpoint_does_not_see_has_an_image_after_its_redo_poin
             // A thread that used the old number has ended by now: the recorded images are of this one, and logged.
             let images = log.images.lock().unwrap();
             for block in 0..60 {
-                let noted = file.file().table.has_image(block, number);
+                let deferred = file.file().table.has_image(block, number);
                 let logged = images.contains_key(&("table".to_owned(), block));
-                assert!(!noted || logged, "[RDO-1] block {block}, {written} were seen");
+                assert!(!deferred || logged, "[RDO-1] block {block}, {written} were seen");
             }
         }
         done.store(true, Ordering::SeqCst);

@@ -13,7 +13,7 @@ const GAP_LOST_MIN: u32 = 10;
 
 /// A run to be read when the reader reaches it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Noted {
+pub(super) struct DeferredRun {
     pub(super) run: Run,
     /// The kernel received a hint for it.
     pub(super) hinted: bool,

@@ -1,4 +1,4 @@
-//! Clockwork: a timing model driven by a real clock.
+//! The scheduler: a timing model driven by a real clock.
 //!
 //! A request is submitted in two steps. First its commands go to the model when it arrives, so that its
 //! time starts. Then, after its bytes have been copied, the answer is submitted, to be sent when the model says so.
@@ -12,18 +12,18 @@
 //! A sleeping thread wakes some tens of microseconds late, so the leader sleeps until shortly before the event
 //! and polls the clock for the rest ([`WATCHED`]); timer slack is set to its minimum.
 //!
-//! Invariants:  [CLW-1] every submitted request is answered exactly once, whatever the model does after
-//!              timing has been switched off or the clockwork has been stopped
-//!              [CLW-2] requests reach the model in order of arrival, at times that never go back
-//!              [CLW-3] no answer is sent under the lock
-//!              [CLW-4] requests released when timing was switched off do not delay later requests
-//!              [CLW-5] after a load the model is in the state that it would have if its time had really passed
+//! Invariants:  [SCD-1] every submitted request is answered exactly once, whatever the model does after
+//!              timing has been switched off or the scheduler has been stopped
+//!              [SCD-2] requests reach the model in order of arrival, at times that never go back
+//!              [SCD-3] no answer is sent under the lock
+//!              [SCD-4] requests released when timing was switched off do not delay later requests
+//!              [SCD-5] after a load the model is in the state that it would have if its time had really passed
 //! Concurrency: one lock over the model and the requests that wait for it. Answers run on workers, or on the caller
-//!              of [`Clockwork::ready`] if the model was faster than the copying.
+//!              of [`Scheduler::ready`] if the model was faster than the copying.
 //! Failure:     an answer that panics ends its thread; the owner of the process decides what happens then.
 
 mod clock;
-mod tally;
+mod statistics;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,11 +33,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 pub(crate) use clock::{Clock, Date, today};
-pub use tally::{Counters, Summary};
+pub use statistics::{Counters, Summary};
 
 use crate::log::{Arrived, EntryNumber, RequestLog};
 use crate::model::{Command, Device, Ended, Op};
-use tally::Tally;
+use statistics::Statistics;
 
 /// Threads that send answers.
 const WORKERS: usize = 3;
@@ -93,7 +93,7 @@ pub(crate) struct Ticket {
 
 /// A device that answers requests in the model's time.
 #[derive(Debug)]
-pub(crate) struct Clockwork {
+pub(crate) struct Scheduler {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
 }
@@ -104,7 +104,7 @@ struct Shared {
     /// The leader sleeps here.
     alarm: Condvar,
     /// Threads that wait for answers to be recorded sleep here.
-    noted: Condvar,
+    recorded: Condvar,
     /// Workers that do not lead sleep here.
     followers: Condvar,
     /// When the leader has something to do, in emulated nanoseconds: the model's next event, 0 (now) if
@@ -124,9 +124,9 @@ struct Inner {
     sending: Vec<u64>,
     /// Kept for its allocation.
     ended: Vec<Ended>,
-    tally: Tally,
+    statistics: Statistics,
     /// The latest clock time that was passed to the model.
-    told: Duration,
+    reported: Duration,
     /// How far the model's time is ahead of the clock, because released commands have been completed.
     ahead: Duration,
     next_request: u64,
@@ -139,13 +139,13 @@ struct Inner {
 struct Waiting {
     /// Number of its commands that the model has not ended.
     parts: usize,
-    noted: Noted,
+    accounting: Accounting,
     answer: Option<LaterAnswer>,
 }
 
 /// What the log and the statistics need of a request.
 #[derive(Debug, Clone, Copy)]
-struct Noted {
+struct Accounting {
     entry: EntryNumber,
     arrived: Duration,
     ended: Duration,
@@ -166,11 +166,11 @@ impl fmt::Debug for LaterAnswer {
 #[derive(Debug)]
 struct Due {
     request: u64,
-    noted: Noted,
+    accounting: Accounting,
     answer: LaterAnswer,
 }
 
-impl Clockwork {
+impl Scheduler {
     /// Drives `device`, `speed_up` times as fast as the real device.
     ///
     /// # Errors
@@ -179,18 +179,18 @@ impl Clockwork {
         device: Box<dyn Device>,
         speed_up: f64,
         log: RequestLog,
-    ) -> std::io::Result<Clockwork> {
+    ) -> std::io::Result<Scheduler> {
         let shared = Arc::new(Shared::new(device, speed_up, log));
-        let mut clockwork = Clockwork { shared: Arc::clone(&shared), workers: Vec::new() };
+        let mut scheduler = Scheduler { shared: Arc::clone(&shared), workers: Vec::new() };
         for number in 0..WORKERS {
             let shared = Arc::clone(&shared);
             let named = std::thread::Builder::new().name(format!("emulate-{number}"));
-            clockwork.workers.push(named.spawn(move || shared.work())?);
+            scheduler.workers.push(named.spawn(move || shared.work())?);
         }
-        Ok(clockwork)
+        Ok(scheduler)
     }
 
-    /// Submits a request; its time starts now. The answer must follow: see [`Clockwork::ready`].
+    /// Submits a request; its time starts now. The answer must follow: see [`Scheduler::ready`].
     pub(crate) fn arrive(&self, incoming: &Incoming<'_>) -> Ticket {
         self.shared.arrive(incoming)
     }
@@ -218,7 +218,7 @@ impl Clockwork {
     /// passes at once: credits are spent, and caches are as after such a load. Requests in progress end.
     pub(crate) fn load(&self, len: u64, span: Duration) {
         let mut inner = self.shared.lock();
-        let now = self.shared.clock.now().max(inner.told);
+        let now = self.shared.clock.now().max(inner.reported);
         inner.release_all(now);
         inner.let_go(now);
         inner.load(&self.shared.clock, len, span);
@@ -232,18 +232,18 @@ impl Clockwork {
         let mut inner = self.shared.lock();
         let sending = inner.sending.clone();
         while inner.sending.iter().any(|request| sending.contains(request)) {
-            inner = self.shared.noted.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = self.shared.recorded.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     /// The counters since the mount.
     pub(crate) fn counters(&self) -> Counters {
-        self.shared.lock().tally.counters(self.shared.clock.now())
+        self.shared.lock().statistics.counters(self.shared.clock.now())
     }
 
     /// How well the real clock followed the model.
     pub(crate) fn summary(&self) -> Summary {
-        self.shared.lock().tally.summary()
+        self.shared.lock().statistics.summary()
     }
 
     /// The requests.
@@ -263,7 +263,7 @@ impl Clockwork {
     }
 }
 
-impl Drop for Clockwork {
+impl Drop for Scheduler {
     fn drop(&mut self) {
         self.stop();
         for worker in self.workers.drain(..) {
@@ -276,9 +276,9 @@ impl Drop for Clockwork {
 impl Inner {
     /// Advances the model to `now`.
     fn advance(&mut self, now: Duration) {
-        self.told = self.told.max(now);
+        self.reported = self.reported.max(now);
         let mut ended = std::mem::take(&mut self.ended);
-        self.device.advance(self.told + self.ahead, &mut ended);
+        self.device.advance(self.reported + self.ahead, &mut ended);
         for Ended { id, at } in ended.drain(..) {
             self.end_part(Ended { id, at: at.saturating_sub(self.ahead) });
         }
@@ -289,8 +289,11 @@ impl Inner {
         let request = ended.id >> PART_BITS;
         // Absent if timing was switched off meanwhile.
         let Some(waiting) = self.waiting.get_mut(&request) else { return };
-        assert!(ended.at >= waiting.noted.arrived, "[MOD-1] a command ended before it came");
-        waiting.noted.ended = waiting.noted.ended.max(ended.at);
+        assert!(
+            ended.at >= waiting.accounting.arrived,
+            "[MOD-1] a command ended before it arrived"
+        );
+        waiting.accounting.ended = waiting.accounting.ended.max(ended.at);
         waiting.parts -= 1;
         if waiting.parts == 0 {
             self.end_request(request);
@@ -304,8 +307,10 @@ impl Inner {
         {
             return; // `ready` will find that it has ended
         }
-        if let Some(Waiting { noted, answer: Some(answer), .. }) = self.waiting.remove(&request) {
-            self.due.push(Due { request, noted, answer });
+        if let Some(Waiting { accounting, answer: Some(answer), .. }) =
+            self.waiting.remove(&request)
+        {
+            self.due.push(Due { request, accounting, answer });
         }
     }
 
@@ -317,19 +322,19 @@ impl Inner {
     /// Makes the model complete the commands that no request waits for any more, without waiting: its time runs ahead.
     /// No command is left then, and the arm and the caches are in the state in which these commands leave them.
     fn let_go(&mut self, now: Duration) {
-        self.told = self.told.max(now);
+        self.reported = self.reported.max(now);
         let mut ended = std::mem::take(&mut self.ended);
         for _ in 0..LET_GO_STEPS_MAX {
-            let next = self.device.next_event().filter(|at| *at <= self.told + AHEAD_MAX);
+            let next = self.device.next_event().filter(|at| *at <= self.reported + AHEAD_MAX);
             let Some(next) = next else { break };
             self.device.advance(next, &mut ended);
             ended.clear();
-            self.ahead = self.ahead.max(next.saturating_sub(self.told));
+            self.ahead = self.ahead.max(next.saturating_sub(self.reported));
         }
         self.ended = ended;
     }
 
-    /// See [`Clockwork::load`]; the model's time runs ahead.
+    /// See [`Scheduler::load`]; the model's time runs ahead.
     fn load(&mut self, clock: &Clock, len: u64, span: Duration) {
         let mut random = fastrand::Rng::with_seed(0);
         let places = (self.device.size_bytes() / len.max(1)).max(1);
@@ -337,7 +342,7 @@ impl Inner {
             let offset = random.u64(..places) * len;
             device.submit(at, id, Command { op: Op::Read, offset, len });
         };
-        let mut at = self.told + self.ahead;
+        let mut at = self.reported + self.ahead;
         let end = at + span;
         // Numbers that no request has, so that no request waits for these reads.
         for id in 0..LOAD_DEPTH {
@@ -353,10 +358,10 @@ impl Inner {
             }
         }
         self.ended = ended;
-        // The time that the clock has counted meanwhile is not work left in the device [CLW-5].
-        self.told = self.told.max(clock.now());
-        self.ahead = self.ahead.max(at.saturating_sub(self.told));
-        self.let_go(self.told);
+        // The time that the clock has counted meanwhile is not work left in the device [SCD-5].
+        self.reported = self.reported.max(clock.now());
+        self.ahead = self.ahead.max(at.saturating_sub(self.reported));
+        self.let_go(self.reported);
     }
 
     /// Ends all requests that the model still has, at `now`.
@@ -366,8 +371,8 @@ impl Inner {
         for request in requests {
             if let Some(waiting) = self.waiting.get_mut(&request) {
                 waiting.parts = 0;
-                waiting.noted.ended = now.max(waiting.noted.arrived);
-                waiting.noted.timed = false;
+                waiting.accounting.ended = now.max(waiting.accounting.arrived);
+                waiting.accounting.timed = false;
             }
             self.end_request(request);
         }
@@ -382,8 +387,8 @@ impl Shared {
             due: Vec::new(),
             sending: Vec::new(),
             ended: Vec::new(),
-            tally: Tally::default(),
-            told: Duration::ZERO,
+            statistics: Statistics::default(),
+            reported: Duration::ZERO,
             ahead: Duration::ZERO,
             next_request: 0,
             timing: true,
@@ -393,7 +398,7 @@ impl Shared {
         Shared {
             inner: Mutex::new(inner),
             alarm: Condvar::new(),
-            noted: Condvar::new(),
+            recorded: Condvar::new(),
             followers: Condvar::new(),
             next_event_ns: AtomicU64::new(u64::MAX),
             clock: Clock::start(speed_up),
@@ -409,7 +414,7 @@ impl Shared {
         assert!(incoming.places.len() <= PARTS_MAX, "a request in too many parts");
         let mut inner = self.lock();
         // Under the lock, so that the order of arrivals is the order of their times.
-        let now = self.clock.now().max(inner.told);
+        let now = self.clock.now().max(inner.reported);
         let entry = self.log.arrived(Arrived {
             at: now,
             number: incoming.number,
@@ -421,7 +426,7 @@ impl Shared {
         });
         let request = inner.next_request;
         inner.next_request += 1;
-        inner.tally.arrived(incoming.op, incoming.len, now);
+        inner.statistics.arrived(incoming.op, incoming.len, now);
         // Events of the model before this arrival come first.
         inner.advance(now);
         let timed = inner.timing && (incoming.op == Op::Flush || !incoming.places.is_empty());
@@ -436,8 +441,8 @@ impl Shared {
                 inner.device.submit(by_model, id, command);
             }
         }
-        let noted = Noted { entry, arrived: now, ended: now, timed };
-        inner.waiting.insert(request, Waiting { parts, noted, answer: None });
+        let accounting = Accounting { entry, arrived: now, ended: now, timed };
+        inner.waiting.insert(request, Waiting { parts, accounting, answer: None });
         let sooner = self.note_next_event(&inner);
         let awaited = !inner.due.is_empty();
         drop(inner);
@@ -466,13 +471,13 @@ impl Shared {
         match inner.waiting.get_mut(&request) {
             Some(waiting) if waiting.parts > 0 => waiting.answer = Some(answer),
             Some(waiting) => {
-                let noted = waiting.noted;
+                let accounting = waiting.accounting;
                 inner.waiting.remove(&request);
                 inner.sending.push(request);
                 drop(inner);
-                self.send(Due { request, noted, answer });
+                self.send(Due { request, accounting, answer });
             }
-            None => unreachable!("[CLW-1] a request was answered before it had an answer"),
+            None => unreachable!("[SCD-1] a request was answered before it had an answer"),
         }
     }
 
@@ -480,13 +485,13 @@ impl Shared {
     fn send(&self, due: Due) {
         (due.answer.send)();
         let replied = self.clock.now();
-        let Noted { entry, arrived, ended, timed } = due.noted;
+        let Accounting { entry, arrived, ended, timed } = due.accounting;
         self.log.ended(entry, ended - arrived, replied.max(arrived));
         let late = timed.then(|| self.clock.real(replied.saturating_sub(ended)));
         let mut inner = self.lock();
-        inner.tally.answered(late, replied);
+        inner.statistics.answered(late, replied);
         inner.sending.retain(|request| *request != due.request);
-        self.noted.notify_all();
+        self.recorded.notify_all();
     }
 
     /// The main loop of a worker.
@@ -519,7 +524,7 @@ impl Shared {
         }
     }
 
-    /// Waits until answers are due. Returns without any if the clockwork has been stopped.
+    /// Waits until answers are due. Returns without any if the scheduler has been stopped.
     fn lead<'a>(&'a self, mut inner: MutexGuard<'a, Inner>) -> (MutexGuard<'a, Inner>, Vec<Due>) {
         loop {
             let now = self.clock.now();

@@ -1,7 +1,7 @@
 //! The printed report: the server, what was tried, and what to paste.
 //!
-//! Invariants:  [TLD-1] the text to paste sets only what is proved; the rest is a comment
-//!              [TLD-2] no text from the server ends a comment or a string
+//! Invariants:  [VEW-1] the text to paste sets only what is proved; the rest is a comment
+//!              [VEW-2] no text from the server ends a comment or a string
 
 use std::path::Path;
 
@@ -44,24 +44,24 @@ pub(super) fn server(server: &Server, reads: &Reads, look: Look) -> String {
             },
         );
         let filesystem = storage.filesystem.as_deref().unwrap_or("an unknown filesystem");
-        let told =
+        let line =
             format!("{}: {} on {filesystem}, {device}", tablespace.name, directory.display());
-        push_wrapped(&mut text, "  ", &printable_line(&told), look.width);
+        push_wrapped(&mut text, "  ", &printable_line(&line), look.width);
     }
     let shown =
         [EFFECTIVE, MAINTENANCE, "io_method", "io_workers", "random_page_cost", "shared_buffers"];
-    let told =
+    let text_of =
         |setting: &Setting| format!("{} = {} ({})", setting.name, value(setting), setting.source);
     let settings: Vec<String> =
-        shown.iter().filter_map(|name| server.setting(name)).map(told).collect();
+        shown.iter().filter_map(|name| server.setting(name)).map(text_of).collect();
     push_wrapped(&mut text, "  ", &settings.join(", "), look.width);
     if !server.tables.is_empty() {
         let tables: Vec<String> = server.tables.iter().take(5).map(relation).collect();
-        let told = format!("largest tables: {}", tables.join(", "));
-        push_wrapped(&mut text, "  ", &told, look.width);
+        let line = format!("largest tables: {}", tables.join(", "));
+        push_wrapped(&mut text, "  ", &line, look.width);
     }
-    for told in reads.told() {
-        push_wrapped(&mut text, "  ", &printable_line(&told), look.width);
+    for line in reads.lines() {
+        push_wrapped(&mut text, "  ", &printable_line(&line), look.width);
     }
     for missing in &server.missing {
         push_wrapped(&mut text, "* ", &printable_line(missing), look.width);
@@ -154,14 +154,14 @@ pub(super) fn evidence(proposal: &Proposal) -> String {
     )
 }
 
-/// SQL that sets what is proposed [TLD-1]; empty if nothing is.
+/// SQL that sets what is proposed [VEW-1]; empty if nothing is.
 pub(super) fn statements(proposals: &[Proposal]) -> String {
     let sql = |proposal: &Proposal| {
         let Advice { setting, current, advised, gain, gain_low, gain_high, .. } = &proposal.advice;
         // A list of libraries consists of plain words and commas, which need no further quotes.
         let is_plain = |letter: char| letter.is_alphanumeric() || " ,._-$/".contains(letter);
         if !advised.chars().all(is_plain) || !setting.chars().all(|it| is_plain(it) && it != ',') {
-            return None; // [TLD-2]
+            return None; // [VEW-2]
         }
         let value = words(advised).iter().map(|word| format!("'{word}'")).collect::<Vec<_>>();
         let value = value.join(", ");
@@ -215,8 +215,8 @@ pub(super) fn applied(
         "Set, and in effect for new sessions:\n{lines}What was set before is in {}; --rollback takes it back.\n",
         file.display()
     );
-    let told = after.map_or_else(|| "Not measured again: no query uses it.".to_owned(), again);
-    push_wrapped(&mut text, "", &printable_line(&told), look.width);
+    let line = after.map_or_else(|| "Not measured again: no query uses it.".to_owned(), again);
+    push_wrapped(&mut text, "", &printable_line(&line), look.width);
     for remark in after.map_or(&[][..], |after| &after.remarks) {
         push_wrapped(&mut text, "* ", &printable_line(remark), look.width);
     }
@@ -260,17 +260,17 @@ mod tests {
     }
 
     #[test]
-    fn tld_1_only_what_is_proved_is_to_be_pasted() {
+    fn vew_1_only_what_is_proved_is_shown_to_paste() {
         let text =
             to_paste(&[proposal(EFFECTIVE, "64", true), proposal(MAINTENANCE, "64", false)], true);
         assert!(
             text.contains("\nALTER SYSTEM SET effective_io_concurrency = '64';  -- was '1 ; drop'"),
-            "[TLD-2] {text}"
+            "[VEW-2] {text}"
         );
-        assert!(!text.contains(MAINTENANCE), "[TLD-1] {text}");
+        assert!(!text.contains(MAINTENANCE), "[VEW-1] {text}");
         assert!(
             to_paste(&[proposal(MAINTENANCE, "64", false)], true).starts_with("Nothing"),
-            "[TLD-1]"
+            "[VEW-1]"
         );
         for list in ["auto_explain, forebay", "auto_explain,forebay"] {
             let text = to_paste(&[proposal("session_preload_libraries", list, true)], true);
@@ -295,8 +295,8 @@ mod tests {
             from_memory,
         };
         assert!(again(&after(false)).contains("--rollback takes back"));
-        let told = again(&after(true));
-        assert!(told.contains("in memory") && !told.contains("--rollback"), "{told}");
+        let text = again(&after(true));
+        assert!(text.contains("in memory") && !text.contains("--rollback"), "{text}");
     }
 
     #[test]
@@ -311,11 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn tld_2_hostile_text_is_not_pasted() {
+    fn vew_2_hostile_text_is_not_pasted() {
         assert!(
             to_paste(&[proposal(EFFECTIVE, "64'; drop table t; --", true)], true)
                 .starts_with("Nothing"),
-            "[TLD-2]"
+            "[VEW-2]"
         );
         let mut of_tablespace = proposal(EFFECTIVE, "64", true);
         of_tablespace.tablespace = Some("fast".to_owned());

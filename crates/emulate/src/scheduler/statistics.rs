@@ -42,7 +42,7 @@ pub struct Summary {
 const LATE_US_MAX: u64 = 60_000_000;
 
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct Statistics {
     counters: Counters,
     busy: Duration,
     /// Since when there has been a request in flight, if there is one.
@@ -52,10 +52,10 @@ pub(super) struct Tally {
     late: Histogram<u64>,
 }
 
-impl Default for Tally {
-    fn default() -> Tally {
+impl Default for Statistics {
+    fn default() -> Statistics {
         let bounds = Histogram::new_with_bounds(1, LATE_US_MAX * 1000, 2);
-        Tally {
+        Statistics {
             counters: Counters::default(),
             busy: Duration::ZERO,
             busy_since: Duration::ZERO,
@@ -65,7 +65,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl Statistics {
     pub(super) fn arrived(&mut self, op: Op, len: u64, now: Duration) {
         let counters = &mut self.counters;
         match op {
