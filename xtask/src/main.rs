@@ -20,6 +20,7 @@ mod circles;
 mod figures;
 mod no_uring;
 mod tidy;
+mod words;
 mod workspace;
 mod wrapper;
 

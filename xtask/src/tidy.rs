@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the style rules that neither rustc, clippy nor rustfmt can check.
 //!
 //! - A Rust file opens with `//!`, has 800 lines at most, and has a meaningful name.
-//! - No mark of unfinished work stays, in any text.
+//! - No mark of unfinished work stays, in any text, and none of the words in `words`.
 //! - Dependencies between the workspace's crates point down only, and no files of io, lookahead or pool import each
 //!   other in a circle.
 //! - Invariant tags, two to four capitals, a dash and a number in square brackets: a tag that a `//!` line defines
@@ -19,7 +19,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{DependencyKind, Metadata};
 
-use crate::circles;
+use crate::{circles, words};
 
 /// A Rust file longer than this is split.
 const LINES_MAX: usize = 800;
@@ -97,6 +97,7 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     let mut texts = Texts::new();
     read(workspace.workspace_root.as_std_path(), "", &mut texts)?;
     let mut findings = leftovers(&texts);
+    findings.extend(texts.iter().flat_map(|(path, text)| words::find(path, text)));
     let is_rust = |path: &str| Path::new(path).extension().is_some_and(|end| end == "rs");
     texts.retain(|path, _| is_rust(path));
     for (path, text) in &texts {
@@ -128,7 +129,7 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     for finding in &findings {
         println!("{finding}");
     }
-    ensure!(findings.is_empty(), "tidy: {} to mend", findings.len());
+    ensure!(findings.is_empty(), "tidy: {} findings", findings.len());
     println!("tidy: {} Rust files", texts.len());
     Ok(())
 }

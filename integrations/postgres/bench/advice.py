@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What advice does to reads of 8 KiB on this kernel and device, without a database: each row reads blocks of one file that
-is not in the page cache at first, and says what a block took and how many blocks came in for each one read.
+is not in the page cache at first, and says what a block took and how many blocks were read for each one requested.
 
 The findings of the thread "Optimize kernel readahead using buffer access strategy", asked again."""
 

@@ -5,11 +5,11 @@
   cases.py --json cases.jsonl --table
 
 A case is one server, one disk and one workload. It makes a cluster on the emulated disk (root; `real`: in the directory --mount itself, which
-is to be empty), takes the advice, and then runs the workload with each setting of a grid: every value of each setting below with
+must be empty), takes the advice, and then runs the workload with each setting of a grid: every value of each setting below with
 every other, rounds of all of them in shuffled order, each run on a range chosen by chance, with the table's pages taken from the page cache.
-Then what is advised, the defaults and the three best are compared in rounds of their own, so that the best is not one by chance; in each with the
+Then what is advised, the defaults and the three best are compared in separate rounds, so that the best is not one by chance; in each with the
 one that is the best by the other rounds.
-Each case is a line of the file, and is not made again: what is interrupted loses the case at hand.
+Each case is a line of the file, and is not made again: what is interrupted loses the current case.
 
 Workloads: `bitmap` counts the rows of a range of keys that lie anywhere, by the plan that the server chooses; `sequential` counts all rows by reading them (count(*) would read the index alone); `mixed` is
 the first while others change 50 rows a second, each in a transaction that is synced. Where a server and a disk have had their advice for `bitmap`, it
@@ -157,7 +157,7 @@ def taken(case):
 
 
 def middling(times, but=None):
-    """The settings with the best median. It beats what is as good by chance, so for the comparison in a round the others tell which it is."""
+    """The settings with the best median. It beats what is as good by chance, so for the comparison in a round the other rounds decide which it is."""
     return min(times, key=lambda values: statistics.median(time for at, time in enumerate(times[values]) if at != but))
 
 

@@ -1,7 +1,7 @@
 /*
  * The rows ahead of a b-tree scan.
  *
- * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of its own.
+ * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of the scan's.
  * At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is released
  * before we return. We modify no state of the scan, so its rows cannot change. A page that changes between our read and
  * the scan's costs a hint too many or too few.

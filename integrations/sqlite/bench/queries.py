@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times queries on an SQLite database with and without forebay, in interleaved rounds, each run in a process of its own.
+"""Times queries on an SQLite database with and without forebay, in interleaved rounds, each run in a separate process.
 
   queries.py --library target/release/libforebay_sqlite.so --database /srv/bench.db --make 2000000
   queries.py --library ... --database /srv/bench.db --mode cold --rounds 5 stock forebay forebay:distance_max=64

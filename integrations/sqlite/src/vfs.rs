@@ -220,7 +220,7 @@ mod tests {
 
     /// One test, since the list belongs to the process.
     #[test]
-    fn one_is_registered_whoever_tries_at_once_and_none_without_memory() {
+    fn one_is_registered_however_many_try_at_once_and_none_without_memory() {
         // SAFETY: it is SQLite's own, which stays.
         let unix = unsafe {
             ffi::sqlite3_initialize();

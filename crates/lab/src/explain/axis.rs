@@ -100,23 +100,23 @@ impl Columns {
     }
 
     /// How many blocks `requests` read in each column, by their [`Use`].
-    pub(super) fn samples(&self, requests: &[Request]) -> Vec<[u64; 3]> {
-        let mut measured = vec![[0; 3]; self.width];
+    pub(super) fn counts(&self, requests: &[Request]) -> Vec<[u64; 3]> {
+        let mut counts = vec![[0; 3]; self.width];
         for run in requests.iter().flat_map(|request| &request.runs) {
             for block in run.blocks.clone() {
-                measured[self.of(block)][run.purpose as usize] += 1;
+                counts[self.of(block)][run.purpose as usize] += 1;
             }
         }
-        measured
+        counts
     }
 
     /// The same for the requested blocks.
     pub(super) fn asked(&self, pattern: &Pattern) -> Vec<[u64; 3]> {
-        let mut measured = vec![[0; 3]; self.width];
+        let mut counts = vec![[0; 3]; self.width];
         for &block in &pattern.wanted {
-            measured[self.of(block.into())][Use::Wanted as usize] += 1;
+            counts[self.of(block.into())][Use::Wanted as usize] += 1;
         }
-        measured
+        counts
     }
 
     /// Numbers of blocks with their columns: the first of each segment, and round ones while there are
@@ -147,8 +147,8 @@ impl Columns {
 }
 
 /// The most frequent use of the blocks in a column; wanted, on a tie.
-pub(super) fn most(samples: [u64; 3]) -> Option<Use> {
-    let uses = Use::ALL.into_iter().zip(samples).filter(|&(_, blocks)| blocks > 0);
+pub(super) fn most(counts: [u64; 3]) -> Option<Use> {
+    let uses = Use::ALL.into_iter().zip(counts).filter(|&(_, blocks)| blocks > 0);
     // Of equals, the last is taken.
     uses.rev().max_by_key(|&(_, blocks)| blocks).map(|(purpose, _)| purpose)
 }

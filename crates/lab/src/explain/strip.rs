@@ -123,7 +123,7 @@ impl Strip<'_> {
         }
         let each = requests_each(requests.len());
         for (index, requests) in requests.chunks(each).enumerate() {
-            let line = self.line(&self.cells(&self.columns.samples(requests))); // [STP-3]
+            let line = self.line(&self.cells(&self.columns.counts(requests))); // [STP-3]
             self.push(text, &shown_count(index * each + 1), letter(requests), &line);
         }
         if let Some(remark) = &result.remark {
@@ -132,14 +132,14 @@ impl Strip<'_> {
     }
 
     /// A sign with its style for each column.
-    fn cells(&self, measured: &[[u64; 3]]) -> Vec<(char, Style)> {
+    fn cells(&self, counts: &[[u64; 3]]) -> Vec<(char, Style)> {
         let each = self.columns.blocks_each;
-        let mut cells: Vec<(char, Style)> = measured
+        let mut cells: Vec<(char, Style)> = counts
             .iter()
-            .map(|&samples| match most(samples) {
+            .map(|&counts| match most(counts) {
                 None => (' ', Style::new()),
                 Some(purpose) => {
-                    let quarter = (samples[purpose as usize] * 4).div_ceil(each).clamp(1, 4);
+                    let quarter = (counts[purpose as usize] * 4).div_ceil(each).clamp(1, 4);
                     let sign = match purpose {
                         Use::Wanted if each > 1 => QUARTERS[quarter as usize - 1],
                         _ => SIGNS[purpose as usize],

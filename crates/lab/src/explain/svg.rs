@@ -134,14 +134,14 @@ impl Sheet<'_> {
             let first = index * each + 1;
             let number = format!("{} {}", shown_count(first), letter(requests));
             let y = top + MARGIN + (index as f64 + 0.5) * row;
-            let measured = self.columns.samples(requests);
+            let counts = self.columns.counts(requests);
             let strokes = [("w", Use::Wanted), ("b", Use::Besides), ("a", Use::Again)];
             context! {
                 y => y + 4.0,
                 number => if index % numbered == 0 { number } else { String::new() },
                 title => title(requests, first),
                 strokes => strokes.map(|(class, purpose)| {
-                    context! { class, path => self.strokes(&measured, purpose, y) }
+                    context! { class, path => self.strokes(&counts, purpose, y) }
                 }),
             }
         });
@@ -158,10 +158,10 @@ impl Sheet<'_> {
     }
 
     /// A path through the columns that are mostly for `purpose`, at the height `y`.
-    fn strokes(&self, measured: &[[u64; 3]], purpose: Use, y: f64) -> String {
+    fn strokes(&self, counts: &[[u64; 3]], purpose: Use, y: f64) -> String {
         let mut path = String::new();
         let mut column = 0;
-        for alike in measured.chunk_by(|one, next| most(*one) == most(*next)) {
+        for alike in counts.chunk_by(|one, next| most(*one) == most(*next)) {
             if most(alike[0]) == Some(purpose) {
                 let (x, long) = (self.x(column), alike.len() as f64 * self.column);
                 path.push_str(&format!("M{x:.1} {y:.1}h{long:.1}"));

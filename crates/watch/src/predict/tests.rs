@@ -152,7 +152,7 @@ fn a_record_with_a_readahead_of_nothing_is_refused() {
 }
 
 #[test]
-fn a_plan_is_played_in_its_time_in_each_way_and_the_file_stays_as_it_is() {
+fn a_plan_is_replayed_in_its_time_with_each_strategy_and_the_file_stays_as_it_is() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let done: Vec<_> = (1..300).map(|at| (at * 100_000, read(1, at * 37 % 100, 0))).collect();
     let mut plan =

@@ -15,7 +15,7 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 use crate::{Extension, Found, Installation, Session, find};
 
-/// Scripts for each version where nobody says otherwise: some seconds.
+/// Scripts for each version by default: some seconds.
 const QUERIES: usize = 150;
 
 /// What a test is handed.
@@ -23,7 +23,7 @@ const QUERIES: usize = 150;
 pub struct Case {
     /// The version to test.
     pub installation: Installation,
-    /// The extension; none as long as it has no Makefile.
+    /// The extension; none while it has no Makefile.
     pub extension: Option<Extension>,
     /// How many scripts a differential test runs.
     pub queries: usize,

@@ -1,6 +1,6 @@
 //! A process that outlives the test and cleans up after it.
 //!
-//! A destructor does not run on Ctrl-C, SIGKILL or an abort. The watcher, a shell in a process group of its own,
+//! A destructor does not run on Ctrl-C, SIGKILL or an abort. The watcher, a shell in a separate process group,
 //! holds the read end of a pipe. A line in it means that all is done already; its end without one, that the test
 //! has ended: the watcher stops the server at once and removes the directory.
 
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 
 use crate::{Error, Result};
 
-/// `$1` is the directory. The process is asked for the directory that it works in, for a number can be another's by now.
+/// `$1` is the directory. The working directory of the process is checked, since its number may have been reused.
 /// What another process still writes there, initdb say, can only be removed when that is over.
 const SCRIPT: &str = r#"trap '' INT HUP TERM
 read -r done && exit 0
@@ -36,7 +36,7 @@ impl Watcher {
         command.spawn().map(Watcher).map_err(Error::file(Path::new("sh")))
     }
 
-    /// Ends it: server and directory are gone.
+    /// Ends it, after server and directory were removed.
     pub(crate) fn dismiss(&mut self) {
         if let Some(pipe) = self.0.stdin.as_mut() {
             let _ = pipe.write_all(b"done\n");

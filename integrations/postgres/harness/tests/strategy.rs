@@ -18,7 +18,7 @@ const TESTS: &[Test] = &[
     ("more_files_than_descriptors_are_survived", more_files_than_descriptors),
     ("the_trace_distinguishes_sequential_reads_from_random_ones", the_trace_distinguishes),
     ("the_trace_ends_with_its_setting_its_user_and_discard_all", the_trace_ends),
-    ("what_a_user_may_not_select_is_in_no_view_of_theirs", what_a_user_may_not_select),
+    ("what_a_user_may_not_select_is_in_no_view", what_a_user_may_not_select),
 ];
 
 /// An index whose order is not the heap's; the heap is many times as large as shared buffers.

@@ -4,7 +4,7 @@
 import resource
 
 query = 'select sum(length(b)) from t where k between 0 and 700'
-if os.fork() == 0:  # what this frees, the processes below would have at hand
+if os.fork() == 0:  # what this frees, the processes below could use
     stock = sqlite3.connect(path, isolation_level=None)
     stock.execute('create table t(a integer primary key, k, b)')
     stock.execute('begin')
@@ -22,7 +22,7 @@ def size():
 
 
 def fill():
-    'Takes what the allocator has at hand, but for small pieces, which Python needs itself.'
+    'Takes what the allocator has free, but for small pieces, which Python needs itself.'
     global kept_memory
     kept_memory, piece = [], 1 << 20
     while piece >= 2048:

@@ -66,7 +66,7 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    /// `calm`: when readers began, before the checkpoint of `span` did; the interval lasts until the last sample.
+    /// `span`: start and end of the checkpoint; the readers began before it. The interval lasts until the last sample.
     pub(super) fn new(interval: Duration, span: (Instant, Instant), samples: &[Sample]) -> Readers {
         let (mut before, mut during, mut all) =
             (wait_histogram(), wait_histogram(), wait_histogram());

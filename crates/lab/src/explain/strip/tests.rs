@@ -84,7 +84,8 @@ fn thousands_of_requests_are_a_few_rows_and_none_is_left_out() {
     let column = |row: &str| row.chars().position(|sign| "░▒▓█".contains(sign)).unwrap();
     assert!(rows.windows(2).all(|pair| column(pair[0]) <= column(pair[1])), "{text}");
     assert!(column(rows[0]) < column(rows[15]));
-    assert!(text.contains("a column is") && text.contains("several requests"), "{text}");
+    let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flowing.contains("a column is") && flowing.contains("several requests"), "{text}");
 }
 
 #[test]

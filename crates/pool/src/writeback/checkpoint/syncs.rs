@@ -170,7 +170,7 @@ impl Syncs<'_, '_> {
         tablespace.report.ended = now.saturating_sub(self.started);
     }
 
-    /// Leaves the disk idle for as long as it was just kept busy, if there is time.
+    /// Leaves the disk idle for the time that it was just kept busy, if there is time.
     fn rest(&self, busy: Duration, checkpoints: &RequestQueue) {
         let (Some(due), true) = (self.due, self.in_flight.is_empty()) else { return };
         let now = self.core.clock.now();

@@ -1,7 +1,7 @@
 //! Queries over the tables of world.sql, from a seed.
 //!
-//! A query is `exact` where its rows have to come in the same order: without parallel workers and writers beside
-//! it, one plan gives one order. Where that is not so, no query takes part of an unordered set.
+//! A query is `exact` where its rows have to come in the same order: without parallel workers and concurrent
+//! writers, one plan gives one order. Where that is not so, no query takes part of an unordered set.
 
 use fastrand::Rng;
 

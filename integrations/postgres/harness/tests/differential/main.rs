@@ -2,7 +2,7 @@
 //!
 //! Scripts that may change things run in two databases made from one template, which have the same history, so that
 //! rows come in the same order; while others write, both sides read one database under one snapshot, rows compared as
-//! a set with repetitions. Each chapter of scripts has a seed and databases of its own: a difference is found again
+//! a set with repetitions. Each chapter of scripts has its own seed and databases: a difference is found again
 //! by its chapter alone. The data is several times the shared buffers, so that pages are read, evicted and read again.
 //!
 //! The server's log must stay clean, no page may stay pinned, and a backend that scans must not grow.
@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use forebay_postgres_harness::suite::{self, Case, Test, text};
 use forebay_postgres_harness::{Disk, Mark, Server};
 
-use pair::{Load, Pair, Tally, connect, must};
+use pair::{Counts, Load, Pair, connect, must};
 use scripts::Scripts;
 
 /// A device, as far as the extension can see: a read from the page cache takes a few microseconds.
@@ -50,7 +50,7 @@ pub(crate) fn serve(case: &Case) -> Result<Server, String> {
         // Where one scan has stopped, the next would begin: another order for one of two databases.
         ("synchronize_seqscans", "off"),
         ("max_parallel_workers", "4"),
-        // Rows that sort alike come as workers bring them: scripts that bear that ask for workers.
+        // Rows that sort alike come as workers bring them: scripts that allow it enable workers.
         ("max_parallel_workers_per_gather", "0"),
         ("deadlock_timeout", "100ms"),
     ];
@@ -74,10 +74,10 @@ pub(crate) fn load(case: &Case, seed: u64) -> Load {
 
 fn scripts_do_the_same(case: &Case) -> Result<(), String> {
     let server = serve(case)?;
-    // A quarter of them are for readers beside writers.
+    // A quarter of them are for readers with concurrent writers.
     let mut left = case.queries.div_ceil(4) * 3;
     let mut seed = case.seed;
-    let mut tally = Tally::default();
+    let mut counts = Counts::default();
     while left > 0 {
         let count = left.min(CHAPTER);
         let compared = chapter(&server, case, seed, count).map_err(|why| {
@@ -87,13 +87,13 @@ fn scripts_do_the_same(case: &Case) -> Result<(), String> {
                 CHAPTER.div_ceil(3) * 4
             )
         })?;
-        tally.add(compared);
+        counts.add(compared);
         seed += 1;
         left -= count;
     }
-    eprintln!("{}: {tally:?}", case.installation.version);
-    if case.extension.is_some() && tally.gained < 5 * case.queries as u64 {
-        return Err(format!("{} blocks hinted: it has hardly looked ahead", tally.gained));
+    eprintln!("{}: {counts:?}", case.installation.version);
+    if case.extension.is_some() && counts.gained < 5 * case.queries as u64 {
+        return Err(format!("{} blocks hinted: it has hardly looked ahead", counts.gained));
     }
     Ok(())
 }
@@ -104,7 +104,7 @@ pub(crate) fn chapter(
     case: &Case,
     seed: u64,
     count: usize,
-) -> Result<Tally, String> {
+) -> Result<Counts, String> {
     let mark = server.mark_log().map_err(text)?;
     let mut pair = Pair::new(server, load(case, seed), seed)?;
     let mut scripts = Scripts::new(seed, server.major(), pair::collations(server)?);
@@ -115,7 +115,7 @@ pub(crate) fn chapter(
     pair.check_tables()?;
     no_pins(server)?;
     clean_log(server, mark)?;
-    Ok(pair.tally)
+    Ok(pair.counts)
 }
 
 /// Says what the server had to say since `mark` that it should not have.

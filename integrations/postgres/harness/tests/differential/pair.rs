@@ -34,7 +34,7 @@ struct Setting {
 
 pub(crate) struct Pair {
     pub(crate) sessions: [Session; 2],
-    pub(crate) tally: Tally,
+    pub(crate) counts: Counts,
     hints: HintCount,
     settings: Vec<Setting>,
     rng: Rng,
@@ -42,19 +42,19 @@ pub(crate) struct Pair {
 
 /// What was compared.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Counts {
     statements: usize,
     rows: usize,
     notices: usize,
     /// Blocks that the kernel prefetched, before their reads, without and with the extension.
     hints: [u64; 2],
-    /// Those of the statements for which the extension asks for more than the server, whose bitmap scans ask too.
+    /// Those of the statements for which the extension prefetches more than the server, whose bitmap scans prefetch as well.
     pub(crate) gained: u64,
     /// By SQLSTATE.
     errors: BTreeMap<String, usize>,
 }
 
-impl Tally {
+impl Counts {
     fn count(&mut self, outcome: &Outcome) {
         self.statements += 1;
         self.rows += outcome.rows.len();
@@ -64,7 +64,7 @@ impl Tally {
         }
     }
 
-    pub(crate) fn add(&mut self, other: Tally) {
+    pub(crate) fn add(&mut self, other: Counts) {
         self.statements += other.statements;
         self.rows += other.rows;
         self.notices += other.notices;
@@ -146,7 +146,7 @@ impl Pair {
             [connect(server, databases[0], Load::Nothing)?, connect(server, databases[1], load)?];
         let settings = settings(&mut sessions[1])?;
         let hints = server.hint_count().map_err(text)?;
-        Ok(Pair { sessions, tally: Tally::default(), hints, settings, rng: Rng::with_seed(seed) })
+        Ok(Pair { sessions, counts: Counts::default(), hints, settings, rng: Rng::with_seed(seed) })
     }
 
     /// Gives the extension's settings other values than their own, some of the time.
@@ -226,10 +226,10 @@ impl Pair {
             let between = self.hints.now().map_err(text)?;
             let ours = execute(&mut self.sessions[1], step);
             let after = self.hints.now().map_err(text)?;
-            self.tally.count(&stock);
+            self.counts.count(&stock);
             let hints = [between - before, after - between];
-            self.tally.hints = [0, 1].map(|side| self.tally.hints[side] + hints[side]);
-            self.tally.gained += hints[1].saturating_sub(hints[0]);
+            self.counts.hints = [0, 1].map(|side| self.counts.hints[side] + hints[side]);
+            self.counts.gained += hints[1].saturating_sub(hints[0]);
             if let Err(why) = compare(&stock, &ours, step.how) {
                 let done = &script.steps[..=index];
                 return Err(self.describe(script, varied, done, &why));

@@ -1,4 +1,4 @@
-//! Readers beside writers: both sides under one snapshot, in one database.
+//! Readers with concurrent writers: both sides under one snapshot, in one database.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -33,7 +33,7 @@ pub(crate) fn see_the_same(case: &Case) -> Result<(), String> {
             changes += writer.join().map_err(|_| "a writer panicked".to_owned())??;
         }
         read?;
-        if changes == 0 { Err("nobody wrote anything".to_owned()) } else { Ok(()) }
+        if changes == 0 { Err("no writer changed anything".to_owned()) } else { Ok(()) }
     })
     .map_err(|why: String| format!("FOREBAY_PG_SEED={}: {why}", case.seed))?;
     no_pins(&server)?;

@@ -123,7 +123,7 @@ impl Scripts {
         self.grammar.chance(percent)
     }
 
-    /// The next script for two databases that are alike, in which nobody else is.
+    /// The next script for two equal databases without other users.
     pub(crate) fn next(&mut self) -> Script {
         self.grammar.exact = true;
         let kind = self.rng().u8(..22);

@@ -147,7 +147,7 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
         $$ begin return current_setting('my.v'); end $$";
     session.rows(function).map_err(text)?;
     for (from, to, name) in
-        [("stable", "immutable", "fixed"), ("begin", "begin raise notice 'a row';", "noted")]
+        [("stable", "immutable", "fixed"), ("begin", "begin raise notice 'a row';", "observed")]
     {
         session.rows(&function.replace("seen", name).replace(from, to)).map_err(text)?;
     }
@@ -189,7 +189,7 @@ fn functions_see_settings(case: &Case) -> Result<(), String> {
     equal("a portal", &by_portal[1], &by_portal[0])?;
     let notices = |session: &mut Session| {
         must(session, "set my.v = 'a'")?;
-        let outcome = session.run(&format!("{} limit 700", rows.replace("seen", "noted")));
+        let outcome = session.run(&format!("{} limit 700", rows.replace("seen", "observed")));
         if outcome.error.is_some() {
             Err(format!("{outcome:?}"))
         } else {
