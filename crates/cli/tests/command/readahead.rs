@@ -34,7 +34,7 @@ const SMALL: [&str; 14] = [
     "2",
     "--seed",
     "7",
-    "--by",
+    "--set-via",
     "descriptor",
 ];
 
@@ -146,10 +146,10 @@ fn mixture_measures_each_kind_alone_and_both() {
         "--random",
         "1",
         "--time",
-        "500ms",
+        "150ms",
         "--rounds",
         "1",
-        "--by",
+        "--set-via",
         "descriptor",
     ];
     let report = report(&args);
@@ -200,11 +200,14 @@ fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
         (&["readahead", "--files", "both"], "own, one"),
         (&["readahead", "--request", "1000"], "--request"),
         (&["readahead", "--readahead", "1000"], "KiB"),
-        (&["readahead", "--readahead", "4KiB", "--by", "descriptor"], "--readahead"),
-        (&["readahead", "--by", "magic"], "device, descriptor"),
+        (&["readahead", "--readahead", "4KiB", "--set-via", "descriptor"], "--readahead"),
+        (&["readahead", "--set-via", "magic"], "device, descriptor"),
         (&["readahead", "--size", "1MiB"], "--size"),
         (&["readahead", "--hints", "tepid"], "sequential"),
-        (&["readahead", "--parts", "mixture", "--size", "8KiB", "--by", "descriptor"], "--size"),
+        (
+            &["readahead", "--parts", "mixture", "--size", "8KiB", "--set-via", "descriptor"],
+            "--size",
+        ),
         (&["readahead", "--random", "0"], "--random"),
         (&["readahead", "--parts", "all"], "throughput, activation, mixture"),
         (&["mixture"], "mixture"),
@@ -218,7 +221,7 @@ fn ctrl_c_and_a_kill_leave_no_file() {
     let scratch = scratch();
     for part in ["throughput", "activation", "mixture"] {
         // More than a run reads in this test, with space for it on a nearly full disk.
-        let mut args = vec!["lab", "readahead", "--parts", part, "--by", "descriptor"];
+        let mut args = vec!["lab", "readahead", "--parts", part, "--set-via", "descriptor"];
         args.extend(if part == "throughput" { ["--share", "8MiB"] } else { ["--size", "256MiB"] });
         let child = started(scratch.path(), &args);
         wait_until_it_listens(&child);

@@ -322,10 +322,10 @@ fn replayed(directory: &Path, record: &Path, code: i32) -> (Value, String) {
     let json = directory.join("replayed.json");
     let args = ["--replay", record.to_str().unwrap(), "--json", json.to_str().unwrap()];
     let output = watch(directory, &args).output().unwrap();
-    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert_eq!(output.status.code(), Some(code), "{printed}");
     let json = std::fs::read(&json).ok().map(|bytes| serde_json::from_slice(&bytes).unwrap());
-    (json.unwrap_or_default(), stderr)
+    (json.unwrap_or_default(), printed)
 }
 
 #[test]
@@ -334,9 +334,9 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let scratch = Scratch::new();
     let record = scratch.path().join("record");
     std::fs::write(&record, "something else").unwrap();
-    let (_, stderr) = replayed(scratch.path(), &record, 2);
+    let (_, printed) = replayed(scratch.path(), &record, 2);
     assert!(
-        stderr.ends_with("record is no record of forebay watch\n") && stderr.lines().count() == 1
+        printed.ends_with("record is no record of forebay watch\n") && printed.lines().count() == 1
     );
     std::os::unix::fs::symlink(&record, scratch.path().join("link")).unwrap();
     for other in [scratch.path().join("link"), record.clone()] {
@@ -375,24 +375,24 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let copied =
         files.iter().find(|file| file["path"].as_str().is_some_and(|it| it.ends_with("/copy")));
     assert_eq!(copied.map(|file| file["writes"]["bytes"].as_u64()), Some(Some(8)), "{seen}");
-    let (again, stderr) = replayed(scratch.path(), &record, 0);
+    let (again, printed) = replayed(scratch.path(), &record, 0);
     assert_eq!(again, seen);
     // The end of the output is the same as in the watch itself.
     let end = printed.split_once("source: ").unwrap().1;
-    assert!(stderr.contains(end) && stderr.contains("    1 s  "), "{stderr}");
+    assert!(printed.contains(end) && printed.contains("    1 s  "), "{printed}");
 
     let predict = |readahead: &str, code| {
         let args = ["--replay", of_record, "--predict", "--rounds", "3", "--predict-seconds", "3"];
         let output = watch(scratch.path(), &[&args[..], &["--json", of_json, readahead]].concat());
         let output = { output }.output().unwrap();
-        let stderr =
+        let printed =
             [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert_eq!(output.status.code(), Some(code), "{printed}");
         let ways: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-        (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), stderr)
+        (ways["prediction"]["ways"].as_array().map_or(0, Vec::len), printed)
     };
-    let (ways, stderr) = predict("--readahead=4KiB,256KiB", 0);
-    assert!(ways == 8 && stderr.contains("kernel readahead: 256.0 KiB"), "{stderr}");
+    let (ways, printed) = predict("--readahead=4KiB,256KiB", 0);
+    assert!(ways == 8 && printed.contains("kernel readahead: 256.0 KiB"), "{printed}");
     std::fs::remove_file(scratch.path().join("file")).unwrap();
     std::fs::remove_file(scratch.path().join("copy")).unwrap();
 
@@ -405,9 +405,9 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&record, bytes).unwrap();
-    let (_, stderr) = replayed(scratch.path(), &record, 2);
+    let (_, printed) = replayed(scratch.path(), &record, 2);
     assert!(
-        stderr.contains("record is damaged: a checksum is wrong") && stderr.lines().count() == 1
+        printed.contains("record is damaged: a checksum is wrong") && printed.lines().count() == 1
     );
 }
 
@@ -604,8 +604,8 @@ fn a_file_that_replaced_another_is_not_read_again_for_it() {
     std::fs::write(scratch.path().join("file"), vec![b'y'; 10 << 12]).unwrap();
     let args = ["--replay", "record", "--predict", "--rounds", "1", "--predict-seconds", "3"];
     let output = watch(scratch.path(), &args).output().unwrap();
-    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
-    assert!(stderr.contains("left out: ") && !stderr.contains("were written since"), "{stderr}");
+    let printed = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+    assert!(printed.contains("left out: ") && !printed.contains("were written since"), "{printed}");
 }
 
 #[test]
@@ -615,11 +615,12 @@ fn a_file_may_have_any_name() {
     std::fs::write(scratch.path().join(name), vec![b'x'; 9 << 12]).unwrap();
     let mut command = watch(scratch.path(), &["--", "cat"]);
     let output = command.arg(name).env("LC_ALL", "C.UTF-8").output().unwrap();
-    let stderr = [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
-    assert!(output.status.success(), "{stderr:?}");
+    let printed =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    assert!(output.status.success(), "{printed:?}");
     assert!(
-        stderr[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !stderr[0].contains('\u{1b}'),
-        "{stderr:?}"
+        printed[0].contains("a\u{fffd}\\n\\u{1b}[2Jb ") && !printed[0].contains('\u{1b}'),
+        "{printed:?}"
     );
 }
 
@@ -682,8 +683,8 @@ fn what_a_killed_watch_leaves_goes_with_the_next_start_and_nothing_of_one_that_r
     );
     assert_eq!(instances(&tracing, killed.id()), [""; 0]);
     assert_eq!(instances(&tracing, running.id()).len(), 2);
-    let (_, stderr) = replayed(scratch.path(), &record, 0);
-    assert!(stderr.contains("the record is incomplete, as the watch was killed"), "{stderr}");
+    let (_, printed) = replayed(scratch.path(), &record, 0);
+    assert!(printed.contains("the record is incomplete, as the watch was killed"), "{printed}");
     let id = running.id();
     kill_process(Pid::from_child(&running), Signal::INT).unwrap();
     assert_ends_with(0, running, "the other watch");
