@@ -103,9 +103,11 @@ fn faults(visit: &Visit) -> Vec<String> {
     check(seen(visit, "bar") == "true", "no bar behind a share");
     let copied = seen(visit, "copied");
     check(
-        copied.starts_with("Copied") || copied.contains("effective_io_concurrency"),
+        copied.starts_with("Copied: ") && copied.contains("effective_io_concurrency"),
         "nothing is copied",
     );
+    let selected = seen(visit, "selected");
+    check(selected.contains("effective_io_concurrency"), "nothing is selected to be copied");
     check(
         seen(visit, "background") != seen(visit, "other-background"),
         "the theme does not switch",

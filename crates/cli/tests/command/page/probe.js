@@ -3,7 +3,7 @@
 window.addEventListener("load", () => {
   const root = document.documentElement;
   const find = (selector) => document.querySelector(selector);
-  const tell = (name, value) => root.setAttribute("data-seen-" + name, String(value));
+  const set = (name, value) => root.setAttribute("data-seen-" + name, String(value));
   const style = (selector, property) => getComputedStyle(find(selector))[property];
   const place = (selector) => {
     const box = find(selector).getBoundingClientRect();
@@ -17,39 +17,46 @@ window.addEventListener("load", () => {
   };
 
   async function use() {
-    tell("width", innerWidth);
+    set("width", innerWidth);
     for (const [name, selector] of [["device", ".tiles"], ["settings", "#settings table"], ["plot", "#headline svg"], ["knee", "#headline .mark text"]]) {
-      tell(name, place(selector));
-      tell(name + "-uncovered", isUncovered(selector));
+      set(name, place(selector));
+      set(name + "-uncovered", isUncovered(selector));
     }
-    tell("sideways", document.scrollingElement.scrollWidth > innerWidth);
-    tell("background", style("body", "backgroundColor"));
-    tell("ink", style("body", "color"));
-    tell("lines", [...document.querySelectorAll("#headline .line")].map((line) => getComputedStyle(line).color.replace(/[^\d,]/g, "")).join(" "));
-    tell("figures", style("#settings tbody td:nth-child(3)", "textAlign") + " " + style("#settings tbody td:nth-child(3)", "fontVariantNumeric"));
-    tell("open", document.querySelectorAll("details[open]").length);
-    tell("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
+    set("sideways", document.scrollingElement.scrollWidth > innerWidth);
+    set("background", style("body", "backgroundColor"));
+    set("ink", style("body", "color"));
+    set("lines", [...document.querySelectorAll("#headline .line")].map((line) => getComputedStyle(line).color.replace(/[^\d,]/g, "")).join(" "));
+    set("figures", style("#settings tbody td:nth-child(3)", "textAlign") + " " + style("#settings tbody td:nth-child(3)", "fontVariantNumeric"));
+    set("open", document.querySelectorAll("details[open]").length);
+    set("resources", performance.getEntriesByType("resource").map((entry) => entry.name).filter((name) => !name.startsWith("data:")).join(" "));
     const dot = [...document.querySelectorAll("#headline .line")].pop().querySelector("g circle");
     const box = dot.getBoundingClientRect();
     const under = document.elementFromPoint((box.left + box.right) / 2, (box.top + box.bottom) / 2);
-    tell("hover", under.parentElement.querySelector("title").textContent);
+    set("hover", under.parentElement.querySelector("title").textContent);
 
     find("#strategies summary").click();
     const cell = find("#strategies td.bad").getBoundingClientRect();
-    tell("bar", cell.width > 40 && style("#strategies td.bad", "backgroundImage").includes("88%"));
+    set("bar", cell.width > 40 && style("#strategies td.bad", "backgroundImage").includes("88%"));
     find("#settings details:nth-of-type(2) summary").click();
-    find("#settings .copy").click();
-    await new Promise((done) => setTimeout(done, 200));
-    tell("copied", find("#settings .copy").textContent + ": " + getSelection().toString());
+    // The browser's own clipboard answers when another process has time.
+    let written = "";
+    const copy = async (writeText) => {
+      Object.defineProperty(navigator, "clipboard", { value: { writeText }, configurable: true });
+      find("#settings .copy").click();
+      await new Promise((done) => setTimeout(done, 200));
+      return find("#settings .copy").textContent + ": ";
+    };
+    set("copied", await copy(async (text) => { written = text; }) + written);
+    set("selected", await copy(async () => { throw new Error("refused"); }) + getSelection().toString());
     find("#theme").click();
-    tell("other-background", style("body", "backgroundColor"));
+    set("other-background", style("body", "backgroundColor"));
     find("#theme").click();
     dispatchEvent(new Event("beforeprint"));
-    tell("printed", [...document.querySelectorAll("details:not([open])")].map((part) => part.id).join(" "));
+    set("printed", [...document.querySelectorAll("details:not([open])")].map((part) => part.id).join(" "));
     dispatchEvent(new Event("afterprint"));
   }
 
   use()
     .catch((error) => seenErrors.push("probe: " + error))
-    .finally(() => { tell("errors", seenErrors.join("; ")); tell("done", true); });
+    .finally(() => { set("errors", seenErrors.join("; ")); set("done", true); });
 });
