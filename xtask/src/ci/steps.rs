@@ -168,7 +168,7 @@ pub(super) fn sqlite(run: &mut Run) -> Result<()> {
 pub(super) fn portable(run: &mut Run) -> Result<()> {
     let wrapper = wrapper::for_cfg(&run.workspace, "forebay_portable")?;
     let set = [(wrapper::VARIABLE, wrapper.as_str())];
-    let mut pool = run.cargo(&["check", "--quiet", "-p", "forebay", "--lib", "--test", "pool"]);
+    let mut pool = run.cargo(&["build", "--quiet", "-p", "forebay"]);
     pool.envs(set);
     run.build(pool)?;
     let selected = ["-p", "forebay-io", "--lib", "--test", "conformance"];
