@@ -7,6 +7,8 @@ rust := $(VPATH)/../..
 MODULE_big = forebay
 EXTENSION = forebay
 DATA = sql/forebay--0.1.sql
+REGRESS = setup settings privileges index_scan cursor join uninstall
+ISOLATION = concurrent
 OBJS = $(patsubst $(VPATH)/src/%.c,%.o,$(sort $(wildcard $(VPATH)/src/*.c)))
 vpath %.c $(VPATH)/src
 

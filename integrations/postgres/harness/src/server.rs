@@ -187,7 +187,9 @@ impl Server {
         let log = log.map_err(Error::file(&log_path))?;
         let mut command = self.owner.command(&self.program("postgres"));
         command.arg("-D").arg(self.path("data")).process_group(0);
-        command.arg("-c").arg(format!("unix_socket_directories={}", self.path("s").display()));
+        command
+            .arg("-c")
+            .arg(format!("unix_socket_directories={}", self.socket_directory().display()));
         command.arg("-c").arg(format!("log_line_prefix={}", log::PREFIX));
         for (name, value) in BASE.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={value}"));
@@ -275,7 +277,7 @@ impl Server {
         settings: Settings<'_>,
     ) -> Result<Session> {
         let mut config = Config::new();
-        config.host_path(self.path("s")).user(user).dbname(database);
+        config.host_path(self.socket_directory()).user(user).dbname(database);
         // A blank ends an option, unless a backslash is before it.
         let escaped = |value: &str| value.replace('\\', "\\\\").replace(' ', "\\ ");
         let option = |(name, value): &(&str, &str)| format!("-c {name}={}", escaped(value));
@@ -292,6 +294,11 @@ impl Server {
     /// Where its data is.
     pub fn data_directory(&self) -> PathBuf {
         self.path("data")
+    }
+
+    /// The directory of its socket, `PGHOST` for libpq; the port is the default one.
+    pub fn socket_directory(&self) -> PathBuf {
+        self.path("s")
     }
 
     pub(crate) fn log_path(&self) -> PathBuf {

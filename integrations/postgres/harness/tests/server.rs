@@ -14,6 +14,7 @@ use forebay_postgres_harness::{Disk, Extension, Server, Session, Settings};
 
 const TESTS: &[Test] = &[
     ("it_is_installed_used_and_dropped", it_is_installed_used_and_dropped),
+    ("installcheck_passes_where_reads_wait", installcheck_passes),
     ("it_is_loaded_in_each_of_three_ways", it_is_loaded_in_each_of_three_ways),
     ("anyone_may_change_its_settings", anyone_may_change_its_settings),
     ("off_or_without_concurrency_it_prefetches_nothing", off_it_prefetches_nothing),
@@ -95,6 +96,26 @@ fn it_is_installed_used_and_dropped(case: &Case) -> Result<(), String> {
     equal("objects that are left", must(&mut session, objects)?, vec!["0".to_owned()])?;
     must(&mut owner, "create extension forebay; drop extension forebay")?;
     clean(&server)
+}
+
+/// Few buffers, so that the scripts' scans do look ahead.
+fn installcheck_passes(case: &Case) -> Result<(), String> {
+    let extension = extension(case)?;
+    let settings = [("shared_buffers", "2MB"), ("shared_preload_libraries", "forebay")];
+    let disk = Disk::Slow(30);
+    let server = Server::new(&case.installation, Some(extension), disk, &settings);
+    let server = server.map_err(text)?;
+    let mut command = extension.make(&case.installation.pg_config);
+    command.arg("installcheck").env("PGHOST", server.socket_directory()).env("PGUSER", "postgres");
+    command.env_remove("PGPORT");
+    let said = command.output().map_err(text)?;
+    if !said.status.success() {
+        return Err(String::from_utf8_lossy(&[said.stdout, said.stderr].concat()).into_owned());
+    }
+    match server.hint_count().map_err(text)?.now().map_err(text)? {
+        0 => Err("no script's scan has a hint".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn it_is_loaded_in_each_of_three_ways(case: &Case) -> Result<(), String> {
