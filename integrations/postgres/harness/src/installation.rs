@@ -208,3 +208,35 @@ pub(crate) fn last_lines(text: &[u8], count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// PGXN's versions have three numbers, PostgreSQL's scripts are named by the first two.
+    #[test]
+    fn the_distribution_has_the_version_of_the_control_file_and_of_cargo() {
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a parent");
+        let text = |name: &str| fs::read_to_string(sources.join(name)).expect(name);
+        let meta: serde_json::Value = serde_json::from_str(&text("META.json")).expect("JSON");
+        let provided = &meta["provides"]["forebay"];
+        let numbers = env!("CARGO_PKG_VERSION").rsplit_once('.').expect("three numbers").0;
+        assert_eq!(
+            (&meta["name"], &meta["meta-spec"]["version"]),
+            (&"forebay".into(), &"1.0.0".into())
+        );
+        assert_eq!(
+            (&meta["version"], &provided["version"]),
+            (&env!("CARGO_PKG_VERSION").into(), &meta["version"])
+        );
+        assert_eq!(provided["file"], format!("sql/forebay--{numbers}.sql"));
+        let control = text("forebay.control");
+        assert!(control.contains(&format!("\ndefault_version = '{numbers}'\n")), "{control}");
+        for key in ["file", "docfile"] {
+            text(provided[key].as_str().expect("a path"));
+        }
+        for required in ["abstract", "maintainer", "license"] {
+            assert!(!meta[required].is_null(), "{required}");
+        }
+    }
+}
