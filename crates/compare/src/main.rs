@@ -17,41 +17,28 @@ mod cell;
 mod cli;
 mod content;
 mod counters;
-mod facts;
-mod interrupt;
 mod lookups;
-mod output;
 mod peer;
-mod progress;
 mod report;
 mod run;
 mod scratch;
 mod table;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-/// The request cannot be done as given, and the user must change it: exit code 2.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct BadInput(String);
-
-/// Returns early with a [`BadInput`] that is formatted like `format!`.
-macro_rules! bad_input {
-    ($($message:tt)*) => { return Err($forebay_measure::BadInput(format!($($message)*)).into()) };
-}
-use bad_input;
+use forebay_measure::interrupt::{self, Interrupted};
+use forebay_measure::{BadInput, output};
 
 fn main() -> ExitCode {
-    let Err(error) = run::run(&cli::Args::parse()) else { return ExitCode::SUCCESS };
-    let (message, code) = if error.is::<interrupt::Interrupted>() {
-        ("interrupted; nothing is left behind".to_owned(), 130)
-    } else {
-        (format!("{error:#}"), if error.is::<BadInput>() { 2 } else { 1 })
-    };
-    // The exit code reports the failure too, so a closed standard error is no reason to panic.
-    let _ = writeln!(std::io::stderr(), "forebay-compare: {message}");
-    ExitCode::from(code)
+    let result = run::run(&cli::Args::parse());
+    // A second Ctrl-C may have removed files that the run needed.
+    interrupt::wait_if_ending();
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    if error.is::<Interrupted>() {
+        output::note("interrupted; nothing is left behind");
+        return ExitCode::from(130);
+    }
+    output::note(&format!("{error:#}"));
+    ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }

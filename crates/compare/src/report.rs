@@ -160,9 +160,9 @@ fn record(
             round.per_read(round.counts.processor.as_secs_f64() * 1e6)
         }),
         "process_pages_per_read": process_pages,
-        "device_pages_per_read": median(&|round| pages(round, round.counts.device_bytes)),
+        "device_pages_per_read": median(&|round| pages(round, Some(round.counts.device?.read_bytes))),
         "device_requests_per_read": median(&|round| {
-            round.per_read(round.counts.device_requests? as f64)
+            round.per_read(round.counts.device?.reads as f64)
         }),
     });
     let metrics = if let Value::Object(metrics) = metrics { metrics } else { Map::new() };

@@ -6,20 +6,23 @@
 //!
 //! Invariants:  [CMP-6] what fills the memory before a missing cell is not read in it
 
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
+use serde::Serialize;
 
 use crate::cell::{self, Blocks};
 use crate::cli::{Args, Case, Settings};
 use crate::content::Content;
-use crate::counters::Counters;
+use crate::counters::Counts;
 use crate::peer::{About, Format, Kind, Peer, Site};
+use crate::report::{self, Cell, Measurement, Report};
 use crate::scratch::Scratch;
-use crate::{interrupt, lookups, output, table};
-use forebay_measure::facts::{Host, Storage};
+use crate::{lookups, table};
+use forebay_measure::facts::{CounterSource, Host, Storage, Sysfs};
 use forebay_measure::progress::Progress;
-use forebay_measure::report::{self, Cell, Measurement, Report};
+use forebay_measure::{interrupt, output};
 
 /// Threads that fill a peer's memory before a measurement.
 const FILLING_THREADS: u32 = 8;
@@ -35,7 +38,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let (clock, started) = (Instant::now(), SystemTime::now());
     interrupt::install()?;
     if let Some(json) = &args.json {
-        output::check(json)?;
+        output::check_file(json)?;
     }
     if let Some(program) = &args.vmcache {
         return lookups::run(args, program);
@@ -45,9 +48,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let scratch = Scratch::create(&settings.directory, &directories, settings.file_bytes())?;
     let storage = Storage::read(&settings.directory)
         .with_context(|| format!("cannot look at {}", settings.directory.display()))?;
-    let counters =
-        Counters { stat: storage.device.as_ref().map(forebay_measure::facts::Device::stat) };
-
+    // A device without counters is no failure: these metrics are null then.
+    let counters = CounterSource::of(&Sysfs::system(), &storage).ok().flatten();
     let bench = Bench::new(&settings, &scratch, counters);
     bench.write_files()?;
     let peers = settings.peers.iter().map(|kind| Ok(bench.open(*kind)?.1));
@@ -67,7 +69,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         settings,
         peers,
     };
-    output::write(&report, &table::draw(&report), args.json.as_ref())
+    finish(&report, &table::draw(&report), args.json.as_deref())
+}
+
+/// Prints `tables`, and saves `report` in the file `json`, if requested; it prints them even if that fails.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn finish(
+    report: &impl Serialize,
+    tables: &str,
+    json: Option<&Path>,
+) -> anyhow::Result<()> {
+    let saved = json
+        .map_or(Ok(()), |path| output::save(path, &(serde_json::to_string_pretty(report)? + "\n")));
+    output::print(tables).and(saved)
 }
 
 /// The formats that `peers` need, each once.
@@ -92,14 +108,18 @@ pub(crate) fn version() -> String {
 struct Bench<'a> {
     settings: &'a Settings,
     scratch: &'a Scratch,
-    counters: Counters,
+    counters: Option<CounterSource>,
     content: Content,
     /// Blocks that fill the memory: as many as fit, and never read in the missing case.
     filling: Vec<u32>,
 }
 
 impl<'a> Bench<'a> {
-    fn new(settings: &'a Settings, scratch: &'a Scratch, counters: Counters) -> Bench<'a> {
+    fn new(
+        settings: &'a Settings,
+        scratch: &'a Scratch,
+        counters: Option<CounterSource>,
+    ) -> Bench<'a> {
         let content = Content::new(settings.seed, settings.page_bytes);
         let filling = (0..settings.frames).collect();
         Bench { settings, scratch, counters, content, filling }
@@ -108,13 +128,13 @@ impl<'a> Bench<'a> {
     fn write_files(&self) -> anyhow::Result<()> {
         let blocks = u64::from(self.settings.blocks);
         for format in formats(&self.settings.peers) {
-            let mut progress = Progress::new();
+            let mut progress = Progress::new(blocks);
             let doing = format!("writing pages for {}", format.directory());
             self.at(format, |site| {
                 format.write(site, &mut |done| {
                     // Reading the clock for every page would take longer than writing it.
                     if done.is_multiple_of(1024) {
-                        progress.reach(u64::from(done), blocks, &doing);
+                        progress.reach(u64::from(done), &doing);
                     }
                 })
             })?;
@@ -141,7 +161,7 @@ impl<'a> Bench<'a> {
     fn measure_all(&self) -> anyhow::Result<Vec<Measurement>> {
         let all = self.settings.measurements();
         let mut random = fastrand::Rng::with_seed(self.settings.seed);
-        let (mut progress, mut measurements) = (Progress::new(), Vec::new());
+        let (mut progress, mut measurements) = (Progress::new(all), Vec::new());
         for round in 0..self.settings.rounds {
             let order = self.missing_order(&mut random);
             for &case in &self.settings.cases {
@@ -152,7 +172,7 @@ impl<'a> Bench<'a> {
                         interrupt::check()?;
                         let cell = Cell { case, threads, peer };
                         let doing = format!("{}, {threads} threads, {}", case.name(), peer.name());
-                        progress.reach(measurements.len() as u64, all, &doing);
+                        progress.reach(measurements.len() as u64, &doing);
                         measurements.push(self.measure(cell, round, &order)?);
                     }
                 }
@@ -183,10 +203,11 @@ impl<'a> Bench<'a> {
         if cell.case == Case::Missing {
             self.scratch.empty_cache(cell.peer.format().directory())?;
         }
-        let before = self.counters.read();
+        let counts = || Counts::read(self.counters.as_ref());
+        let before = counts();
         let (threads, duration) = (cell.threads, self.settings.duration);
         let outcome = cell::measure(peer.as_ref(), &self.content, blocks, threads, duration)?;
-        let counts = self.counters.read().since(&before);
+        let counts = counts().since(&before);
         Ok(Measurement { cell, round, outcome, counts })
     }
 

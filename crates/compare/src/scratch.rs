@@ -13,7 +13,7 @@ use forebay_measure::units::shown_size;
 use tempfile::TempDir;
 
 use forebay_measure::bad_input;
-use forebay_measure::interrupt;
+use forebay_measure::interrupt::Cleanup;
 
 /// Space that must stay free beyond the files, as a part of their size.
 const MARGIN_DIVISOR: u64 = 10;
@@ -22,6 +22,8 @@ const MARGIN_DIVISOR: u64 = 10;
 #[derive(Debug)]
 pub(crate) struct Scratch {
     directory: TempDir,
+    /// A second Ctrl-C does not wait for the end of the run.
+    _cleanup: Cleanup,
 }
 
 impl Scratch {
@@ -60,8 +62,9 @@ impl Scratch {
                 Ok(directory) => directory,
                 Err(error) => bad_input!("{error}; name another directory with --dir"),
             };
-        interrupt::removes(directory.path());
-        let scratch = Scratch { directory };
+        let path = directory.path().to_owned();
+        let cleanup = Cleanup::new(move || drop(fs::remove_dir_all(&path)));
+        let scratch = Scratch { directory, _cleanup: cleanup };
         for name in directories {
             let path = scratch.of(name);
             fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;

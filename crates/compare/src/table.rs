@@ -11,7 +11,7 @@ use forebay_measure::units::shown_size;
 
 use crate::cli::Case;
 use crate::peer::Kind;
-use forebay_measure::report::{Cell, Record, Report};
+use crate::report::{Cell, Record, Report};
 
 /// If the rounds of a cell differ by more than this part of their median, the table reports it.
 const SPREAD_SHOWN: f64 = 0.2;

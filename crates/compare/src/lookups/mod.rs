@@ -23,10 +23,11 @@ use forebay_measure::units::shown_size;
 use serde::Serialize;
 
 use crate::cli::Args;
+use crate::run;
 use crate::scratch::Scratch;
-use crate::{bad_input, interrupt, output, run};
 use forebay_measure::facts::{Host, Storage};
 use forebay_measure::progress::Progress;
+use forebay_measure::{bad_input, interrupt};
 
 const SCHEMA: &str = "forebay-compare-lookups/1";
 const GIB: u64 = 1 << 30;
@@ -151,14 +152,14 @@ pub(crate) fn run(args: &Args, program: &Path) -> anyhow::Result<()> {
         settings,
         measurements,
     };
-    output::write(&report, &draw(&report), args.json.as_ref())
+    run::finish(&report, &draw(&report), args.json.as_deref())
 }
 
 fn measure_all(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Vec<Measurement>> {
     let (ours, theirs) = (scratch.of("forebay"), scratch.of("vmcache"));
-    let mut progress = Progress::new();
-    tree::load(&ours, settings, &mut progress)?;
-    let all = u64::from(settings.rounds) * settings.threads.len() as u64 * 2;
+    tree::load(&ours, settings, &mut Progress::new(settings.entries))?;
+    let mut progress =
+        Progress::new(u64::from(settings.rounds) * settings.threads.len() as u64 * 2);
     let mut measurements = Vec::new();
     for round in 0..settings.rounds {
         for &threads in &settings.threads {
@@ -167,7 +168,7 @@ fn measure_all(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Vec<Mea
             for who in both {
                 interrupt::check()?;
                 let doing = format!("look-ups, {threads} threads, {who:?}");
-                progress.reach(measurements.len() as u64, all, &doing);
+                progress.reach(measurements.len() as u64, &doing);
                 let seconds = match who {
                     Who::Forebay => tree::measure(&ours, settings, threads)?,
                     Who::Vmcache => vmcache::measure(&theirs, settings, threads)?,

@@ -43,7 +43,7 @@ pub(super) fn load(
     let entries = (0..settings.entries).map_while(|number| {
         if number.is_multiple_of(1 << 16) {
             wish = interrupt::check();
-            progress.reach(number, settings.entries, "loading the tree");
+            progress.reach(number, "loading the tree");
         }
         value[..key(number).len()].copy_from_slice(&key(number));
         wish.is_ok().then(|| (key(number), value))
