@@ -78,7 +78,7 @@ fn home<'f>(files: &'f BTreeMap<Module, File<'_>>, name: &[String]) -> Option<&'
 }
 
 fn parse<'a>(path: &'a str, text: &str, module: &[String]) -> File<'a> {
-    let text = text.split("\nmod tests {").next().unwrap_or(text);
+    let text = without_tests(text);
     let (mut names, mut handed_on, mut rest) = (Vec::new(), BTreeMap::new(), String::new());
     let mut lines = text.lines().map(str::trim).filter(|line| !line.starts_with("//"));
     while let Some(line) = lines.next() {
@@ -107,6 +107,22 @@ fn parse<'a>(path: &'a str, text: &str, module: &[String]) -> File<'a> {
         }
     }
     File { path, names, handed_on }
+}
+
+/// `text` without the items that are compiled for tests alone: each ends with a line that begins like it.
+fn without_tests(text: &str) -> String {
+    let mut kept = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        if line != "#[cfg(test)]" {
+            kept.extend([line, "\n"]);
+            continue;
+        }
+        let is_end =
+            |line: &&str| *line == "}" || !line.starts_with([' ', '#']) && line.ends_with(';');
+        lines.find(is_end);
+    }
+    kept
 }
 
 /// A line that begins an import: its visibility, and the part of the tree on that line.

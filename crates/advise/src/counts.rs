@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::Proposal;
 use super::disks::Disk;
-use super::server::{Server, Setting};
+use super::server::{COMPLETION, COMPLETION_DEFAULT, Server, Setting, is_hasty};
 use forebay_measure::report::{Advice, AppliesTo, Record, numbers};
 use forebay_measure::statistics::median;
 use forebay_measure::units::shown_size;
@@ -44,9 +44,6 @@ const TIMEOUT_S: f64 = 3600.0;
 const BUSY: f64 = 0.5;
 /// Syncs at a checkpoint's end that take longer than this, in seconds, are noticeable.
 const SYNC_S: f64 = 1.0;
-/// PostgreSQL's default since 14.
-const TARGET: f64 = 0.9;
-pub(super) const COMPLETION: &str = "checkpoint_completion_target";
 /// From this much shared memory on, in bytes, the size of its page tables matters.
 const SHARED_BYTES_MIN: u64 = 1 << 30;
 
@@ -271,15 +268,10 @@ pub(super) fn spread(set: &Setting, disk: &Disk) -> Option<Proposal> {
          is spread over its interval ({} rounds); {} lies between.",
         disk.name, ratio.rounds, set.value
     );
-    let change = [set.value.clone(), TARGET.to_string()];
+    let change = [set.value.clone(), COMPLETION_DEFAULT.to_string()];
     let setting = (AppliesTo::Postgres, COMPLETION);
     let advice = Advice::worth_it("checkpoint", setting, change, ratio, evidence)?;
     Some(disk.unproved("no read-only statement uses it", advice))
-}
-
-/// Whether checkpoints are spread less than by default.
-pub(super) fn is_hasty(set: &Setting) -> bool {
-    set.value.parse::<f64>().is_ok_and(|it| it < TARGET)
 }
 
 /// Bytes written to `disk` the way PostgreSQL's checkpoints write them, and the rate in pages/s, per round.

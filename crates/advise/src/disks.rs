@@ -8,9 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Proposal;
-use super::counts;
-use super::methods;
-use super::server::{DEFAULT_TABLESPACE, Server};
+use super::server::{COMPLETION, DEFAULT_TABLESPACE, Server, is_hasty};
 use crate::args::PostgresArgs;
 use forebay_measure::facts::Storage;
 use forebay_measure::report::{Advice, AppliesTo, Report};
@@ -106,11 +104,10 @@ impl Disk {
                 return Ok(why.as_ref().map(remark));
             }
         };
-        let backends = methods::backends(server);
+        let backends = server.backends();
         let busy = args.sustained.map_or(0, |sustained| sustained.as_secs() as u32);
         let mut seconds = SECONDS + SECONDS_MORE * (backends.len() as u32).saturating_sub(1) + busy;
-        let is_hasty =
-            self.is_main && server.setting(counts::COMPLETION).is_some_and(counts::is_hasty);
+        let is_hasty = self.is_main && server.setting(COMPLETION).is_some_and(is_hasty);
         if is_hasty {
             seconds += SECONDS_READERS;
         }

@@ -12,16 +12,11 @@ use serde_json::Value;
 
 use super::Proposal;
 use super::disks::Disk;
-use super::server::{EFFECTIVE, Server, Setting};
+use super::server::{EFFECTIVE, METHOD, METHODS, Server, Setting, URING};
 use forebay_measure::report::{Advice, AppliesTo, Record, Report, numbers};
 use forebay_measure::statistics::{Floor, Judge, median};
 
-const METHOD: &str = "io_method";
 const WORKERS: &str = "io_workers";
-
-/// PostgreSQL's methods, and the laboratory's backends that read in the same way.
-const METHODS: [(&str, &str); 3] = [("worker", "threads"), (URING, "uring"), ("sync", "sync")];
-const URING: &str = "io_uring";
 
 /// The other requirements for a server to start with io_uring.
 const NEEDS: &str = "; the server does not start with it unless its user may use it: check first that \
@@ -31,13 +26,6 @@ const NEEDS: &str = "; the server does not start with it unless its user may use
 /// Defaults of PostgreSQL 18, for values that are not numbers.
 const DEFAULT_DEPTH: u64 = 16;
 const DEFAULT_WORKERS: u64 = 3;
-
-/// The laboratory's backends for the disk of `server`: hints up to 17, then those for the methods it was built with.
-pub(super) fn backends(server: &Server) -> Vec<&'static str> {
-    let Some(setting) = server.setting(METHOD) else { return vec!["sync"] };
-    let is_there = |(method, _): &&(&str, &str)| setting.choices.iter().any(|it| it == method);
-    METHODS.iter().filter(is_there).map(|(_, backend)| *backend).collect()
-}
 
 /// What `disk` says about `server`'s method: another one that reads significantly faster, or else a sentence.
 pub(super) fn proposal(server: &Server, disk: &Disk) -> Option<Result<Proposal, String>> {

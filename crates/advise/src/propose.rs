@@ -8,7 +8,7 @@
 
 use super::Proposal;
 use super::costs::{self, Crossing};
-use super::counts::{self, COMPLETION};
+use super::counts;
 use super::disks::{self, Disk, applies_to};
 use super::given;
 use super::load::Load;
@@ -16,7 +16,7 @@ use super::methods;
 use super::prove::{After, Proof, Site, Value, refusal};
 use super::query::{MADE, Query, Shape};
 use super::server::{
-    EFFECTIVE, MAINTENANCE, RANDOM, SEQUENTIAL, Server, Setting, Table, Tablespace,
+    COMPLETION, EFFECTIVE, MAINTENANCE, RANDOM, SEQUENTIAL, Server, Setting, Table, Tablespace,
 };
 use crate::args::PostgresArgs;
 use forebay_measure::progress::Progress;

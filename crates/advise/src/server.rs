@@ -46,10 +46,20 @@ const SETTINGS: [&str; 26] = [
     "session_preload_libraries",
     "forebay.enabled",
 ];
+pub(super) const COMPLETION: &str = "checkpoint_completion_target";
+pub(super) const METHOD: &str = "io_method";
 pub(super) const EFFECTIVE: &str = "effective_io_concurrency";
 pub(super) const RANDOM: &str = "random_page_cost";
 pub(super) const SEQUENTIAL: &str = "seq_page_cost";
 pub(super) const MAINTENANCE: &str = "maintenance_io_concurrency";
+
+/// The default of [`COMPLETION`] since 14.
+pub(super) const COMPLETION_DEFAULT: f64 = 0.9;
+
+/// PostgreSQL's methods, and the laboratory's backends that read in the same way.
+pub(super) const METHODS: [(&str, &str); 3] =
+    [("worker", "threads"), (URING, "uring"), ("sync", "sync")];
+pub(super) const URING: &str = "io_uring";
 
 /// OID of pg_default.
 pub(super) const DEFAULT_TABLESPACE: u32 = 1663;
@@ -310,6 +320,14 @@ impl Server {
         self.settings.iter().find(|setting| setting.name == name)
     }
 
+    /// The laboratory's backends for a disk of this server: hints up to 17, then those for the methods it was built
+    /// with.
+    pub(super) fn backends(&self) -> Vec<&'static str> {
+        let Some(setting) = self.setting(METHOD) else { return vec!["sync"] };
+        let is_there = |(method, _): &&(&str, &str)| setting.choices.iter().any(|it| it == method);
+        METHODS.iter().filter(is_there).map(|(_, backend)| *backend).collect()
+    }
+
     /// The tablespace with this OID.
     pub(super) fn tablespace(&self, oid: u32) -> Option<&Tablespace> {
         self.tablespaces.iter().find(|tablespace| tablespace.oid == oid)
@@ -484,4 +502,9 @@ fn index(connection: &mut Connection, table: u32) -> anyhow::Result<Option<Index
         distinct: row.is_true(6),
         bounds: bounds.iter().map(|row| row.text(0).to_owned()).collect(),
     }))
+}
+
+/// Whether checkpoints are spread less than by default.
+pub(super) fn is_hasty(set: &Setting) -> bool {
+    set.value.parse::<f64>().is_ok_and(|it| it < COMPLETION_DEFAULT)
 }

@@ -18,6 +18,7 @@ mod cli;
 mod content;
 mod counters;
 mod lookups;
+mod output;
 mod peer;
 mod report;
 mod run;
@@ -27,8 +28,9 @@ mod table;
 use std::process::ExitCode;
 
 use clap::Parser;
+use forebay_measure::BadInput;
 use forebay_measure::interrupt::{self, Interrupted};
-use forebay_measure::{BadInput, output};
+use forebay_measure::output::note;
 
 fn main() -> ExitCode {
     let result = run::run(&cli::Args::parse());
@@ -36,9 +38,9 @@ fn main() -> ExitCode {
     interrupt::wait_if_ending();
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
-        output::note("interrupted; nothing is left behind");
+        note("interrupted; nothing is left behind");
         return ExitCode::from(130);
     }
-    output::note(&format!("{error:#}"));
+    note(&format!("{error:#}"));
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }

@@ -6,16 +6,15 @@
 //!
 //! Invariants:  [CMP-6] what fills the memory before a missing cell is not read in it
 
-use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, ensure};
-use serde::Serialize;
 
 use crate::cell::{self, Blocks};
 use crate::cli::{Args, Case, Settings};
 use crate::content::Content;
 use crate::counters::Counts;
+use crate::output::{finish, version};
 use crate::peer::{About, Format, Kind, Peer, Site};
 use crate::report::{self, Cell, Measurement, Report};
 use crate::scratch::Scratch;
@@ -72,20 +71,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     finish(&report, &table::draw(&report), args.json.as_deref())
 }
 
-/// Prints `tables`, and saves `report` in the file `json`, if requested; it prints them even if that fails.
-///
-/// # Errors
-/// The system's error.
-pub(crate) fn finish(
-    report: &impl Serialize,
-    tables: &str,
-    json: Option<&Path>,
-) -> anyhow::Result<()> {
-    let saved = json
-        .map_or(Ok(()), |path| output::save(path, &(serde_json::to_string_pretty(report)? + "\n")));
-    output::print(tables).and(saved)
-}
-
 /// The formats that `peers` need, each once.
 fn formats(peers: &[Kind]) -> Vec<Format> {
     let mut formats = Vec::new();
@@ -95,13 +80,6 @@ fn formats(peers: &[Kind]) -> Vec<Format> {
         }
     }
     formats
-}
-
-pub(crate) fn version() -> String {
-    match option_env!("FOREBAY_COMMIT") {
-        Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
-        None => env!("CARGO_PKG_VERSION").to_owned(),
-    }
 }
 
 /// The state that all measurements share.

@@ -42,8 +42,8 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use crate::error::{Error, Result};
 use crate::failure::{Failure, in_short};
 use crate::latency::Latencies;
+use crate::op::Op;
 use crate::options::{COSTS_USUAL, Options};
-use crate::probe::probe;
 use crate::stats::{Counters, Stats, count};
 use crate::tier::LocalTier;
 
@@ -51,30 +51,6 @@ const PAUSE_LEAST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 /// Minimum time of an attempt, also close to the deadline.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
-
-/// An operation on the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Op {
-    /// Reads bytes of an object.
-    Get,
-    /// Puts a new object, or the next manifest.
-    Put,
-    /// Deletes an object.
-    Delete,
-    /// Lists the names below a prefix.
-    List,
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Op::Get => "reading",
-            Op::Put => "putting",
-            Op::Delete => "deleting",
-            Op::List => "listing",
-        })
-    }
-}
 
 /// The result of a conditional PUT.
 #[derive(Debug)]
@@ -164,13 +140,14 @@ impl Client {
         self.costs.get().copied().unwrap_or(COSTS_USUAL)
     }
 
-    /// Measures the costs, unless they are set.
-    pub(crate) async fn know_costs(&self) -> Result<()> {
-        if self.costs.get().is_none() {
-            // Another caller may have measured as well; the first result is kept.
-            let _ = self.costs.set(probe(self).await?);
-        }
-        Ok(())
+    /// Whether the costs are set or measured.
+    pub(crate) fn knows_costs(&self) -> bool {
+        self.costs.get().is_some()
+    }
+
+    /// Sets the measured costs, unless another caller has.
+    pub(crate) fn set_costs(&self, costs: DeviceCosts) {
+        let _ = self.costs.set(costs);
     }
 
     /// A number that no other client draws.

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use object_store::path::Path;
 
-use crate::client::Op;
 use crate::failure::in_short;
+use crate::op::Op;
 
 /// The result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -48,15 +48,19 @@
 mod address;
 mod bucket;
 mod client;
+mod conditions;
 mod error;
 mod failure;
 mod fetch;
 mod format;
 mod latency;
 mod leases;
+mod local;
+mod manifest;
 mod map;
 mod merge;
 mod mount;
+mod op;
 mod options;
 mod probe;
 mod reader;
@@ -71,19 +75,19 @@ use std::fmt;
 
 #[cfg(feature = "url")]
 pub use address::open;
-pub use bucket::{Bucket, Takeover};
-pub use client::Op;
+pub use bucket::Bucket;
 pub use error::{Error, Result};
 pub use failure::{in_short, is_transient};
 pub use format::object::Compression;
 pub use mount::Mount;
 pub use object_store;
-pub use options::{Options, Prices};
+pub use op::Op;
+pub use options::Options;
 pub use reader::Reader;
-pub use stats::Stats;
+pub use stats::{Prices, Stats};
 pub use tier::Tier;
 pub use view::{FileInfo, View};
-pub use writer::{Fill, Maintained, Space, Writer};
+pub use writer::{Fill, Maintained, Space, Takeover, Writer};
 
 /// A file of a tablespace. The number is never used again, even after the file is removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 
 use crate::error::{Error, Result};
 use crate::format::object::Compression;
+use crate::stats::Prices;
 use crate::tier::Tier;
 
 /// Settings of a tablespace's client. The page size belongs to the data, and is set when the tablespace is created.
@@ -48,17 +49,6 @@ pub struct Options {
     /// Where requests run. A current-thread runtime runs tasks only while a call waits: then leases of readers are not
     /// renewed in between, and a [`Mount`](crate::Mount) is refused. Default: a runtime with two threads.
     pub runtime: Option<Arc<Runtime>>,
-}
-
-/// Prices, in any currency.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Prices {
-    /// Of 1,000 PUT and LIST requests.
-    pub thousand_puts: f64,
-    /// Of 1,000 GET requests.
-    pub thousand_gets: f64,
-    /// Of a GiB read.
-    pub gibibyte_read: f64,
 }
 
 /// Costs of a store that was not measured.

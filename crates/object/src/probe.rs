@@ -26,8 +26,15 @@ const WHOLE_READS: usize = 5;
 /// No link to a store is faster, so a shorter time is a measurement error: 12 GB/s.
 const MEBIBYTE_LEAST: Duration = Duration::from_micros(80);
 
-/// Measures the costs of the client's store.
-pub(crate) async fn probe(client: &Client) -> Result<DeviceCosts> {
+/// Measures the costs of the client's store, unless they are known.
+pub(crate) async fn know_costs(client: &Client) -> Result<()> {
+    if !client.knows_costs() {
+        client.set_costs(probe(client).await?);
+    }
+    Ok(())
+}
+
+async fn probe(client: &Client) -> Result<DeviceCosts> {
     let path = client.path(&["probes", &format!("{:016x}-costs", client.draw())]);
     // Random bytes, so that they are not compressed in transit.
     let mut bytes = vec![0; BYTES as usize];

@@ -8,11 +8,11 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
-use crate::bucket::{read_indexes, read_manifest, reread_manifest};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::format::manifest::Manifest;
 use crate::leases::Leases;
+use crate::manifest::{read_indexes, read_manifest, reread_manifest};
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::view::{View, Whose};

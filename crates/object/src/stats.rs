@@ -2,7 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::options::Prices;
+/// Prices, in any currency.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Prices {
+    /// Of 1,000 PUT and LIST requests.
+    pub thousand_puts: f64,
+    /// Of 1,000 GET requests.
+    pub thousand_gets: f64,
+    /// Of a GiB read.
+    pub gibibyte_read: f64,
+}
 
 /// Requests and bytes since the client was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use object_store::path::Path;
 
-use crate::bucket::reread_manifest;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::fetch::{data_path, fetch};
+use crate::manifest::reread_manifest;
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
 use crate::{FileId, PageId};

@@ -45,6 +45,9 @@ const OPTIONS: [(&str, &str); 7] = [
     ("statement_timeout", "30s"),
 ];
 
+/// The value of sslrootcert for the certificates that the machine trusts.
+const SYSTEM: &str = "system";
+
 /// Keeps the functions and operators of other roles out of our own statements: those in an earlier schema, or with a
 /// better match, could replace the server's.
 const OWN_PATH: &str = " -c search_path=pg_catalog";

@@ -22,11 +22,8 @@ use std::ops::Deref;
 use postgres::Client;
 use postgres::config::{Host, SslMode};
 
-use super::OWN_PATH;
+use super::{OWN_PATH, SYSTEM};
 use forebay_measure::bad_input;
-
-/// The value of sslrootcert for the certificates that the machine trusts.
-const SYSTEM: &str = "system";
 
 /// How to reach a server.
 #[derive(Clone)]

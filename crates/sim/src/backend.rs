@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fastrand::Rng;
 use forebay_io::backend::{Backend, Driven, Next, Sink, Transfer, Want};
+use forebay_io::{Error, Io};
 use forebay_io::{Kind, Op};
 
 use crate::disk::Disk;
@@ -34,6 +35,20 @@ struct Waiter {
     transfer: Transfer,
     /// For a sync that has begun: its start.
     since: Option<Position>,
+}
+
+impl Disk {
+    /// A queue of `queue_depth` requests, for bytes. There may be several queues.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] for a depth of 0.
+    pub fn io(self: &Arc<Self>, queue_depth: usize) -> Result<Io, Error> {
+        let disk = Arc::clone(self);
+        let (seed, reorder) = (self.options.seed, self.options.reorder);
+        Io::over(queue_depth, |sink| {
+            Ok(Box::new(Queue::new(disk, sink, queue_depth, seed, reorder)))
+        })
+    }
 }
 
 impl Queue {

@@ -28,7 +28,7 @@ use std::ops::Range;
 use fastrand::Rng;
 
 use crate::journal::{ContentEvent, Node, Position};
-use crate::replay::{Content, Names, apply_content, apply_name, grow};
+use crate::state::{Content, Names, apply_content, apply_name, grow};
 
 /// A source of choices.
 #[derive(Debug)]

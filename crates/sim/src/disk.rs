@@ -18,10 +18,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
 use forebay_io::backend::{Transfer, attempt};
-use forebay_io::{DirectFiles, Error, File, Interpose, Io, Op, OsError, Volume};
+use forebay_io::{DirectFiles, File, Interpose, Op, OsError, Volume};
 use tempfile::TempDir;
 
-use crate::backend::Queue;
 use crate::fault::{Fault, Operation, What};
 use crate::image::Image;
 use crate::journal::{ContentEvent, Entry, Journal, Node, Origin, Position, ROOT};
@@ -52,7 +51,7 @@ type Rule = Box<dyn FnMut(&Operation<'_>) -> Fault + Send>;
 
 /// A simulated disk. Access its files only through [`Disk::volume`] and [`Disk::io`].
 pub struct Disk {
-    options: DiskOptions,
+    pub(crate) options: DiskOptions,
     /// The real path of the scratch directory.
     root: PathBuf,
     state: Mutex<State>,
@@ -110,18 +109,6 @@ impl Disk {
     /// The volume, for names and sizes.
     pub fn volume(self: &Arc<Self>) -> Volume {
         Volume::over(Arc::clone(self) as Arc<dyn Interpose>)
-    }
-
-    /// A queue of `queue_depth` requests, for bytes. There may be several queues.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] for a depth of 0.
-    pub fn io(self: &Arc<Self>, queue_depth: usize) -> Result<Io, Error> {
-        let disk = Arc::clone(self);
-        let (seed, reorder) = (self.options.seed, self.options.reorder);
-        Io::over(queue_depth, |sink| {
-            Ok(Box::new(Queue::new(disk, sink, queue_depth, seed, reorder)))
-        })
     }
 
     /// From now on `rule` decides the outcome of each operation. It must not use the disk.

@@ -15,7 +15,6 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use crate::image::{Entries, Image, Tree};
-use crate::replay::Replay;
 
 /// A number of journal entries: those before a power cut, or before some event.
 pub type Position = u64;
@@ -115,21 +114,6 @@ impl Journal {
     /// True when nothing has happened yet.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    /// Replays the journal from the beginning: for many power cuts in the order of their positions.
-    pub fn replay(&self) -> Replay<'_> {
-        Replay::new(self)
-    }
-
-    /// Returns a possible state after a power cut at `at` entries. `seed` chooses among all legal states.
-    ///
-    /// # Panics
-    /// If there are fewer entries.
-    pub fn crash(&self, at: Position, seed: u64) -> Image {
-        let mut replay = self.replay();
-        replay.advance_to(at);
-        replay.crash(seed)
     }
 }
 

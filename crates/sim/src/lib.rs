@@ -60,6 +60,7 @@ mod image;
 mod interpose;
 mod journal;
 mod replay;
+mod state;
 
 pub use disk::{Disk, DiskOptions};
 pub use fault::{Fault, Faults, Operation, What};

@@ -11,12 +11,10 @@
 //! Invariants:  [RPL-1] pending events are in the order in which they took effect
 //! Concurrency: one owner.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-
 use crate::crash::Choice;
 use crate::image::{Entries, Image, Tree};
-use crate::journal::{ContentEvent, Entry, Journal, NameEvent, Node, Origin, Position, ROOT};
+use crate::journal::{Entry, Journal, NameEvent, Node, Origin, Position, ROOT};
+use crate::state::{Content, Names};
 
 /// A journal, replayed up to some position.
 #[derive(Debug)]
@@ -32,18 +30,21 @@ enum State {
     File(Content),
 }
 
-/// A directory.
-#[derive(Debug, Default)]
-pub(crate) struct Names {
-    pub(crate) durable: BTreeMap<OsString, Node>,
-    pub(crate) pending: Vec<(Position, NameEvent)>,
-}
+impl Journal {
+    /// Replays the journal from the beginning: for many power cuts in the order of their positions.
+    pub fn replay(&self) -> Replay<'_> {
+        Replay::new(self)
+    }
 
-/// A file.
-#[derive(Debug, Default)]
-pub(crate) struct Content {
-    pub(crate) durable: Vec<u8>,
-    pub(crate) pending: Vec<(Position, ContentEvent)>,
+    /// Returns a possible state after a power cut at `at` entries. `seed` chooses among all legal states.
+    ///
+    /// # Panics
+    /// If there are fewer entries.
+    pub fn crash(&self, at: Position, seed: u64) -> Image {
+        let mut replay = self.replay();
+        replay.advance_to(at);
+        replay.crash(seed)
+    }
 }
 
 impl<'j> Replay<'j> {
@@ -159,71 +160,5 @@ impl<'j> Replay<'j> {
             State::File(content) => content,
             State::Directory(_) => panic!("[JRN-1] {node:?} is a file"),
         }
-    }
-}
-
-impl Names {
-    fn synced(&mut self, since: Position) {
-        let covered = self.pending.partition_point(|(position, _)| *position < since);
-        for (_, event) in self.pending.drain(..covered) {
-            apply_name(&mut self.durable, &event);
-        }
-    }
-}
-
-/// Applies a change of names. A node has one name, so a node that is linked or renamed loses its previous name, if it
-/// has one in this state.
-pub(crate) fn apply_name(names: &mut BTreeMap<OsString, Node>, event: &NameEvent) {
-    match event {
-        NameEvent::Link { name, node, .. } => {
-            names.insert(name.clone(), *node);
-        }
-        NameEvent::Unlink { name } => {
-            names.remove(name);
-        }
-        NameEvent::Rename { to, node, .. } => {
-            names.retain(|_, named| named != node);
-            names.insert(to.clone(), *node);
-        }
-    }
-}
-
-impl Content {
-    fn synced(&mut self, since: Position) {
-        let covered = self.pending.partition_point(|(position, _)| *position < since);
-        for (_, event) in self.pending.drain(..covered) {
-            apply_content(&mut self.durable, &event);
-        }
-    }
-
-    /// Discards writes before `since`. The sizes that they gave the file stay: sizes are in the inode, not in the pages
-    /// that the kernel has dropped.
-    fn dropped(&mut self, since: Position) {
-        for (position, event) in &mut self.pending {
-            if let ContentEvent::Write { offset, bytes, .. } = event
-                && *position < since
-            {
-                *event = ContentEvent::Grow { len: *offset + bytes.len() as u64 };
-            }
-        }
-    }
-}
-
-/// Applies a change of a file. Bytes that it gains without a write are zero.
-pub(crate) fn apply_content(content: &mut Vec<u8>, event: &ContentEvent) {
-    match event {
-        ContentEvent::Write { offset, bytes, .. } => {
-            grow(content, offset + bytes.len() as u64);
-            content[*offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        ContentEvent::Resize { len } => content.resize(*len as usize, 0),
-        ContentEvent::Grow { len } => grow(content, *len),
-    }
-}
-
-/// Makes `content` at least `len` bytes long.
-pub(crate) fn grow(content: &mut Vec<u8>, len: u64) {
-    if content.len() < len as usize {
-        content.resize(len as usize, 0);
     }
 }

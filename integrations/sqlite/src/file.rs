@@ -12,18 +12,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::abi::{
-    CANTOPEN, ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, IOERR, IoMethods, NOMEM, NOTFOUND, OK,
-    READONLY,
+    CANTOPEN, ERROR, FCNTL_PRAGMA, FCNTL_VFSNAME, File, Functions, IOERR, IoMethods, NOMEM,
+    NOTFOUND, OK, READONLY, Vfs,
 };
 use crate::hint::Descriptor;
 use crate::memory::{Line, NoMemory, boxed};
 use crate::reader::{Reader, Settings};
 use crate::tree_counts::Counts;
-use crate::vfs::Shim;
 use crate::wal::REGION;
 
 /// Requests the counts of our file, in a `Report`. SQLite reserves the numbers below 100 for itself.
 pub(crate) const FCNTL_COUNTS: c_int = 0x0F0B_A700;
+
+/// The data of our VFS; it lives as long as the process.
+#[derive(Debug)]
+pub(crate) struct Shim {
+    pub(crate) base: *mut Vfs,
+    pub(crate) functions: Functions,
+}
 
 /// Prefix of our pragmas' names.
 const PREFIX: &str = "forebay_";

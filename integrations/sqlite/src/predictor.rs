@@ -16,6 +16,7 @@
 
 mod cursor;
 mod overflow;
+mod recipient;
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;

@@ -14,20 +14,13 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::RegisterError;
 use crate::abi::{Anything, ERROR, File, Functions, OK, OPEN_MAIN_DB, OPEN_URI, Vfs};
-use crate::file;
+use crate::file::{self, Shim};
 use crate::memory::boxed;
 use crate::reader::Settings;
 
 const NAME: &CStr = c"forebay";
 /// SQLite's own VFSs have had this version since 3.7.6.
 const VERSION: c_int = 3;
-
-/// The data of our VFS; it lives as long as the process.
-#[derive(Debug)]
-pub(crate) struct Shim {
-    pub(crate) base: *mut Vfs,
-    pub(crate) functions: Functions,
-}
 
 type Open = unsafe extern "C" fn(*mut Vfs, *const c_char, *mut File, c_int, *mut c_int) -> c_int;
 

@@ -23,7 +23,7 @@ use forebay_measure::units::shown_size;
 use serde::Serialize;
 
 use crate::cli::Args;
-use crate::run;
+use crate::output::{finish, version};
 use crate::scratch::Scratch;
 use forebay_measure::facts::{Host, Storage};
 use forebay_measure::progress::Progress;
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &Args, program: &Path) -> anyhow::Result<()> {
     scratch.remove()?;
     let report = Report {
         schema: SCHEMA,
-        forebay: run::version(),
+        forebay: version(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
         started: humantime::format_rfc3339_seconds(started).to_string(),
         host: Host::read(),
@@ -152,7 +152,7 @@ pub(crate) fn run(args: &Args, program: &Path) -> anyhow::Result<()> {
         settings,
         measurements,
     };
-    run::finish(&report, &draw(&report), args.json.as_deref())
+    finish(&report, &draw(&report), args.json.as_deref())
 }
 
 fn measure_all(settings: &Settings, scratch: &Scratch) -> anyhow::Result<Vec<Measurement>> {

@@ -9,6 +9,7 @@
 //! Failure:     a peer that cannot be opened ends the run; there is no cell without a reason.
 
 mod forebay;
+mod kind;
 mod lru;
 mod page_db;
 mod pread;
@@ -16,8 +17,9 @@ mod values;
 
 use std::path::Path;
 
-use clap::ValueEnum;
 use serde::Serialize;
+
+pub(crate) use kind::Kind;
 
 use crate::cli::Settings;
 use crate::content::Content;
@@ -32,29 +34,6 @@ pub(crate) trait Peer: Send + Sync {
     /// # Errors
     /// The peer's error, unchanged.
     fn read(&self, block: u32) -> anyhow::Result<u64>;
-}
-
-/// The peers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    /// page-db 1.0 from crates.io
-    PageDb,
-    /// `Mutex<LruCache>` over pread, locked while it reads
-    LruLocked,
-    /// The same, but it releases the lock while it reads (and may read a page twice)
-    LruUnlocked,
-    /// quick_cache over pread: pages as values
-    QuickCache,
-    /// moka over pread: pages as values
-    Moka,
-    /// Forebay through the kernel's page cache, its default
-    ForebayBuffered,
-    /// Forebay past the kernel's page cache, as page-db reads
-    ForebayDirect,
-    /// Bare pread through the kernel's page cache: no cache in the program
-    PreadBuffered,
-    /// Bare pread past the kernel's page cache: no cache at all
-    PreadDirect,
 }
 
 /// Remarks on a peer for the reader of the figures.
@@ -168,6 +147,8 @@ impl Format {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     use crate::cli::Args;
     use clap::Parser;

@@ -8,8 +8,14 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::space::{BLOCK_BYTES, Space};
-use super::{Full, Stretch};
+use super::space::{BLOCK_BYTES, Full, Space};
+
+/// A stretch of a file, and its position on the device: none if it was never placed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) len: u64,
+    pub(crate) device_offset: Option<u64>,
+}
 
 /// Minimum and maximum bytes by which a file grows.
 const GROWTH_BYTES: Range<u64> = 1 << 20..256 << 20;

@@ -22,21 +22,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use extents::Extents;
+pub(crate) use extents::Stretch;
 pub use place::Place;
+pub(crate) use space::Full;
 use space::Space;
 
 use crate::scheduler::Date;
-
-/// A stretch of a file, and its position on the device: none if it was never placed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stretch {
-    pub(crate) len: u64,
-    pub(crate) device_offset: Option<u64>,
-}
-
-/// There is no room left on the device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Full;
 
 /// Why an operation on files was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

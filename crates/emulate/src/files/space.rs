@@ -9,6 +9,10 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// There is no room left on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Full;
+
 /// Alignment of all places.
 pub(super) const BLOCK_BYTES: u64 = 4096;
 

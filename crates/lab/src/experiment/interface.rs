@@ -119,11 +119,16 @@ pub struct Outcome {
 }
 
 /// A field of a record by its name.
-pub(super) fn by_name<S: Serializer>(named: &impl fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn by_name<S: Serializer>(
+    named: &impl fmt::Display,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     serializer.collect_str(named)
 }
 
 /// Parses the size of a file that a pool reads and that has `least` blocks.
-pub(super) fn parse_pool_size(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
+pub(super) fn parse_pool_size(
+    least: u64,
+) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync {
     parse_size_in(least * POOL_BLOCK_BYTES..=u64::from(u32::MAX) * POOL_BLOCK_BYTES)
 }

@@ -25,28 +25,15 @@ pub mod sync;
 mod window;
 
 pub use comparison::{CacheState, Variant};
-pub use interface::{
-    Bench, Conclude, Experiment, Measurements, Measuring, Outcome, WorkfileSpec,
-};
+pub use interface::{Bench, Conclude, Experiment, Measurements, Measuring, Outcome, WorkfileSpec};
 use interface::{POOL_BLOCK_BYTES, by_name, parse_pool_size, stopwatch};
 pub use pattern::Pattern;
 pub use rounds::Rounds;
 
-use std::fmt;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
 use clap::Subcommand;
-use serde::Serializer;
 
 use crate::args::{CommonArgs, OutputArgs, typed};
-use crate::on::OnDisk;
 use forebay_measure::DiskRun;
-use forebay_measure::facts::{CounterSource, Storage};
-use forebay_measure::report::{Advice, BackendNote, Conclusion, Record, Section, Verdict};
-use forebay_measure::statistics::Floor;
-use forebay_measure::units::parse_size_in;
-use forebay_measure::workfile::{Naming, Workfile};
 
 /// All experiments. To add one, add it here.
 #[derive(Debug, Clone, Subcommand)]

@@ -22,7 +22,6 @@ use forebay_io::{Advice, File, Kind, OpenOptions};
 use super::ExplainArgs;
 use super::Strategy;
 use super::pattern::Pattern;
-use super::site::FILE;
 use forebay_measure::interrupt;
 
 /// Memory of the pool, unless the pattern needs less.
@@ -31,6 +30,9 @@ const POOL_BYTES_MAX: u64 = 256 << 20;
 /// Frames of the pool in addition to the pattern: for blocks read through in a gap, and so that
 /// look-ahead, which takes a quarter of a pool at most, is not bounded by it.
 const SPARE_FRAMES: u64 = 4096;
+
+/// The file in it.
+pub(super) const FILE: &str = "blocks";
 
 /// A file that a pool reads before anything counts, and how large it is.
 const WARM_FILE: &str = "holes";

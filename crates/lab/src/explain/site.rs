@@ -27,7 +27,7 @@ use forebay_io::{File, OpenOptions, Preallocate};
 
 use super::ExplainArgs;
 use super::pattern::Pattern;
-use super::read::Reader;
+use super::read::{FILE, Reader};
 use super::request::Account;
 use super::{Disk, Strategy, StrategyResult};
 use crate::emulate::{Emulated, EmulatedOptions};
@@ -38,9 +38,6 @@ use forebay_measure::{bad_input, output};
 
 /// The directory on the disk for a pool.
 const DIRECTORY: &str = "explain";
-
-/// The file in it.
-pub(super) const FILE: &str = "blocks";
 
 /// Bytes of the file after the last block of the pattern: more than any kernel reads ahead, so that
 /// the end of the file does not affect the picture.

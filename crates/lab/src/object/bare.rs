@@ -13,7 +13,7 @@ use futures_util::future::try_join_all;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use super::again;
+use super::retry::again;
 use forebay_measure::interrupt;
 use forebay_measure::statistics::median;
 

@@ -1,7 +1,7 @@
 //! `forebay lab object`: what an object store does with a storage engine's requests, and what a tablespace on it gains.
 //!
 //! `bare` measures a client without our code, `space` a tablespace below a pool, in the same rounds; `slowed` makes a
-//! store slower on request; `gate` and `removing` end a run without leaving objects; `view` shows the results. There is
+//! store slower on request; `retry` repeats requests that fail temporarily; `gate` and `removing` end a run without leaving objects; `view` shows the results. There is
 //! no working file and no disk, so it is no
 //! [`Experiment`](crate::experiment::Experiment); records, tables and their JSON are the same.
 
@@ -9,6 +9,7 @@ mod args;
 mod bare;
 mod gate;
 mod removing;
+mod retry;
 mod slowed;
 mod space;
 mod view;
@@ -35,6 +36,7 @@ use forebay_measure::progress::Progress;
 use forebay_measure::report::Record;
 use forebay_measure::start;
 use gate::Gate;
+use retry::again;
 use slowed::Slowed;
 use space::{Done, PAGE, Reading, Space};
 
@@ -43,8 +45,6 @@ pub use slowed::Latency;
 
 /// The schema of `--json`.
 const SCHEMA: &str = "forebay-object/1";
-/// Number of attempts of a request that fails temporarily.
-const ATTEMPTS: u32 = 6;
 /// How long a first request may take.
 const REACH: Duration = Duration::from_secs(10);
 /// How long to look for objects that others have left; without an answer in this time they are not reported.
@@ -238,26 +238,6 @@ fn clean(args: &ObjectArgs) -> anyhow::Result<()> {
         Ok(left) => removing::remove_left(&args.url, &left),
         Err(error) => bad_input!("{}: {}", args.url, refused(&error)),
     }
-}
-
-/// Retries a request that fails temporarily, a few times; `repeats` is called before each retry. A measurement covers
-/// a store with its failures, not only its best hour.
-async fn again<T, R>(repeats: impl Fn(), request: impl Fn() -> R) -> Result<T, StoreError>
-where
-    R: Future<Output = Result<T, StoreError>>,
-{
-    let mut pause = Duration::from_millis(50);
-    for _ in 1..ATTEMPTS {
-        match request().await {
-            Err(error) if is_transient(&error) => {
-                repeats();
-                tokio::time::sleep(pause).await;
-                pause *= 2;
-            }
-            done => return done,
-        }
-    }
-    request().await
 }
 
 struct Measuring<'a> {

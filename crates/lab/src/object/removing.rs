@@ -13,7 +13,8 @@ use tokio::runtime::Builder;
 use tokio::time::{sleep, timeout};
 
 use super::gate::Gate;
-use super::{again, store_at};
+use super::retry::again;
+use super::store_at;
 use forebay_measure::interrupt;
 use forebay_measure::output::note;
 

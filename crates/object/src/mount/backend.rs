@@ -8,18 +8,11 @@ use std::sync::{Arc, PoisonError};
 use forebay_io::backend::{Backend, Driven, Next, Sink, Transfer, Want, attempt};
 use forebay_io::{Kind, Op, OsError};
 
-use super::Shared;
-use super::fetching::{Fetching, Piece};
+use super::fetching::{Fetching, Inner, Piece};
 use super::local::LocalFile;
+use super::shared::Shared;
 
 pub(super) struct ObjectBackend(Arc<Inner>);
-
-/// The state that fetches in progress share.
-pub(super) struct Inner {
-    pub(super) shared: Arc<Shared>,
-    capacity: usize,
-    sink: Arc<dyn Sink>,
-}
 
 impl ObjectBackend {
     pub(super) fn new(shared: Arc<Shared>, capacity: usize, sink: Arc<dyn Sink>) -> ObjectBackend {

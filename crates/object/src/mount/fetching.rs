@@ -5,13 +5,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use forebay_io::OsError;
-use forebay_io::backend::Transfer;
+use forebay_io::backend::{Sink, Transfer};
 
-use super::backend::Inner;
+use super::shared::Shared;
 use crate::error::Error;
 use crate::fetch::{Fetch, execute, from_tier, plan};
 use crate::view::View;
 use crate::{FileId, PageId};
+
+/// The state that fetches in progress share.
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) capacity: usize,
+    pub(super) sink: Arc<dyn Sink>,
+}
 
 /// A page of a read.
 pub(super) enum Piece {

@@ -5,8 +5,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use forebay_io::{Change, Interpose, OsError, Preallocate};
 
-use super::Shared;
 use super::local::{LocalFile, Number};
+use super::shared::Shared;
 use crate::FileId;
 use crate::error::{Error, Result};
 

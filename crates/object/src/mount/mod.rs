@@ -29,62 +29,39 @@ mod backend;
 mod fetching;
 mod interpose;
 mod local;
+mod shared;
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File};
 use std::path::{Component, Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 
 use forebay_io::backend::{Backend, Sink};
-use forebay_io::{Interpose, Io, OsError, Volume};
+use forebay_io::{Interpose, Io, Volume};
 use forebay_lookahead::DeviceCosts;
 use tokio::runtime::RuntimeFlavor;
 
-use crate::PageId;
 use crate::error::{Error, Result};
+use crate::local::{local_error, lock};
 use crate::mount::backend::ObjectBackend;
-use crate::mount::local::{Locals, broken};
+use crate::mount::local::Locals;
+use crate::mount::shared::{Shared, Source, open_new};
+use crate::probe::know_costs;
 use crate::reader::Reader;
-use crate::view::View;
 use crate::writer::Writer;
-
-const EROFS: OsError = OsError::from_raw(30);
 
 /// The directory of the files, within that of the mount.
 const FILES: &str = "files";
 /// The lock file of the directory, which marks it as a mount's.
 const LOCK: &str = "forebay-object.lock";
 
-/// The handle through which a tablespace is mounted.
-enum Source {
-    Writer(Writer),
-    /// At the version of the view, which the view keeps.
-    Reader(Reader, View),
-}
-
 /// A tablespace, mounted below a pool. Dropping it ends maintenance; its queues and its volume can still be used, and
 /// data that was not synced stays where it is.
 pub struct Mount {
     shared: Arc<Shared>,
     maintenance: Option<JoinHandle<()>>,
-}
-
-pub(crate) struct Shared {
-    source: Source,
-    /// The directory of the files; canonical.
-    root: PathBuf,
-    locals: Locals,
-    /// The right to commit.
-    committing: Mutex<()>,
-    /// The right to make, rename and remove files.
-    names: Mutex<()>,
-    failure: Mutex<Option<Error>>,
-    /// Wakes the maintenance thread after a commit; `None` once the mount is closed.
-    wake: Mutex<Option<Sender<()>>>,
-    _lock: File,
 }
 
 impl Mount {
@@ -130,7 +107,7 @@ impl Mount {
             });
         }
         let (lock, root) = prepare(directory)?;
-        view.runtime.block_on(view.client.in_one_deadline(view.client.know_costs()))?;
+        view.runtime.block_on(view.client.in_one_deadline(know_costs(&view.client)))?;
         let locals = Locals::new(u64::from(view.page_bytes()), pages);
         for info in view.files() {
             let path = root.join(&info.name);
@@ -266,86 +243,6 @@ fn maintain(shared: &Weak<Shared>) {
     }
 }
 
-impl Source {
-    fn view(&self) -> View {
-        match self {
-            Source::Writer(writer) => writer.view(),
-            Source::Reader(_, view) => view.clone(),
-        }
-    }
-}
-
-impl Shared {
-    /// The current pages.
-    fn view(&self) -> View {
-        self.source.view()
-    }
-
-    /// The writer, if changes are allowed.
-    fn writer(&self) -> Result<&Writer, OsError> {
-        match &self.source {
-            Source::Writer(writer) => Ok(writer),
-            Source::Reader(..) => Err(EROFS),
-        }
-    }
-
-    /// Puts all dirty pages into objects and publishes everything.
-    pub(crate) fn commit(&self) -> Result<()> {
-        // A reader has nothing to commit.
-        let Ok(writer) = self.writer() else { return Ok(()) };
-        let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(page) = self.stage(writer)? {
-            return Err(broken(page));
-        }
-        let before = writer.version();
-        let after = writer.publish()?;
-        self.locals.shrink();
-        if after != before
-            && let Some(wake) = &*self.wake.lock().unwrap_or_else(PoisonError::into_inner)
-        {
-            // The thread has ended only if it has panicked, and then no thread needs the message.
-            let _ = wake.send(());
-        }
-        Ok(())
-    }
-
-    /// Puts dirty pages into objects until the buffer has room.
-    fn make_room(&self, writer: &Writer) -> Result<()> {
-        let _alone = self.committing.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.locals.is_full() {
-            self.stage(writer)?;
-            self.locals.shrink();
-        }
-        Ok(())
-    }
-
-    /// Puts dirty pages into objects; returns a page that cannot be put, if there is one.
-    fn stage(&self, writer: &Writer) -> Result<Option<PageId>> {
-        let (dirty, broken) = self.locals.dirty();
-        if dirty.is_empty() {
-            return Ok(broken);
-        }
-        let staged = writer.stage(&dirty, &mut |page, bytes| self.locals.take(page, bytes));
-        if staged.is_err() {
-            // Copied or not: a page that is not certain to be in an object is dirty.
-            self.locals.mark_dirty(&dirty);
-        }
-        self.locals.settled();
-        staged.map(|()| broken)
-    }
-
-    /// Records an error for [`Mount::failure`], and returns the system's error for it.
-    fn failed(&self, error: &Error) -> OsError {
-        tracing::error!(%error, "a tablespace on an object store");
-        self.note(error);
-        OsError::EIO
-    }
-
-    fn note(&self, error: &Error) {
-        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
-    }
-}
-
 /// Locks `directory` and empties the directory of its files.
 fn prepare(directory: &Path) -> Result<(File, PathBuf)> {
     let refuse = |what: &str| {
@@ -369,38 +266,6 @@ fn prepare(directory: &Path) -> Result<(File, PathBuf)> {
     })();
     let root = emptied.map_err(|error| local_error(&files, &error))?;
     Ok((lock, root))
-}
-
-fn open_new(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).open(path)
-}
-
-/// Creates `directory` if it does not exist and locks the file `name` in it; `None` if that is locked.
-pub(crate) fn lock(directory: &Path, name: &str) -> Result<Option<File>> {
-    let path = directory.join(name);
-    let opened = (|| {
-        fs::create_dir_all(directory)?;
-        OpenOptions::new().write(true).create(true).truncate(false).open(&path)
-    })();
-    let lock = opened.map_err(|error| local_error(&path, &error))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(Some(lock)),
-        Err(fs::TryLockError::WouldBlock) => Ok(None),
-        Err(fs::TryLockError::Error(error)) => Err(local_error(&path, &error)),
-    }
-}
-
-pub(crate) fn local_error(path: &Path, error: &io::Error) -> Error {
-    Error::Local { path: path.display().to_string(), what: error.to_string() }
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Mount")
-            .field("tablespace", &self.view().client)
-            .field("root", &self.root)
-            .finish_non_exhaustive()
-    }
 }
 
 impl fmt::Debug for Mount {

@@ -48,7 +48,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
 use crate::error::{Error, Result};
-use crate::mount::{local_error, lock};
+use crate::local::{local_error, lock};
 use crate::stats::{Stats, count};
 use catalog::Catalog;
 pub(crate) use segment::SlotKey;

@@ -12,8 +12,7 @@ use bytes::Bytes;
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use tokio::time::{Instant, sleep};
 
-use super::publish::Publish;
-use super::{State, Writer};
+use super::{Publish, State, Writer};
 use crate::PageId;
 use crate::error::{Error, Result};
 use crate::fetch::{data_path, get_verified};

@@ -27,12 +27,14 @@ use object_store::{PutMode, UpdateVersion};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use crate::bucket::{Takeover, manifest_path, prove_conditions, read_indexes, read_manifest};
-use crate::client::{Client, Op, Swap};
+use crate::client::{Client, Swap};
+use crate::conditions::prove_conditions;
 use crate::error::{Error, Result};
 use crate::fetch::data_path;
 use crate::format::manifest::{Manifest, ObjectEntry};
 use crate::format::object::{Builder, Built, Index, ObjectId, slots_max};
+use crate::manifest::{manifest_path, read_indexes, read_manifest};
+use crate::op::Op;
 use crate::options::{Options, check_page_bytes};
 use crate::runtime::Executor;
 use crate::snapshot::Snapshot;
@@ -41,7 +43,15 @@ use crate::view::{View, Whose};
 use crate::{FileId, PageId};
 
 pub use maintain::Maintained;
-use publish::Publish;
+
+/// What to do when another writer has the tablespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takeover {
+    /// Fail, and leave the tablespace to the other writer.
+    Refuse,
+    /// Fence the other writer off: whatever it does from now on is refused, and what it had acknowledged stays.
+    Force,
+}
 
 /// Objects being put at once, which is also the number of objects in memory.
 const PUTS_IN_FLIGHT: usize = 16;
@@ -77,6 +87,15 @@ pub struct Space {
     pub objects: usize,
     /// Runs in memory, of 16 bytes each.
     pub runs: usize,
+}
+
+/// What to publish.
+#[derive(Debug, Clone, Copy)]
+struct Publish {
+    /// Everything, or nothing if the publication of a part was not requested yet ([WRT-4]).
+    all: bool,
+    /// Whether this writer keeps the tablespace.
+    held: bool,
 }
 
 struct State {

@@ -9,19 +9,11 @@
 use object_store::PutMode;
 use tokio::time::Instant;
 
-use super::{Base, State, Writer};
-use crate::bucket::{manifest_path, reread_manifest};
-use crate::client::{Client, Op, Swap};
+use super::{Base, Publish, State, Writer};
+use crate::client::{Client, Swap};
 use crate::error::{Error, Result};
-
-/// What to publish.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Publish {
-    /// Everything, or nothing if the publication of a part was not requested yet ([WRT-4]).
-    pub(super) all: bool,
-    /// Whether this writer keeps the tablespace.
-    pub(super) held: bool,
-}
+use crate::manifest::{manifest_path, reread_manifest};
+use crate::op::Op;
 
 impl Writer {
     /// Publishes if there are changes.

@@ -14,8 +14,7 @@ use rustls::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::SYSTEM;
-use crate::files;
+use crate::{SYSTEM, files};
 use forebay_measure::bad_input;
 
 pub(super) type Connector = MakeRustlsConnect;

@@ -4,9 +4,6 @@ use std::fs;
 
 use crate::{Error, Result, Server};
 
-/// The prefix of each line, by which it is parsed: time, process, SQLSTATE.
-pub(crate) const PREFIX: &str = "%m [%p] %e ";
-
 /// A place in the log: what is before it is of no concern.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark(pub(crate) usize);

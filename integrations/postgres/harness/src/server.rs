@@ -15,7 +15,10 @@ use tempfile::TempDir;
 use crate::installation::{last_lines, run};
 use crate::owner::Owner;
 use crate::watcher::Watcher;
-use crate::{Error, Extension, Installation, Result, Session, log};
+use crate::{Error, Extension, Installation, Result, Session};
+
+/// The prefix of each line of the log, by which it is parsed: time, process, SQLSTATE.
+pub(crate) const LOG_PREFIX: &str = "%m [%p] %e ";
 
 /// Settings by name, as in postgresql.conf; a later one replaces an earlier one.
 pub type Settings<'a> = &'a [(&'a str, &'a str)];
@@ -190,7 +193,7 @@ impl Server {
         command
             .arg("-c")
             .arg(format!("unix_socket_directories={}", self.socket_directory().display()));
-        command.arg("-c").arg(format!("log_line_prefix={}", log::PREFIX));
+        command.arg("-c").arg(format!("log_line_prefix={LOG_PREFIX}"));
         for (name, value) in BASE.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={value}"));
         }

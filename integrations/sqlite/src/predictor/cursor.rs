@@ -16,6 +16,7 @@ use std::ops::RangeInclusive;
 use forebay_lookahead::{HINTS_MOST, Hints};
 
 use super::overflow::Chains;
+use super::recipient::Recipient;
 use crate::memory::{Grow, NoMemory, list};
 use crate::page::{Overflow, Page};
 use crate::tree_counts::TreeCounts;
@@ -93,56 +94,6 @@ struct Deferred {
     key: i64,
     turn: u32,
     page: Option<u32>,
-}
-
-/// Receives the predicted pages.
-pub(super) struct Asker<'a> {
-    hints: &'a mut Hints,
-    tree_counts: &'a mut TreeCounts,
-    room: u32,
-    looks: u32,
-}
-
-impl Asker<'_> {
-    /// Adds a predicted page of the tree with this root, unless it is known already.
-    fn predict(&mut self, page: u32, root: u32, resident: bool) -> Result<(), NoMemory> {
-        if self.room > 0 && !self.hints.contains(page) {
-            self.tree_counts.belongs(page, root)?;
-            self.hints.predict(page, resident);
-            self.room -= 1;
-        }
-        Ok(())
-    }
-
-    /// Adds a predicted overflow page. `goes_on` says that the row has an overflow page before it.
-    pub(super) fn predict_part(
-        &mut self,
-        page: u32,
-        root: u32,
-        goes_on: bool,
-        in_order: bool,
-    ) -> Result<(), NoMemory> {
-        if !goes_on || in_order {
-            return self.predict(page, root, in_order);
-        }
-        if self.room > 0 && !self.hints.contains(page) {
-            self.tree_counts.belongs(page, root)?;
-            self.hints.predict_part(page);
-            self.room -= 1;
-        }
-        Ok(())
-    }
-
-    /// Uses up one look-up, if one is left and there is room for its result.
-    pub(super) fn look(&mut self) -> bool {
-        let goes_on = self.goes_on();
-        self.looks -= u32::from(goes_on); // [FOR-2]
-        goes_on
-    }
-
-    fn goes_on(&self) -> bool {
-        self.room > 0 && self.looks > 0
-    }
 }
 
 /// What a cursor reads next.
@@ -317,11 +268,11 @@ impl Cursor {
         }
         let through = self.tree.root;
         let most = hints.most();
-        let mut asker = Asker { hints, tree_counts, room, looks: LOOKS_MAX };
-        self.try_deferred(trees, &mut asker, pages)?;
-        self.prefetch_chains(most, &mut asker, pages)?;
+        let mut recipient = Recipient { hints, tree_counts, room, looks: LOOKS_MAX };
+        self.try_deferred(trees, &mut recipient, pages)?;
+        self.prefetch_chains(most, &mut recipient, pages)?;
         let mut steps = 0;
-        while asker.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
+        while recipient.goes_on() && steps < STEPS_MAX && self.deferred.len() < DEFERRED_MAX {
             steps += 1; // [FOR-2]
             if self.looks_up && self.are_chains_enough(most) {
                 break;
@@ -329,27 +280,27 @@ impl Cursor {
             match self.advance(most, trees, pages)? {
                 // A page that must be examined is requested even if a log holds a newer version of it.
                 Next::Page(page) => {
-                    asker.predict(page, through, !self.looks_up && pages.elsewhere(page))?;
+                    recipient.predict(page, through, !self.looks_up && pages.elsewhere(page))?;
                 }
-                Next::Follows(page) => asker.predict(page, through, true)?,
+                Next::Follows(page) => recipient.predict(page, through, true)?,
                 Next::Row(key) => {
                     if self.past.len() >= PAST_MAX {
                         self.past.pop_front();
                     }
                     self.past.grow(key)?;
                     self.turns = self.turns.wrapping_add(1);
-                    self.pursue(0, key, self.turns, trees, &mut asker, pages)?;
+                    self.pursue(0, key, self.turns, trees, &mut recipient, pages)?;
                 }
-                Next::LongRows => self.prefetch_chains(most, &mut asker, pages)?,
+                Next::LongRows => self.prefetch_chains(most, &mut recipient, pages)?,
                 Next::Needs(page) => {
-                    asker.predict(page, through, false)?;
+                    recipient.predict(page, through, false)?;
                     break;
                 }
                 Next::End => break,
             }
         }
         if self.looks_up {
-            self.prefetch_chains(most, &mut asker, pages)?;
+            self.prefetch_chains(most, &mut recipient, pages)?;
         }
         for run in hints.take_runs() {
             pages.ask(run.first, run.blocks);
@@ -394,18 +345,18 @@ impl Cursor {
         key: i64,
         turn: u32,
         trees: &mut Trees,
-        asker: &mut Asker<'_>,
+        recipient: &mut Recipient<'_>,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
         let Some(root) = self.looked_up(stage) else { return Ok(()) };
-        if !asker.look() {
+        if !recipient.look() {
             return self.deferred.grow(Deferred { stage, key, turn, page: None });
         }
         let leaf = match trees.leaf_of(root, key, pages) {
             Ok(leaf) => leaf,
             Err(lack) => {
                 if let Some(interior) = lack.page()? {
-                    asker.predict(interior, root, false)?;
+                    recipient.predict(interior, root, false)?;
                     self.deferred.grow(Deferred { stage, key, turn, page: Some(interior) })?;
                 }
                 return Ok(());
@@ -413,7 +364,7 @@ impl Cursor {
         };
         let Some(&Stage { link, .. }) = self.stages.get(stage) else {
             let long = self.chains.iter_mut().find(|it| it.root == root && it.are_read());
-            asker.predict(leaf, root, long.is_none() && pages.elsewhere(leaf))?;
+            recipient.predict(leaf, root, long.is_none() && pages.elsewhere(leaf))?;
             let Some(chains) = long else { return Ok(()) };
             return match trees.overflow_cached(leaf, Some(key), pages) {
                 Ok(rows) => chains.looked_into(leaf, turn, rows.into_iter().map(|(_, row)| row)),
@@ -425,14 +376,14 @@ impl Cursor {
         };
         match trees.led_to(leaf, key, link, pages) {
             Ok(keys) => {
-                asker.predict(leaf, root, true)?;
+                recipient.predict(leaf, root, true)?;
                 for key in keys {
-                    self.pursue(stage + 1, key, turn, trees, asker, pages)?;
+                    self.pursue(stage + 1, key, turn, trees, recipient, pages)?;
                 }
             }
             Err(lack) => {
                 if lack.page()?.is_some() {
-                    asker.predict(leaf, root, false)?;
+                    recipient.predict(leaf, root, false)?;
                     self.deferred.grow(Deferred { stage, key, turn, page: Some(leaf) })?;
                 }
             }
@@ -443,10 +394,10 @@ impl Cursor {
     fn prefetch_chains(
         &mut self,
         most: u32,
-        asker: &mut Asker<'_>,
+        recipient: &mut Recipient<'_>,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
-        self.chains.iter_mut().try_for_each(|chains| chains.ask(most, asker, pages))
+        self.chains.iter_mut().try_for_each(|chains| chains.ask(most, recipient, pages))
     }
 
     /// Whether the looked-up rows have so many overflow pages that no further rows should be examined yet.
@@ -605,18 +556,18 @@ impl Cursor {
     fn try_deferred(
         &mut self,
         trees: &mut Trees,
-        asker: &mut Asker<'_>,
+        recipient: &mut Recipient<'_>,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
         let mut missing = Vec::new();
         for one in std::mem::take(&mut self.deferred) {
-            let wait = !asker.goes_on() || one.page.is_some_and(|page| missing.contains(&page));
+            let wait = !recipient.goes_on() || one.page.is_some_and(|page| missing.contains(&page));
             if wait || missing.len() >= MISSING_MAX {
                 self.deferred.grow(one)?;
                 continue;
             }
             let before = self.deferred.len();
-            self.pursue(one.stage, one.key, one.turn, trees, asker, pages)?;
+            self.pursue(one.stage, one.key, one.turn, trees, recipient, pages)?;
             missing.grow_by(self.deferred[before..].iter().filter_map(|it| it.page))?;
         }
         Ok(())

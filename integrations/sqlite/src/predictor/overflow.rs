@@ -20,7 +20,7 @@
 
 use std::collections::VecDeque;
 
-use super::cursor::Asker;
+use super::recipient::Recipient;
 use crate::memory::{Grow, NoMemory};
 use crate::page::{Overflow, link_of};
 use crate::trees::Pages;
@@ -335,7 +335,7 @@ impl Chains {
     pub(super) fn ask(
         &mut self,
         most: u32,
-        asker: &mut Asker<'_>,
+        recipient: &mut Recipient<'_>,
         pages: &mut impl Pages,
     ) -> Result<(), NoMemory> {
         if !self.are_read() {
@@ -344,7 +344,7 @@ impl Chains {
         let (mut left, mut missing) = (self.most(most), 0);
         for chain in self.current.iter_mut().chain(&mut self.ahead) {
             let end = chain.pages.min(self.reach).min(chain.pages_read.saturating_add(left));
-            while chain.asked < end && asker.look() {
+            while chain.asked < end && recipient.look() {
                 // A residency check costs one call for each page, so it is skipped where all pages of a row may be
                 // guessed.
                 let guess = self.straight / LINKS_FOR_EACH;
@@ -376,7 +376,7 @@ impl Chains {
                     chain.pages = chain.asked; // the log has the rest
                     break;
                 }
-                asker.predict_part(page, self.root, chain.asked > 0, chain.in_order)?;
+                recipient.predict_part(page, self.root, chain.asked > 0, chain.in_order)?;
                 chain.asked += 1;
             }
             left -= end.saturating_sub(chain.pages_read).min(left);

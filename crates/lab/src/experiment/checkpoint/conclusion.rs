@@ -5,8 +5,9 @@
 
 use forebay_io::CacheMode;
 
+use super::cell::{Cell, Dirty, NAME, Order};
 use super::record::{Samples, baseline};
-use super::{Cell, Dirty, NAME, Order, Settings};
+use super::settings::Settings;
 use crate::experiment::Outcome;
 use forebay_measure::report::{Conclusion, Verdict};
 use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, ROUNDS_MIN};

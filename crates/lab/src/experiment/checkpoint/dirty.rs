@@ -11,10 +11,8 @@
 
 use std::collections::BTreeMap;
 
-use clap::ValueEnum;
-use serde::Serialize;
-
-use super::Settings;
+use super::cell::Dirty;
+use super::settings::Settings;
 use crate::experiment::pattern::Zipf;
 
 /// Pages in a run of `clustered`.
@@ -25,22 +23,6 @@ const EXTENT_PAGES: u32 = 64;
 
 /// Draws for each requested page, after which `zipfian` takes any remaining pages.
 const ZIPF_DRAWS: u32 = 64;
-
-/// Which pages are dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Dirty {
-    /// Anywhere in the file.
-    Uniform,
-    /// Runs of eight neighbours, anywhere.
-    Clustered,
-    /// Dense in a few places, sparse in the others.
-    Zipfian,
-    /// Uniformly in the files of two tablespaces, half of the pages in each.
-    TwoTablespaces,
-}
-
-forebay_measure::shown_by_name!(Dirty);
 
 /// A page: the number of its tablespace, 0 or 1, and its block in that tablespace's file.
 pub(super) type Place = (usize, u32);
@@ -106,6 +88,8 @@ fn zipfian(blocks: u32, count: u32, random: &mut fastrand::Rng) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     const BLOCKS: u32 = 8192;

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use forebay::{BufferPool, PagedFile, ReadaheadStrategy, StrategyKind};
 
-use super::Settings;
 use super::dirty::Place;
+use super::settings::Settings;
 
 /// One read: its due time, and how long it took from then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

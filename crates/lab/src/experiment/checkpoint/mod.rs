@@ -17,6 +17,7 @@
 //!              support, or has no time for, is unmeasured and says why.
 //! Source:      document 001.
 
+mod cell;
 mod conclusion;
 mod dirty;
 mod foreground;
@@ -26,90 +27,17 @@ mod section;
 mod settings;
 mod site;
 
-use clap::ValueEnum;
-use forebay_io::{CacheMode, Kind};
-use serde::Serialize;
-
-pub use dirty::Dirty;
+use cell::{Cell, PAGE_BYTES};
+pub use cell::{Dirty, NAME, Order};
 pub use settings::Settings;
 
 use super::driver::{RowSet, drive};
 use super::samples::Missing;
-use super::{
-    Bench, Experiment, Measurements, Measuring, Outcome, POOL_BLOCK_BYTES, WorkfileSpec, by_name,
-    stopwatch,
-};
+use super::{Bench, Experiment, Measurements, Measuring, Outcome, WorkfileSpec, stopwatch};
 use forebay_measure::workfile::Naming;
 use record::{Round, Samples};
 use resources::Resources;
 use site::Site;
-
-/// The name of this experiment in records.
-pub const NAME: &str = "checkpoint";
-
-/// Size of a page, in bytes.
-const PAGE_BYTES: u64 = POOL_BLOCK_BYTES;
-
-/// In which order pages leave, the best last.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Order {
-    /// In the order of their frames.
-    Arrival,
-    /// By position, one tablespace after the other.
-    Sorted,
-    /// By position, all tablespaces at once.
-    Balanced,
-}
-
-forebay_measure::shown_by_name!(Order);
-
-/// One measured combination.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Cell {
-    dirty: Dirty,
-    elevator: Order,
-    combine: bool,
-    #[serde(serialize_with = "by_name")]
-    cache: CacheMode,
-    #[serde(serialize_with = "by_name")]
-    backend: Kind,
-    paced: bool,
-    foreground: bool,
-}
-
-impl Cell {
-    fn pages(&self) -> String {
-        format!("{} pages, {}", self.dirty, self.cache)
-    }
-
-    fn write_mode(&self) -> String {
-        let combine = if self.combine { "coalesced" } else { "one by one" };
-        let pace = match (self.is_timed(), self.paced) {
-            (false, _) => "",
-            (true, true) => ", spread",
-            (true, false) => ", at once",
-        };
-        format!("{}, {combine}, {}{pace}", self.elevator, self.backend)
-    }
-
-    fn label(&self) -> String {
-        let readers = if self.foreground { ", with readers" } else { "" };
-        format!("{}, {}{readers}", self.pages(), self.write_mode())
-    }
-
-    /// Whether it is one synchronous write after another: the baseline for the others of its pattern and cache
-    /// mode.
-    fn is_baseline(&self) -> bool {
-        let is_slowest = self.elevator == Order::Arrival && !self.combine;
-        is_slowest && self.backend == Kind::Sync && !self.is_timed()
-    }
-
-    /// Whether it lasts a few intervals, and not until the disk has finished.
-    fn is_timed(&self) -> bool {
-        self.paced || self.foreground
-    }
-}
 
 impl Experiment for Settings {
     fn workfile_spec(&self) -> WorkfileSpec {
@@ -233,6 +161,8 @@ pub(super) fn simulated() -> super::simulation::Simulated {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
     #[test]
     fn cells_of_a_pattern_share_their_pages_and_come_in_shuffled_order() {

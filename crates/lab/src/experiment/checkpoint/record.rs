@@ -16,17 +16,29 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::json;
 
+use super::cell::{Cell, NAME};
 use super::foreground::Sample;
-use super::site::Written;
-use super::{Cell, NAME, Settings};
+use super::settings::Settings;
 use crate::experiment::samples;
+use forebay::CheckpointReport;
 use forebay_measure::coldness::{wait_histogram, wait_us};
+use forebay_measure::facts::DeviceCounters;
 use forebay_measure::report::Record;
 use forebay_measure::statistics::{Estimate, paired_ratio};
 
 /// The longest slot of a series over time; an interval has at least this many slots.
 const SLOT_MAX: Duration = Duration::from_secs(1);
 const SLOTS_MIN: u32 = 20;
+
+/// The result of one checkpoint.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) report: CheckpointReport,
+    /// What the devices did during the measurement.
+    pub(super) device: Option<DeviceCounters>,
+    /// From when to when.
+    pub(super) span: (Instant, Instant),
+}
 
 /// One round of a cell, in the form of the report.
 #[derive(Debug, Clone, Serialize)]

@@ -3,7 +3,8 @@
 use anyhow::Context;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Op, Prefer};
 
-use super::{Cell, Dirty, Settings};
+use super::cell::{Cell, Dirty};
+use super::settings::Settings;
 use crate::experiment::modes::{check, note, probe_direct};
 use crate::experiment::{Bench, Experiment, WorkfileSpec, modes};
 use forebay_measure::facts::{CounterSource, DeviceCounters, Storage, Sysfs};

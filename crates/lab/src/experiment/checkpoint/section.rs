@@ -1,7 +1,8 @@
 //! What `checkpoint` shows: the time of each way of writing, and the waits of concurrent readers.
 
+use super::cell::NAME;
 use super::record::{Readers, Round, Samples, baseline};
-use super::{NAME, Settings};
+use super::settings::Settings;
 use forebay_measure::report::numbers::number;
 use forebay_measure::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
 

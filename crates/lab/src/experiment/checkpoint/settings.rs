@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Prefer};
 
-use super::{Cell, Dirty, Order, PAGE_BYTES};
+use super::cell::{Cell, Dirty, Order, PAGE_BYTES};
 use crate::args::{CommonArgs, OutputArgs, directory_parser, parse_backend, parse_cache};
 use crate::experiment::schedule::Limits;
 use crate::experiment::{Experiment, Rounds, WorkfileSpec, parse_pool_size};

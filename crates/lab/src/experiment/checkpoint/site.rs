@@ -19,18 +19,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use forebay::{
-    BufferPool, CheckpointOptions, CheckpointReport, Checksum, Elevator, FileOptions, Lsn,
-    PagedFile, Tablespace, TornPages,
+    BufferPool, CheckpointOptions, Checksum, Elevator, FileOptions, Lsn, PagedFile, Tablespace,
+    TornPages,
 };
 use forebay_io::{CacheMode, Kind, Prefer};
 
+use super::cell::{Dirty, Order, PAGE_BYTES};
 use super::dirty::Place;
 use super::foreground::{self, Demand};
-use super::record::{Readers, Round, Samples};
-use super::{Dirty, Order, PAGE_BYTES, Resources, Settings};
+use super::record::{Readers, Round, Samples, Written};
+use super::resources::Resources;
+use super::settings::Settings;
 use crate::experiment::Bench;
 use crate::experiment::samples::emptied;
-use forebay_measure::facts::DeviceCounters;
 use forebay_measure::interrupt;
 use forebay_measure::workfile::Workfile;
 
@@ -60,16 +61,6 @@ pub(super) struct Site<'a> {
     /// The beginning of the pages of the last round, mixed with the block.
     tick: u64,
     closed: bool,
-}
-
-/// The result of one checkpoint.
-#[derive(Debug)]
-pub(super) struct Written {
-    pub(super) report: CheckpointReport,
-    /// What the devices did during the measurement.
-    pub(super) device: Option<DeviceCounters>,
-    /// From when to when.
-    pub(super) span: (Instant, Instant),
 }
 
 impl<'a> Site<'a> {

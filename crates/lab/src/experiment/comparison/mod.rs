@@ -24,51 +24,34 @@
 mod cache_state;
 mod kernel;
 mod pooled;
+mod row;
 mod row_result;
 mod variant;
 
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use forebay_io::CacheMode;
 
 pub use cache_state::CacheState;
 pub(super) use kernel::read_exactly;
 pub(super) use pooled::backend;
+pub(super) use row::{Row, Samples, begin_cold, counted_read};
 pub(super) use row_result::{Comparison, RowResult, judge};
 pub use variant::Variant;
 
 use super::driver::{RowSet, drive};
-use super::pattern::{Pattern, Shape};
-use super::samples::{self, Round, counted, emptied};
+use super::pattern::Shape;
+use super::samples::{Round, emptied};
 use super::schedule::Limits;
 use super::{Bench, stopwatch};
 use forebay_measure::bad_input;
 use forebay_measure::device_readahead::ReadaheadGuard;
 use forebay_measure::facts::{Storage, Sysfs};
 use forebay_measure::statistics::Floor;
-use forebay_measure::workfile::Workfile;
-
-/// How long the device may take to finish what the kernel has begun to read ahead.
-const SETTLING_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// A started plan may be read for at least this part of a cell's time, so that the last one does not consist
 /// only of its beginning.
 const LAST_PLAN_PART: u32 = 4;
-
-/// A variant and the results of its rounds.
-type Samples = samples::Row<Variant, Round>;
-
-/// The condition under which variants are compared.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Row {
-    pub(super) pattern: Pattern,
-    pub(super) state: CacheState,
-    pub(super) cache: CacheMode,
-    /// The value to set for it, in bytes; `None` leaves the device's readahead alone.
-    pub(super) device_readahead: Option<u64>,
-    pub(super) variants: Vec<Variant>,
-}
 
 /// The rules of a comparison.
 #[derive(Debug, Clone, Copy)]
@@ -305,28 +288,6 @@ fn measure(
         }
     }
     all.context("a measurement takes a plan")
-}
-
-/// Empties the page cache for a row that reads from the device.
-fn begin_cold(workfile: &Workfile, row: &Row, samples: &mut Samples) -> anyhow::Result<()> {
-    let coldness = emptied(workfile)?;
-    if row.cache == CacheMode::Buffered {
-        samples.begins(&coldness);
-    }
-    Ok(())
-}
-
-/// Returns the result of `read`, and what the device did; waits until the kernel has finished its readahead.
-fn counted_read(
-    bench: &Bench<'_>,
-    row: &Row,
-    read: impl FnOnce() -> anyhow::Result<Round>,
-) -> anyhow::Result<Round> {
-    let reads_device = row.state.reads_device();
-    let settle = if reads_device { SETTLING_TIME_MAX } else { Duration::ZERO };
-    let (round, device) = counted(bench.counters, settle, read)?;
-    let blocks_needed = round.blocks_needed.filter(|_| reads_device);
-    Ok(Round { device, blocks_needed, ..round })
 }
 
 #[cfg(test)]

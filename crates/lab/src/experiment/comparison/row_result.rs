@@ -3,14 +3,11 @@
 //! Rates are compared round by round, and only of variants that were measured in every round of the row
 //! from the row's cache state: a variant that was not cold has no rates.
 
-use std::fmt;
-
 use forebay::ReadaheadStrategy;
 
 use super::{Row, Samples, Variant};
 use crate::experiment::samples::Round;
 use forebay_measure::statistics::{Estimate, Floor, Judge, Judgement, median};
-use forebay_measure::units::typed_size;
 
 /// The result of a row.
 #[derive(Debug)]
@@ -127,15 +124,5 @@ impl RowResult {
     pub(in crate::experiment) fn adaptive(&self, judge: &Judge) -> Option<Comparison> {
         let is_stream = |variant| matches!(variant, Variant::Stream(_));
         self.compare(judge, Variant::Stream(ReadaheadStrategy::Adaptive), is_stream)
-    }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} {} {}", self.pattern, self.state, self.cache)?;
-        match self.device_readahead {
-            Some(bytes) => write!(out, " {}", typed_size(bytes)),
-            None => Ok(()),
-        }
     }
 }

@@ -4,6 +4,8 @@ use clap::ValueEnum;
 use forebay::ReadaheadStrategy;
 
 use super::*;
+use crate::experiment::Pattern;
+use forebay_io::CacheMode;
 use forebay_measure::coldness::Coldness;
 use forebay_measure::facts::FakeSys;
 use forebay_measure::statistics::{Floor, Judge, Judgement};

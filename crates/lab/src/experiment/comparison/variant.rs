@@ -7,9 +7,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use forebay::ReadaheadStrategy;
-use forebay_io::CacheMode;
-
-use super::{CacheState, Row};
 
 /// Maximum distance in blocks between WILLNEED for a block and its read.
 const DISTANCE_MAX: u32 = 100_000;
@@ -37,14 +34,6 @@ impl Variant {
             Variant::OsAgain => Some(ReadaheadStrategy::Os),
             Variant::Plain | Variant::Random | Variant::WillNeed(_) => None,
         }
-    }
-
-    /// Whether it supports the pattern and mode of `row`: without a pool only one list through the page cache.
-    pub(in crate::experiment) fn can_read(self, row: &Row) -> bool {
-        self.strategy().is_some()
-            || row.cache == CacheMode::Buffered
-                && matches!(row.state, CacheState::Cold | CacheState::PageCache)
-                && row.pattern.is_one_list()
     }
 }
 

@@ -11,7 +11,7 @@
 use forebay_io::{CacheMode, Kind};
 
 use super::cell::{CONCURRENCY_18, Cell, DepthSetting, EFFECTIVE, Line, PG_WORKERS, Row};
-use super::{NAME, Settings};
+use super::settings::{NAME, Settings};
 use crate::experiment::Outcome;
 use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict, tables};
 use forebay_measure::statistics::{BOUND, Judgement};

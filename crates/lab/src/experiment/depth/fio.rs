@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::Settings;
+use super::settings::Settings;
 use crate::experiment::samples::Round;
 use forebay_measure::bad_input;
 use forebay_measure::workfile::Workfile;

@@ -19,7 +19,7 @@ mod reader;
 mod settings;
 mod view;
 
-pub use settings::Settings;
+pub use settings::{NAME, Settings};
 
 use std::time::Duration;
 
@@ -36,9 +36,6 @@ use forebay_measure::report::BackendNote;
 use forebay_measure::statistics::Floor;
 use forebay_measure::workfile::{Naming, Workfile};
 use reader::Until;
-
-/// The name of this experiment in records.
-pub const NAME: &str = "depth";
 
 /// Maximum number of threads of the `threads` backend, however deep the look-ahead.
 const WORKERS_MAX: usize = 256;

@@ -14,6 +14,9 @@ use forebay_measure::lists::sorted;
 use forebay_measure::lists::unique;
 use forebay_measure::units::{parse_size, shown_size};
 
+/// The name of this experiment in records.
+pub const NAME: &str = "depth";
+
 /// Minimum time of a cell, unless it reads the whole file. With `--quick` it is shorter, as more rounds decide more
 /// than long ones.
 const CELL_TIME: Duration = Duration::from_millis(250);

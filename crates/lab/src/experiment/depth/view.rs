@@ -2,9 +2,9 @@
 
 use forebay_io::CacheMode;
 
-use super::NAME;
 use super::cell::{Figures, Line, Row};
 use super::conclusion::fastest;
+use super::settings::NAME;
 use forebay_measure::lists::sorted;
 use forebay_measure::lists::unique;
 use forebay_measure::report::{Line as Curve, Mark, Part, Plot, Point, Section, Table, TableCell};

@@ -4,7 +4,14 @@
 
 use std::ops::Range;
 
-use super::Shape;
+/// The input of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::experiment) struct Shape {
+    /// Blocks of the file.
+    pub(in crate::experiment) file_blocks: u32,
+    /// The maximum number of blocks to read; fewer where the file is too small.
+    pub(in crate::experiment) blocks: u32,
+}
 
 /// How strongly `zipfian` prefers its favourites; as in YCSB.
 const ZIPF_EXPONENT: f64 = 0.99;

@@ -13,22 +13,13 @@
 
 mod lists;
 
-pub(super) use lists::Zipf;
+pub(super) use lists::{Shape, Zipf};
 
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
 use lists::Lists;
-
-/// The input of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
-    /// Blocks of the file.
-    pub(super) file_blocks: u32,
-    /// The maximum number of blocks to read; fewer where the file is too small.
-    pub(super) blocks: u32,
-}
 
 /// Ranges and window of document 004's pattern, unless the user says otherwise.
 const RANGES: u32 = 4;

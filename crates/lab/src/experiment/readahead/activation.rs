@@ -22,9 +22,9 @@ use forebay_io::File;
 use serde::Serialize;
 
 use super::control::{Fadvise, Readahead};
-use super::files::{Files, emptied};
+use super::files::emptied;
+use super::settings::{Files, NAME, PLACE_BYTES, Part, Settings};
 use super::watch::{Finding, Stream, follow};
-use super::{NAME, Part, Settings};
 use crate::experiment::driver::{AllAlike, drive};
 use crate::experiment::samples::{Missing, Row};
 use crate::experiment::schedule::Limits;
@@ -37,10 +37,6 @@ use forebay_measure::workfile::Workfile;
 
 /// A cell and its repetitions.
 pub(super) type Cell = Row<Activation, Finding>;
-
-/// Where streams begin in the middle of the file: at multiples of this, so that the kernel's alignment of
-/// its windows is the same each time.
-pub(super) const PLACE_BYTES: u64 = 4 << 20;
 
 /// Maximum bytes read until a window of the full size has occurred three times: this many times that size.
 const WINDOWS_IN_SPAN: u64 = 6;

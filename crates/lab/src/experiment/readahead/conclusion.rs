@@ -13,9 +13,8 @@
 
 use forebay_io::CacheMode;
 
-use super::files::Files;
+use super::settings::{Files, NAME, Settings};
 use super::throughput::{Cell, Throughput, readers};
-use super::{NAME, Settings};
 use crate::experiment::Outcome;
 use forebay_measure::facts::Storage;
 use forebay_measure::lists::grouped;

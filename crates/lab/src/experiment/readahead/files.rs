@@ -11,32 +11,17 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use clap::ValueEnum;
 use forebay_io::{File, OpenOptions, Preallocate};
-use serde::Serialize;
 
-use super::settings::Settings;
+use super::settings::{BLOCK_BYTES, Files, Settings};
 use crate::experiment::samples;
 use forebay_measure::coldness::Coldness;
 use forebay_measure::interrupt;
 use forebay_measure::workfile::{Naming, Workfile};
 
-/// Bytes that carry a number, in every file.
-pub(super) const BLOCK_BYTES: u64 = 8192;
-
 /// How long pages may stay in the page cache: pages that the kernel still reads ahead cannot be dropped before they
 /// have been read, and a slow disk takes long.
 const EMPTYING_TIME_MAX: Duration = Duration::from_secs(20);
-
-/// The files for readers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Files {
-    /// One file for each, as in a program with many tables
-    Own,
-    /// A range each of one file
-    One,
-}
 
 /// All files of a run.
 #[derive(Debug)]

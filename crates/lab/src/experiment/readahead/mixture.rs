@@ -25,7 +25,7 @@ use super::control::{Readahead, Turned, set};
 use super::files::{Share, emptied, ranges};
 use super::race::{Finish, hold};
 use super::reader::Plain;
-use super::{Part, SETTLING_TIME_MAX, Settings};
+use super::settings::{Part, SETTLING_TIME_MAX, Settings};
 use crate::experiment::driver::{AllAlike, drive};
 use crate::experiment::samples::{Row, counted};
 use crate::experiment::schedule::Limits;

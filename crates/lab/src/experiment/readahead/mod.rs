@@ -22,33 +22,26 @@ mod files;
 mod mixture;
 mod race;
 mod reader;
+mod series;
 mod settings;
 mod throughput;
 mod view;
 mod watch;
 
 pub use control::{By, Fadvise};
-pub use files::Files;
-pub use settings::{Part, ReadaheadArgs, Settings};
-
-use std::time::Duration;
+pub use settings::{Files, NAME, Part, ReadaheadArgs, Settings};
 
 use serde_json::json;
 
 use super::{Bench, Experiment, Measurements, Measuring, Outcome, WorkfileSpec};
 use control::Turned;
-use files::BLOCK_BYTES;
 use forebay_measure::device_readahead::ReadaheadGuard;
 use forebay_measure::facts::Storage;
 use forebay_measure::report::Conclusion;
 use forebay_measure::statistics::Floor;
 use forebay_measure::workfile::{self, Naming};
-
-/// The name of this experiment in records.
-pub const NAME: &str = "readahead";
-
-/// How long the device may take to finish what the kernel has begun to read ahead.
-const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
+use settings::BLOCK_BYTES;
+use view::Found;
 
 impl Experiment for Settings {
     fn workfile_spec(&self) -> WorkfileSpec {
@@ -94,7 +87,7 @@ impl Settings {
             anyhow::Ok(Found {
                 // First, under the original readahead.
                 activation: activation::measure(self, bench, progress)?,
-                throughput: throughput::measure(self, bench, &turned, progress)?,
+                throughput: series::measure(self, bench, &turned, progress)?,
                 mixture: mixture::measure(self, bench, &turned, progress)?,
             })
         };
@@ -130,14 +123,6 @@ impl Settings {
     }
 }
 
-/// The rounds of all cells.
-#[derive(Debug)]
-struct Found {
-    throughput: Vec<throughput::Cell>,
-    activation: Vec<activation::Cell>,
-    mixture: Vec<mixture::Cell>,
-}
-
 /// Draws conclusions from runs on disks on which all readaheads are equal, except for the current one, with which
 /// readers get this part of their rate with the others.
 #[cfg(test)]
@@ -153,7 +138,7 @@ pub(super) fn simulated() -> super::simulation::Simulated {
     let storage = conclusion::tests::storage(true);
     Box::new(move |disk, now| {
         let cells = throughput::cells(&settings).into_iter().map(throughput::Cell::new).collect();
-        let mut rows = throughput::Rows { settings: &settings, cells };
+        let mut rows = series::Rows { settings: &settings, cells };
         disk.simulate(&mut rows, settings.limits(), 1.6, |rows, index, rate| {
             let is_now = rows.cells[index].cell.readahead.advice == Some(Fadvise::Normal);
             let rate = 3e8 * rate * if is_now { now } else { 1.0 };

@@ -14,8 +14,9 @@ use forebay_io::{Advice, CacheMode, File, IoOptions, OpenOptions};
 use hdrhistogram::Histogram;
 
 use super::control::Readahead;
-use super::files::{BLOCK_BYTES, Share};
+use super::files::Share;
 use super::race::{ReadCounter, Runner};
+use super::settings::BLOCK_BYTES;
 use crate::experiment::comparison::read_exactly;
 use crate::experiment::window::{Window, queue};
 use forebay_measure::coldness::wait_histogram;

@@ -6,9 +6,7 @@ use clap::{Args, ValueEnum};
 use forebay_io::CacheMode;
 use serde::Serialize;
 
-use super::activation::PLACE_BYTES;
 use super::control::{By, Control, Fadvise, Readahead};
-use super::files::{BLOCK_BYTES, Files};
 use crate::args::{CommonArgs, OutputArgs, parse_cache};
 use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
@@ -19,8 +17,31 @@ use forebay_measure::lists::sorted;
 use forebay_measure::lists::unique;
 use forebay_measure::units::{parse_size, parse_time, shown_size};
 
+/// The name of this experiment in records.
+pub const NAME: &str = "readahead";
+
+/// How long the device may take to finish what the kernel has begun to read ahead.
+pub(super) const SETTLING_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// Bytes that carry a number, in every file.
+pub(super) const BLOCK_BYTES: u64 = 8192;
+
+/// Where streams begin in the middle of the file: at multiples of this, so that the kernel's alignment of
+/// its windows is the same each time.
+pub(super) const PLACE_BYTES: u64 = 4 << 20;
+
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+
+/// The files for readers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Files {
+    /// One file for each, as in a program with many tables
+    Own,
+    /// A range each of one file
+    One,
+}
 
 /// A part of the experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ValueEnum)]

@@ -3,12 +3,21 @@
 use forebay_io::CacheMode;
 
 use super::conclusion::{Group, SECTOR_BYTES, groups};
+use super::settings::{NAME, Settings};
 use super::throughput::{Throughput, readers};
-use super::{Found, NAME, Settings, activation, mixture, throughput};
+use super::{activation, mixture, throughput};
 use forebay_measure::lists::unique;
 use forebay_measure::report::{Line, Mark, Part, Plot, Point, Section, Table, TableCell};
 use forebay_measure::statistics::Floor;
 use forebay_measure::units::{shown_size, typed_size};
+
+/// The rounds of all cells.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) throughput: Vec<throughput::Cell>,
+    pub(super) activation: Vec<activation::Cell>,
+    pub(super) mixture: Vec<mixture::Cell>,
+}
 
 /// Windows that a table shows of each row.
 const WINDOWS_SHOWN: usize = 10;

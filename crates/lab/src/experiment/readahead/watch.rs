@@ -131,7 +131,8 @@ fn settled(file: &File, range: &Range<u64>) -> Result<u64, forebay_io::Error> {
 #[cfg(test)]
 mod tests {
     use super::super::control::{Fadvise, Readahead};
-    use super::super::files::{BLOCK_BYTES, emptied};
+    use super::super::files::emptied;
+    use super::super::settings::BLOCK_BYTES;
     use super::*;
     use forebay_io::Advice;
     use forebay_measure::coldness::Coldness;

@@ -6,7 +6,7 @@
 
 use forebay::ReadaheadStrategy;
 
-use super::NAME;
+use super::settings::NAME;
 use crate::experiment::Variant;
 use crate::experiment::comparison::{Comparison, RowResult};
 use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict};

@@ -17,7 +17,7 @@ mod conclusion;
 mod settings;
 mod view;
 
-pub use settings::Settings;
+pub use settings::{NAME, Settings};
 
 use forebay_io::Op;
 use serde::Serialize;
@@ -33,9 +33,6 @@ use super::{
 use forebay_measure::report::{BackendNote, Record};
 use forebay_measure::statistics::Floor;
 use forebay_measure::workfile::Naming;
-
-/// The name of this experiment in records.
-pub const NAME: &str = "strategies";
 
 /// One variant in one row.
 #[derive(Debug, Serialize)]

@@ -16,6 +16,9 @@ use forebay_measure::device_readahead::parse_readahead;
 use forebay_measure::lists::unique;
 use forebay_measure::units::parse_time;
 
+/// The name of this experiment in records.
+pub const NAME: &str = "strategies";
+
 /// Minimum number of blocks of a pattern.
 const BLOCKS_MIN: u32 = 64;
 
@@ -192,7 +195,7 @@ impl Settings {
                     for &pattern in &self.patterns {
                         let none = Vec::new();
                         let row = Row { pattern, state, cache, device_readahead, variants: none };
-                        let able = variants.iter().copied().filter(|it| it.can_read(&row));
+                        let able = variants.iter().copied().filter(|&it| row.supports(it));
                         rows.push(Row { variants: able.collect(), ..row });
                     }
                 }

@@ -1,6 +1,6 @@
 //! The section of `strategies`: every row as shares of its best.
 
-use super::NAME;
+use super::settings::NAME;
 use crate::experiment::Variant;
 use crate::experiment::comparison::RowResult;
 use forebay_measure::lists::unique;

@@ -2,8 +2,8 @@
 //!
 //! Source:      PostgreSQL, xlog.h and the documentation of wal_sync_method: fdatasync is the default on Linux.
 
-use super::NAME;
 use super::cell::{Cell, Method, Place, Row};
+use super::settings::NAME;
 use crate::experiment::Outcome;
 use forebay_measure::lists::grouped;
 use forebay_measure::report::{Advice, AppliesTo, Conclusion, Verdict, numbers};

@@ -13,7 +13,7 @@ mod settings;
 mod view;
 mod writer;
 
-pub use settings::Settings;
+pub use settings::{NAME, Settings};
 
 use forebay_io::Op;
 
@@ -24,9 +24,6 @@ use cell::{Cell, Figures, Method, Place, Row};
 use forebay_measure::lists::grouped;
 use forebay_measure::workfile::{Naming, Workfile};
 use writer::Part;
-
-/// The name of this experiment in records.
-pub const NAME: &str = "sync";
 
 /// Most that is appended in a measurement.
 const APPENDED_BYTES_MAX: u64 = 256 << 20;

@@ -10,6 +10,9 @@ use crate::experiment::Rounds;
 use crate::experiment::schedule::Limits;
 use forebay_measure::units::parse_size_in;
 
+/// The name of this experiment in records.
+pub const NAME: &str = "sync";
+
 /// The smallest file in which sixteen writers have room for a few of the largest writes.
 const SIZE_MIN: u64 = 32 << 20;
 

@@ -1,7 +1,7 @@
 //! The section of `sync` on the page and the terminal: a table of methods for each kind of write.
 
-use super::NAME;
 use super::cell::Row;
+use super::settings::NAME;
 use forebay_measure::report::{Mark, Part, Section, Table, TableCell};
 use forebay_measure::statistics::range;
 
