@@ -259,7 +259,7 @@ impl Adaptive {
             self.distrust = DISTRUST_BATCHES;
         } else if self.reads >= RETRY_READS {
             self.take(Some(ReadMode::Queue));
-        } else if self.reads.is_multiple_of(SLOW_WITHIN) {
+        } else if self.reads % SLOW_WITHIN == 0 {
             self.slow = 0;
         }
     }

@@ -56,8 +56,8 @@ const SEQUENCE_ASKED: u32 = 16;
 /// After this many blocks of a sequence, looking ahead is useless until the consumer has left the sequence.
 const SEQUENCE_WATCHED: u32 = 256;
 /// Number of predicted blocks that are remembered.
-const REMEMBERED: usize = SETS * WAYS;
-const SETS: usize = 512;
+const REMEMBERED: usize = 2 * HINTS_MOST as usize;
+const SETS: usize = REMEMBERED / WAYS;
 const WAYS: usize = 4;
 
 /// For a consumer that may stop, the look-ahead grows by one block for each this many blocks that it took.
@@ -65,7 +65,6 @@ pub const TAKEN_FOR_EACH: u64 = 10;
 
 /// Maximum look-ahead in blocks, whatever the consumer specifies: half of the blocks that are remembered.
 pub const HINTS_MOST: u32 = 1024;
-const _: () = assert!(HINTS_MOST as usize * 2 == REMEMBERED);
 
 /// How much of the predicted blocks the consumer takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

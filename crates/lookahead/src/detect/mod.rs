@@ -207,9 +207,8 @@ impl Detector {
                 self.tracked[index] = self.tracked[self.tracked_count];
                 continue;
             }
-            if let Some(place) = sequence.place(block)
-                && best.is_none_or(|(_, other)| place < other)
-            {
+            let nearer = |place: &Place| best.is_none_or(|(_, other)| *place < other);
+            if let Some(place) = sequence.place(block).filter(nearer) {
                 best = Some((index, place));
             }
             index += 1;
