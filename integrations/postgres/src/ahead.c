@@ -77,14 +77,14 @@ fb_ahead_restart(FbAhead *ahead)
 }
 
 static FbPlace *
-place_of(FbAhead *ahead, uint64 number)
+fb_place_of(FbAhead *ahead, uint64 number)
 {
 	return &ahead->places[number % FB_VALUES_MOST];
 }
 
 /* Whether a value may be looked ahead for; fetches it if necessary. */
 static bool
-has_value(FbAhead *ahead, uint64 number)
+fb_has_value(FbAhead *ahead, uint64 number)
 {
 	uint64		distance = number - ahead->head;
 
@@ -97,7 +97,7 @@ has_value(FbAhead *ahead, uint64 number)
 
 /* The scan or the near stage read a leaf; `spent_ns` is less than 0 if the leaf was in shared buffers. */
 static void
-leaf_returned(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
+fb_leaf_returned(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 {
 	if (ahead->leaves == NULL)
 	{
@@ -115,16 +115,16 @@ leaf_returned(FbAhead *ahead, BlockNumber leaf, int64 spent_ns)
 
 /* Finds the leaf of the next value, reading only upper pages. Returns false if there is no such value now. */
 static bool
-find_leaf(FbAhead *ahead)
+fb_find_leaf(FbAhead *ahead)
 {
 	FbScan	   *scan = ahead->scan;
 	Relation	index = (*scan->scan)->indexRelation;
 	MemoryContext old;
 	FbPlace    *place;
 
-	if (!has_value(ahead, ahead->found))
+	if (!fb_has_value(ahead, ahead->found))
 		return false;
-	place = place_of(ahead, ahead->found);
+	place = fb_place_of(ahead, ahead->found);
 	place->leaf = InvalidBlockNumber;
 	place->longer = false;
 	old = MemoryContextSwitchTo(ahead->scratch);
@@ -148,15 +148,15 @@ find_leaf(FbAhead *ahead)
  * that the next value is not delayed where few values have a new leaf.
  */
 static void
-prefetch_leaves(FbAhead *ahead, uint32 room)
+fb_prefetch_leaves(FbAhead *ahead, uint32 room)
 {
 	Relation	index = (*ahead->scan->scan)->indexRelation;
 	const struct fbl_run *runs;
 	size_t		count;
 
-	for (; room > 0 && find_leaf(ahead); room--)
+	for (; room > 0 && fb_find_leaf(ahead); room--)
 	{
-		BlockNumber leaf = place_of(ahead, ahead->found - 1)->leaf;
+		BlockNumber leaf = fb_place_of(ahead, ahead->found - 1)->leaf;
 
 		if (leaf != InvalidBlockNumber && !fbl_hints_contains(ahead->leaves, leaf))
 			fbl_hints_predict(ahead->leaves, leaf, fb_in_buffers(index, leaf));
@@ -168,9 +168,9 @@ prefetch_leaves(FbAhead *ahead, uint32 room)
 
 /* Reads the leaf of a value whose leaf was found; returns how many heap blocks the value has there. */
 static int
-look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
+fb_look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 {
-	FbPlace    *place = place_of(ahead, number);
+	FbPlace    *place = fb_place_of(ahead, number);
 	MemoryContext old;
 	int64		spent_ns;
 	int			count = 0;
@@ -186,7 +186,7 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
 		ahead->scan->owed += fb_look_end(&look);
-		leaf_returned(ahead, place->leaf, spent_ns);
+		fb_leaf_returned(ahead, place->leaf, spent_ns);
 	}
 	MemoryContextSwitchTo(old);
 	return count;
@@ -197,7 +197,7 @@ look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
  * sufficient, it still stays near, so that it does not catch up with the far stage and wait for leaves.
  */
 static void
-prefetch_heap(FbAhead *ahead, uint32 room)
+fb_prefetch_heap(FbAhead *ahead, uint32 room)
 {
 	IndexScanDesc desc = *ahead->scan->scan;
 	Buffer		map = InvalidBuffer;
@@ -213,9 +213,9 @@ prefetch_heap(FbAhead *ahead, uint32 room)
 
 		if (ahead->barrier > ahead->head || ahead->probed - ahead->head >= ahead->reach)
 			break;
-		if (ahead->probed == ahead->found && !find_leaf(ahead))
+		if (ahead->probed == ahead->found && !fb_find_leaf(ahead))
 			break;
-		count = look_at_leaf(ahead, ahead->probed, blocks);
+		count = fb_look_at_leaf(ahead, ahead->probed, blocks);
 		for (at = 0; at < count && room > 0; at++)
 		{
 			if (blocks[at] != before && fb_scan_predict(ahead->scan, desc, blocks[at], &map))
@@ -227,7 +227,7 @@ prefetch_heap(FbAhead *ahead, uint32 room)
 		if (at < count)
 			break;
 		ahead->probed++;
-		if (count > 0 && place_of(ahead, ahead->probed - 1)->longer && ahead->most == 0)
+		if (count > 0 && fb_place_of(ahead, ahead->probed - 1)->longer && ahead->most == 0)
 			ahead->barrier = ahead->probed;
 	}
 	if (map != InvalidBuffer)
@@ -237,7 +237,7 @@ prefetch_heap(FbAhead *ahead, uint32 room)
 
 /* Whether the near stage has anything to do. */
 static bool
-heap_waits(FbAhead *ahead)
+fb_heap_waits(FbAhead *ahead)
 {
 	return ahead->scan->active && ahead->unproductive < UNPRODUCTIVE_MAX;
 }
@@ -250,11 +250,11 @@ fb_ahead_look(FbAhead *ahead, uint64 from)
 
 	ahead->found = Max(ahead->found, from);
 	if (room > 0)
-		prefetch_leaves(ahead, room);
-	room = heap_waits(ahead) ? fbl_hints_available(ahead->scan->hints) : 0;
+		fb_prefetch_leaves(ahead, room);
+	room = fb_heap_waits(ahead) ? fbl_hints_available(ahead->scan->hints) : 0;
 	ahead->probed = Max(ahead->probed, from);
 	if (room > 0)
-		prefetch_heap(ahead, room);
+		fb_prefetch_heap(ahead, room);
 	MemoryContextReset(ahead->scratch);
 }
 
@@ -262,14 +262,14 @@ fb_ahead_look(FbAhead *ahead, uint64 from)
 void
 fb_ahead_take(FbAhead *ahead, uint64 number)
 {
-	ahead->leads = number < ahead->probed && !place_of(ahead, number)->longer;
+	ahead->leads = number < ahead->probed && !fb_place_of(ahead, number)->longer;
 }
 
 /* Whether either stage is active. */
 bool
 fb_ahead_is_active(FbAhead *ahead)
 {
-	return heap_waits(ahead) || ahead->leaves_active;
+	return fb_heap_waits(ahead) || ahead->leaves_active;
 }
 
 /* Whether the current value of the scan was fully looked ahead for, so that the scan has nothing to add. */
@@ -298,7 +298,7 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 	/* The near stage has read this leaf before. */
 	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_active))
 		return;
-	leaf_returned(ahead, leaf, spent_ns);
+	fb_leaf_returned(ahead, leaf, spent_ns);
 	if (ahead->leaves_active && fbl_read_waited(spent_ns))
 		fb_ahead_activate(ahead);
 }

@@ -22,7 +22,7 @@ typedef struct FbElements
 
 /* The scan's array; NULL if nbtree's preprocessing left no array, or more than one. */
 static BTArrayKeyInfo *
-array_of(FbElements *elements)
+fb_array_of(FbElements *elements)
 {
 	IndexScanDesc desc = *elements->ahead.scan->scan;
 	BTScanOpaque so = (BTScanOpaque) desc->opaque;
@@ -39,18 +39,18 @@ array_of(FbElements *elements)
 }
 
 static bool
-has_element(FbAhead *ahead, uint64 number)
+fb_element_has(FbAhead *ahead, uint64 number)
 {
-	BTArrayKeyInfo *array = array_of((FbElements *) ahead);
+	BTArrayKeyInfo *array = fb_array_of((FbElements *) ahead);
 
 	return array != NULL && number < array->num_elems;
 }
 
 static bool
-set_element(FbAhead *ahead, uint64 number)
+fb_element_set(FbAhead *ahead, uint64 number)
 {
 	FbElements *elements = (FbElements *) ahead;
-	BTArrayKeyInfo *array = array_of(elements);
+	BTArrayKeyInfo *array = fb_array_of(elements);
 
 	return array != NULL &&
 		fb_probe_set(ahead->probe, NULL,
@@ -58,17 +58,17 @@ set_element(FbAhead *ahead, uint64 number)
 }
 
 static FbProbe *
-prepare(FbAhead *ahead)
+fb_element_prepare(FbAhead *ahead)
 {
 	return (*ahead->scan->scan)->parallel_scan == NULL ? fb_probe_make(ahead->scan, NULL, NULL) : NULL;
 }
 
 /* The scan has returned a row: looks ahead from its current element. */
 static void
-follow(FbAhead *ahead, ScanDirection direction)
+fb_element_follow(FbAhead *ahead, ScanDirection direction)
 {
 	FbElements *elements = (FbElements *) ahead;
-	BTArrayKeyInfo *array = ahead->probe != NULL ? array_of(elements) : NULL;
+	BTArrayKeyInfo *array = ahead->probe != NULL ? fb_array_of(elements) : NULL;
 	bool		backward = ScanDirectionIsBackward(direction);
 	uint64		number;
 
@@ -85,7 +85,7 @@ follow(FbAhead *ahead, ScanDirection direction)
 	fb_ahead_look(ahead, number + 1);
 }
 
-static const FbSource array_elements = {prepare, has_element, set_element, NULL, follow};
+static const FbSource array_elements = {fb_element_prepare, fb_element_has, fb_element_set, NULL, fb_element_follow};
 
 /* Adds look-ahead for array elements to a scan that is being registered, if it has a single array. */
 void

@@ -67,7 +67,7 @@ static FbMethod bitmap_node;
 static FbBitmap *last = NULL;
 
 static FbBitmap *
-find(PlanState *node)
+fb_bitmap_lookup(PlanState *node)
 {
 	if (last == NULL || &last->node->ss.ps != node)
 		last = fb_attached(FB_OF_BITMAP, node);
@@ -76,7 +76,7 @@ find(PlanState *node)
 
 /* Creates the bitmap, and the scan of the table if the server leaves that to the first row. */
 static void
-begin(FbBitmap *bitmap, BitmapHeapScanState *node)
+fb_bitmap_begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 {
 	TIDBitmap  *tbm = (TIDBitmap *) MultiExecProcNode(outerPlanState(node));
 
@@ -99,7 +99,7 @@ begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 
 /* Reports what a page cost: `spent` nanoseconds, or less than 0 if it was not read or not timed. */
 static void
-page_returned(FbBitmap *bitmap, BlockNumber block, int64 spent)
+fb_bitmap_page_returned(FbBitmap *bitmap, BlockNumber block, int64 spent)
 {
 	if (bitmap->hints == NULL)
 	{
@@ -115,7 +115,7 @@ page_returned(FbBitmap *bitmap, BlockNumber block, int64 spent)
 
 /* Predicts pages after `block` while the hints have room, and prefetches them. */
 static void
-look_ahead(FbBitmap *bitmap, BlockNumber block)
+fb_bitmap_look_ahead(FbBitmap *bitmap, BlockNumber block)
 {
 	BitmapHeapScanState *node = bitmap->node;
 	Relation	heap = node->ss.ss_currentRelation;
@@ -155,7 +155,7 @@ look_ahead(FbBitmap *bitmap, BlockNumber block)
 
 /* Advances to the bitmap's next page that has rows for the scan; returns false if there is none. */
 static bool
-next_page(FbBitmap *bitmap)
+fb_bitmap_next_page(FbBitmap *bitmap)
 {
 	BitmapHeapScanState *node = bitmap->node;
 
@@ -189,9 +189,9 @@ next_page(FbBitmap *bitmap)
 			fbl_sampler_read(&bitmap->sampler, spent);
 		}
 		if (bitmap->active || spent >= 0)
-			page_returned(bitmap, block, spent);
+			fb_bitmap_page_returned(bitmap, block, spent);
 		if (bitmap->active)
-			look_ahead(bitmap, block);
+			fb_bitmap_look_ahead(bitmap, block);
 		if (has_rows)
 			return true;
 	}
@@ -200,7 +200,7 @@ next_page(FbBitmap *bitmap)
 
 /* Whether the row in the slot still matches the bitmap's condition. */
 static bool
-recheck(ScanState *scan, TupleTableSlot *slot)
+fb_bitmap_recheck(ScanState *scan, TupleTableSlot *slot)
 {
 	ExprContext *context = scan->ps.ps_ExprContext;
 
@@ -210,15 +210,15 @@ recheck(ScanState *scan, TupleTableSlot *slot)
 
 /* The next row of the bitmap's pages; empty after the last. */
 static TupleTableSlot *
-next_row(ScanState *scan)
+fb_bitmap_next_row(ScanState *scan)
 {
 	BitmapHeapScanState *node = castNode(BitmapHeapScanState, scan);
 	TupleTableSlot *slot = scan->ss_ScanTupleSlot;
-	FbBitmap   *bitmap = find(&scan->ps);
+	FbBitmap   *bitmap = fb_bitmap_lookup(&scan->ps);
 
 	if (!node->initialized)
-		begin(bitmap, node);
-	while (node->tbmres != NULL || next_page(bitmap))
+		fb_bitmap_begin(bitmap, node);
+	while (node->tbmres != NULL || fb_bitmap_next_page(bitmap))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!table_scan_bitmap_next_tuple(scan->ss_currentScanDesc, node->tbmres, slot))
@@ -226,7 +226,7 @@ next_row(ScanState *scan)
 			node->tbmres = NULL;
 			continue;
 		}
-		if (!node->tbmres->recheck || recheck(scan, slot))
+		if (!node->tbmres->recheck || fb_bitmap_recheck(scan, slot))
 			return slot;
 		InstrCountFiltered2(node, 1);
 		ExecClearTuple(slot);
@@ -236,16 +236,16 @@ next_row(ScanState *scan)
 
 /* Executes the node instead of the server's function. */
 static TupleTableSlot *
-exec_bitmap(PlanState *node)
+fb_exec_bitmap(PlanState *node)
 {
-	if (find(node) == NULL)
+	if (fb_bitmap_lookup(node) == NULL)
 		return bitmap_node.own(node);
-	return ExecScan((ScanState *) node, next_row, recheck);
+	return ExecScan((ScanState *) node, fb_bitmap_next_row, fb_bitmap_recheck);
 }
 
 /* Whether this release of the server may skip pages of the scan. */
 static bool
-may_skip_pages(PlanState *node)
+fb_may_skip_pages(PlanState *node)
 {
 	return node->plan->qual == NIL && node->plan->targetlist == NIL &&
 		atoi(GetConfigOption("server_version_num", false, false)) < READS_ALL_SINCE;
@@ -260,12 +260,13 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	int			most = fb_distance_of(heap);
 	FbBitmap   *bitmap;
 
-	if (most == 0 || state->plan->parallel_aware || heap->rd_rel->relam != HEAP_TABLE_AM_OID || may_skip_pages(state))
+	if (most == 0 || state->plan->parallel_aware || heap->rd_rel->relam != HEAP_TABLE_AM_OID ||
+		fb_may_skip_pages(state))
 		return;
 	/* Our function does not call the one it replaces: another extension's function would be lost. */
 	if (!fb_method_is_own(&bitmap_node, state))
 		return;
-	fb_replace_method(state, bitmap_node.own, exec_bitmap);
+	fb_replace_method(state, bitmap_node.own, fb_exec_bitmap);
 	bitmap = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbBitmap));
 	bitmap->query = query;
 	bitmap->node = node;

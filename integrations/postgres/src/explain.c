@@ -33,7 +33,7 @@ static explain_validate_options_hook_type next_validate = NULL;
 
 /* Handles the option of EXPLAIN: (FOREBAY) or (FOREBAY false). */
 static void
-take_option(ExplainState *es, DefElem *option, ParseState *state)
+fb_explain_option(ExplainState *es, DefElem *option, ParseState *state)
 {
 	static char wanted;
 
@@ -41,18 +41,18 @@ take_option(ExplainState *es, DefElem *option, ParseState *state)
 }
 
 static bool
-is_wanted(ExplainState *es)
+fb_explain_is_wanted(ExplainState *es)
 {
 	return GetExplainExtensionState(es, GetExplainExtensionId(OPTION)) != NULL;
 }
 
 /* Without ANALYZE nothing runs, so there is nothing to show. */
 static void
-validate(ExplainState *es, List *options, ParseState *state)
+fb_explain_validate(ExplainState *es, List *options, ParseState *state)
 {
 	if (next_validate)
 		next_validate(es, options, state);
-	if (is_wanted(es) && !es->analyze)
+	if (fb_explain_is_wanted(es) && !es->analyze)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("EXPLAIN option %s requires ANALYZE", "FOREBAY")));
@@ -60,9 +60,9 @@ validate(ExplainState *es, List *options, ParseState *state)
 
 /* Adds the counters to the output for a registered node. */
 static void
-explain_node(PlanState *node, List *ancestors, const char *relationship, const char *plan, ExplainState *es)
+fb_explain_node(PlanState *node, List *ancestors, const char *relationship, const char *plan, ExplainState *es)
 {
-	FbScan	   *scan = is_wanted(es) ? fb_scan_of(node) : NULL;
+	FbScan	   *scan = fb_explain_is_wanted(es) ? fb_scan_of(node) : NULL;
 
 	if (next_node)
 		next_node(node, ancestors, relationship, plan, es);
@@ -92,11 +92,11 @@ void
 fb_explain_init(void)
 {
 #if PG_VERSION_NUM >= 180000
-	FbRegisterExplainOption(OPTION, take_option);
+	FbRegisterExplainOption(OPTION, fb_explain_option);
 	next_validate = explain_validate_options_hook;
-	explain_validate_options_hook = validate;
+	explain_validate_options_hook = fb_explain_validate;
 	next_node = explain_per_node_hook;
-	explain_per_node_hook = explain_node;
+	explain_per_node_hook = fb_explain_node;
 #endif
 }
 

@@ -48,7 +48,7 @@ typedef struct Walk
 
 /* The query's memory is about to be freed: removes all that was registered for it. */
 static void
-query_freed(void *arg)
+fb_query_freed(void *arg)
 {
 	FbQuery    *query = arg;
 
@@ -62,7 +62,7 @@ query_freed(void *arg)
 }
 
 static FbQuery *
-query_of(Walk *walk)
+fb_query_of(Walk *walk)
 {
 	if (*walk->query == NULL)
 	{
@@ -74,7 +74,7 @@ query_of(Walk *walk)
 		dlist_init(&query->joins);
 		fb_attach(FB_OF_ESTATE, query->estate, query);
 		dlist_push_head(&fb_queries, &query->link);
-		query->on_free.func = query_freed;
+		query->on_free.func = fb_query_freed;
 		query->on_free.arg = query;
 		MemoryContextRegisterResetCallback(walk->estate->es_query_cxt, &query->on_free);
 		*walk->query = query;
@@ -84,7 +84,7 @@ query_of(Walk *walk)
 
 /* Whether all rows of a node are read, given whether all of its parent's are. */
 static bool
-is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
+fb_is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 {
 	/* An uncorrelated EXISTS needs one row, and cannot be distinguished from other subplans. */
 	if (bms_is_member(node->plan->plan_node_id, subplans))
@@ -132,7 +132,7 @@ is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
  * an Append.
  */
 static bool
-is_known(PlanState *node, Walk *walk)
+fb_is_walked(PlanState *node, Walk *walk)
 {
 	int			number = node->plan->plan_node_id;
 
@@ -146,7 +146,7 @@ is_known(PlanState *node, Walk *walk)
 
 /* The numbers of the topmost nodes of a query's subplans. A parallel worker has only those that it may run. */
 static Bitmapset *
-subplans_of(EState *estate)
+fb_subplans_of(EState *estate)
 {
 	Bitmapset  *numbers = NULL;
 	ListCell   *each;
@@ -159,31 +159,31 @@ subplans_of(EState *estate)
 
 /* Registers the nodes of a subtree; a planstate_tree_walker. */
 static bool
-walk_plan(PlanState *node, void *context)
+fb_walk_plan(PlanState *node, void *context)
 {
 	Walk		walk = *(Walk *) context;
 
-	if (node == NULL || is_known(node, &walk))
+	if (node == NULL || fb_is_walked(node, &walk))
 		return false;
-	walk.whole = is_whole(node, walk.parent, walk.whole, walk.subplans);
+	walk.whole = fb_is_whole(node, walk.parent, walk.whole, walk.subplans);
 	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
 	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
-		fb_scan_register(query_of(&walk), node, walk.whole);
+		fb_scan_register(fb_query_of(&walk), node, walk.whole);
 #if PG_VERSION_NUM < 180000
 	if (IsA(node, BitmapHeapScanState))
-		fb_bitmap_register(query_of(&walk), node, walk.whole);
+		fb_bitmap_register(fb_query_of(&walk), node, walk.whole);
 #endif
 	if (walk.reader != NULL)
 		fb_reader_note(walk.reader, node);
 	walk.parent = node;
-	planstate_tree_walker(node, walk_plan, &walk);
+	planstate_tree_walker(node, fb_walk_plan, &walk);
 	if (IsA(node, NestLoopState) && *walk.query != NULL)
 		fb_join_register(*walk.query, castNode(NestLoopState, node), walk.whole, walk.sure);
 	return false;
 }
 
 static void
-start(QueryDesc *query, int eflags)
+fb_executor_start(QueryDesc *query, int eflags)
 {
 	fb_scan_fetched();
 	if (next_start)
@@ -197,7 +197,7 @@ start(QueryDesc *query, int eflags)
 		Walk		walk = {
 			.estate = query->estate,
 			.query = &ours,
-			.subplans = subplans_of(query->estate),
+			.subplans = fb_subplans_of(query->estate),
 			.walked = &walked,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
@@ -205,7 +205,7 @@ start(QueryDesc *query, int eflags)
 			.sure = !IsParallelWorker(),
 		};
 
-		walk_plan(query->planstate, &walk);
+		fb_walk_plan(query->planstate, &walk);
 		bms_free(walk.subplans);
 		bms_free(walked);
 	}
@@ -213,7 +213,7 @@ start(QueryDesc *query, int eflags)
 
 /* The number of requested rows is known only here. */
 static void
-run(FB_RUN_ARGS)
+fb_executor_run(FB_RUN_ARGS)
 {
 	FbQuery    *ours = count != 0 ? fb_attached(FB_OF_ESTATE, query->estate) : NULL;
 
@@ -246,7 +246,7 @@ _PG_init(void)
 	EmitWarningsOnPlaceholders("forebay");
 #endif
 	next_start = ExecutorStart_hook;
-	ExecutorStart_hook = start;
+	ExecutorStart_hook = fb_executor_start;
 	next_run = ExecutorRun_hook;
-	ExecutorRun_hook = run;
+	ExecutorRun_hook = fb_executor_run;
 }

@@ -41,13 +41,13 @@ static enum {UNKNOWN, SAME, DIFFERS} state = UNKNOWN;
 static FbMethod scan_node;
 static FbMethod index_only_node;
 
-static bool get_tuple(IndexScanDesc desc, ScanDirection direction);
-static TupleTableSlot *exec_scan(PlanState *node);
-static TupleTableSlot *exec_index_only(PlanState *node);
+static bool fb_gettuple(IndexScanDesc desc, ScanDirection direction);
+static TupleTableSlot *fb_exec_index_scan(PlanState *node);
+static TupleTableSlot *fb_exec_index_only(PlanState *node);
 
 /* Removes a scan from the registry, both by its keys and by its descriptor. */
 static void
-unregister(FbScan *scan)
+fb_scan_unregister(FbScan *scan)
 {
 	last_desc = NULL;
 	if (fetching == scan)
@@ -59,7 +59,7 @@ unregister(FbScan *scan)
 
 /* The server's scan state differs from ours: disables look-ahead from now on. */
 static void
-refuse_state(void)
+fb_refuse_state(void)
 {
 	dlist_iter	query;
 	dlist_iter	scan;
@@ -86,7 +86,7 @@ refuse_state(void)
 
 /* Whether the server's scan state has our size: equal sizes take equal space in the same kind of memory context. */
 static bool
-same_state(IndexScanDesc desc)
+fb_same_state(IndexScanDesc desc)
 {
 	if (state == UNKNOWN)
 	{
@@ -95,14 +95,14 @@ same_state(IndexScanDesc desc)
 		state = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
 		pfree(ours);
 		if (state == DIFFERS)
-			refuse_state();
+			fb_refuse_state();
 	}
 	return state == SAME;
 }
 
 /* Whether the scan's position, read with our layout, is the row that it has returned: then the layouts agree. */
 static inline bool
-is_at_row(IndexScanDesc desc)
+fb_scan_is_at_row(IndexScanDesc desc)
 {
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 
@@ -112,7 +112,7 @@ is_at_row(IndexScanDesc desc)
 
 /* The registered scan of this descriptor, or NULL. */
 static inline FbScan *
-lookup(IndexScanDesc desc)
+fb_scan_lookup(IndexScanDesc desc)
 {
 	if (desc != last_desc)
 	{
@@ -124,14 +124,14 @@ lookup(IndexScanDesc desc)
 
 /* The same for a scan that begins or restarts: the first time it is found by its node's keys. */
 static FbScan *
-find_by_keys(IndexScanDesc desc, ScanKey keys)
+fb_scan_lookup_keys(IndexScanDesc desc, ScanKey keys)
 {
-	FbScan	   *scan = lookup(desc);
+	FbScan	   *scan = fb_scan_lookup(desc);
 
 	if (scan != NULL)
 		return scan;
 	scan = fb_attached(FB_OF_KEYS, keys);
-	if (scan == NULL || *scan->scan != desc || !same_state(desc))
+	if (scan == NULL || *scan->scan != desc || !fb_same_state(desc))
 		return NULL;
 	/* A restarted parallel plan never ended its last scan. */
 	if (scan->desc != NULL)
@@ -166,7 +166,7 @@ fb_scan_fetched(void)
 
 /* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
-row_returned(FbScan *scan)
+fb_scan_row_returned(FbScan *scan)
 {
 	BlockNumber block = scan->block;
 	int64		reads;
@@ -211,7 +211,7 @@ row_returned(FbScan *scan)
 }
 
 static bool
-is_all_visible(FbScan *scan, Relation heap, BlockNumber block, Buffer *map)
+fb_is_all_visible(FbScan *scan, Relation heap, BlockNumber block, Buffer *map)
 {
 	FbLook		look = fb_look_begin(heap);
 	bool		visible = VM_ALL_VISIBLE(heap, block, map);
@@ -231,7 +231,8 @@ fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map
 
 	if (fbl_hints_contains(scan->hints, block))
 		return false;
-	if (!fb_has_block(heap, block, &scan->heap_blocks) || (scan->index_only && is_all_visible(scan, heap, block, map)))
+	if (!fb_has_block(heap, block, &scan->heap_blocks) ||
+		(scan->index_only && fb_is_all_visible(scan, heap, block, map)))
 		return false;
 	fbl_hints_predict(scan->hints, block, fb_in_buffers(heap, block));
 	return true;
@@ -250,7 +251,7 @@ fb_scan_prefetch(FbScan *scan, IndexScanDesc desc)
 
 /* Predicts rows while the hints have room, and prefetches their blocks. */
 static void
-look_ahead(FbScan *scan, IndexScanDesc desc)
+fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 {
 	uint32		room = fbl_hints_available(scan->hints);
 	BlockNumber before = scan->block;
@@ -275,7 +276,7 @@ look_ahead(FbScan *scan, IndexScanDesc desc)
 
 /* Records the scan's position, and resets the cursor if the scan did not get there row by row. */
 static void
-track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+fb_track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 	int			step = ScanDirectionIsForward(direction) ? 1 : -1;
@@ -308,17 +309,17 @@ track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
  * scan is timed; where another extension has wrapped the node, before or after us, nothing changes.
  */
 static void
-time_node(FbScan *scan, bool timed)
+fb_time_node(FbScan *scan, bool timed)
 {
 	ExecProcNodeMtd real = scan->index_only ? index_only_node.own : scan_node.own;
-	ExecProcNodeMtd ours = scan->index_only ? exec_index_only : exec_scan;
+	ExecProcNodeMtd ours = scan->index_only ? fb_exec_index_only : fb_exec_index_scan;
 
 	fb_replace_method(scan->node, timed ? real : ours, timed ? ours : real);
 }
 
 /* Records the scan's position when there is nothing else to do. If it misses a move, the cursor is reset later. */
 static inline void
-note_position(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+fb_note_position(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
 
@@ -328,7 +329,7 @@ note_position(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 
 /* btgettuple for a scan that may have to descend the index first: its time shows whether the scan waits for leaves. */
 static bool
-get_tuple_again(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+fb_gettuple_timed(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	int64		reads = pgBufferUsage.shared_blks_read;
 	bool		timed = fb_ahead_watches(scan->ahead);
@@ -356,7 +357,7 @@ get_tuple_again(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 
 /* An idle scan counts a row before it is returned: the call that reached the end of the scan returned none. */
 static void
-count_rows(FbScan *scan, IndexScanDesc desc)
+fb_scan_count_rows(FbScan *scan, IndexScanDesc desc)
 {
 	if (scan->idle && scan->row_total > scan->rows_before && !BTScanPosIsValid(((BTScanOpaque) desc->opaque)->currPos))
 		scan->row_total--;
@@ -365,7 +366,7 @@ count_rows(FbScan *scan, IndexScanDesc desc)
 
 /* btgettuple for a registered scan. */
 static pg_noinline bool
-get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BlockNumber block;
 	int64		hits;
@@ -383,26 +384,26 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 			scan->row_total++;
 			return btgettuple(desc, direction);
 		}
-		count_rows(scan, desc);
+		fb_scan_count_rows(scan, desc);
 		scan->idle = false;
 		fbl_sampler_read(&scan->sampler, -1);
-		time_node(scan, true);
+		fb_time_node(scan, true);
 	}
 	/* Another scan's, if another extension's function executes its node. */
 	if (fetching != NULL)
 		fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
-		row_returned(scan);
+		fb_scan_row_returned(scan);
 	hits = pgBufferUsage.shared_blks_hit;
 	found = scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
-		? get_tuple_again(scan, desc, direction) : btgettuple(desc, direction);
+		? fb_gettuple_timed(scan, desc, direction) : btgettuple(desc, direction);
 	if (scan->owed > 0)
 		fb_look_settle(desc->indexRelation, &scan->owed, pgBufferUsage.shared_blks_hit - hits);
 	if (!found)
 		return false;
-	if (unlikely(!is_at_row(desc)))
+	if (unlikely(!fb_scan_is_at_row(desc)))
 	{
-		refuse_state();
+		fb_refuse_state();
 		return true;
 	}
 	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
@@ -412,14 +413,14 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	/* The scan still pins the block of the previous row: there is no read, and nothing new to predict. */
 	if (block == scan->last && scan->ahead == NULL)
 	{
-		note_position(scan, desc, direction);
+		fb_note_position(scan, desc, direction);
 		return true;
 	}
 	scan->block = scan->last = block;
 	if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
-		track_scan(scan, desc, direction);
-		look_ahead(scan, desc);
+		fb_track_scan(scan, desc, direction);
+		fb_scan_look_ahead(scan, desc);
 	}
 	else
 		scan->rescanned = true; /* its position is looked up when it becomes active */
@@ -434,7 +435,7 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
 		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
-		time_node(scan, false);
+		fb_time_node(scan, false);
 		return true;
 	}
 	fetching = scan;
@@ -443,39 +444,39 @@ get_tuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 
 /* btgettuple for a scan other than the last. */
 static pg_noinline bool
-get_tuple_elsewhere(IndexScanDesc desc, ScanDirection direction)
+fb_gettuple_other(IndexScanDesc desc, ScanDirection direction)
 {
-	return lookup(desc) != NULL ? get_tuple(desc, direction) : btgettuple(desc, direction);
+	return fb_scan_lookup(desc) != NULL ? fb_gettuple(desc, direction) : btgettuple(desc, direction);
 }
 
 /* Replaces btgettuple. Every instruction before the server's own counts here. */
 static bool
-get_tuple(IndexScanDesc desc, ScanDirection direction)
+fb_gettuple(IndexScanDesc desc, ScanDirection direction)
 {
 	FbScan	   *scan = last_scan;
 
 	/* A scan is looked up when it begins: the last result stays valid until then. */
 	if (unlikely(desc != last_desc))
-		return get_tuple_elsewhere(desc, direction);
+		return fb_gettuple_other(desc, direction);
 	if (scan == NULL)
 		return btgettuple(desc, direction);
 	if (!scan->idle || pgBufferUsage.shared_blks_read != scan->reads)
-		return get_tuple_watched(scan, desc, direction);
+		return fb_gettuple_watched(scan, desc, direction);
 	scan->row_total++;
 	return btgettuple(desc, direction);
 }
 
 /* Replaces btrescan. */
 static void
-rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
+fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
-	FbScan	   *scan = find_by_keys(desc, keys);
+	FbScan	   *scan = fb_scan_lookup_keys(desc, keys);
 
 	if (scan != NULL)
 	{
 		if (scan->block != InvalidBlockNumber)
-			row_returned(scan);
-		count_rows(scan, desc);
+			fb_scan_row_returned(scan);
+		fb_scan_count_rows(scan, desc);
 		scan->rescanned = true;
 		scan->last = InvalidBlockNumber;
 		scan->start_total++;
@@ -508,7 +509,7 @@ fb_scan_counts(FbScan *scan)
 
 /* Adds the counts of a scan that has ended, possibly by an error, to its index. Raises no errors. */
 static void
-add_counts(FbScan *scan)
+fb_scan_add_counts(FbScan *scan)
 {
 	struct fbl_counts counts = fb_scan_counts(scan);
 	uint64		values[FB_STATS] = {
@@ -527,18 +528,18 @@ add_counts(FbScan *scan)
 
 /* Replaces btendscan. */
 static void
-end_scan(IndexScanDesc desc)
+fb_endscan(IndexScanDesc desc)
 {
-	FbScan	   *scan = lookup(desc);
+	FbScan	   *scan = fb_scan_lookup(desc);
 
 	last_desc = NULL;
 	if (scan != NULL)
 	{
-		unregister(scan);
+		fb_scan_unregister(scan);
 		/* Its descriptor's address may be reused by another scan before the query's memory is freed. */
 		dlist_delete(&scan->link);
-		count_rows(scan, desc);
-		add_counts(scan);
+		fb_scan_count_rows(scan, desc);
+		fb_scan_add_counts(scan);
 		fb_explain_log(scan);
 	}
 	btendscan(desc);
@@ -546,7 +547,7 @@ end_scan(IndexScanDesc desc)
 
 /* Called when a node returns a row: the time of its block ends here. */
 static inline TupleTableSlot *
-node_returns(PlanState *node, TupleTableSlot *row)
+fb_node_returns(PlanState *node, TupleTableSlot *row)
 {
 	FbScan	   *scan = fetching;
 
@@ -559,21 +560,21 @@ node_returns(PlanState *node, TupleTableSlot *row)
 			scan->block = InvalidBlockNumber;
 		}
 		else
-			row_returned(scan);
+			fb_scan_row_returned(scan);
 	}
 	return row;
 }
 
 static TupleTableSlot *
-exec_scan(PlanState *node)
+fb_exec_index_scan(PlanState *node)
 {
-	return node_returns(node, scan_node.own(node));
+	return fb_node_returns(node, scan_node.own(node));
 }
 
 static TupleTableSlot *
-exec_index_only(PlanState *node)
+fb_exec_index_only(PlanState *node)
 {
-	return node_returns(node, index_only_node.own(node));
+	return fb_node_returns(node, index_only_node.own(node));
 }
 
 /*
@@ -583,7 +584,7 @@ exec_index_only(PlanState *node)
  * all indexes: a copy of the server's with our functions. Before 19, the entry's own copy stays in the entry's memory.
  */
 static bool
-install_am(Relation index)
+fb_install_am(Relation index)
 {
 	static const IndexAmRoutine *server = NULL;
 	static IndexAmRoutine ours;
@@ -599,9 +600,9 @@ install_am(Relation index)
 		server = GetIndexAmRoutine(index->rd_amhandler);
 		MemoryContextSwitchTo(old);
 		ours = *server;
-		ours.amgettuple = get_tuple;
-		ours.amrescan = rescan;
-		ours.amendscan = end_scan;
+		ours.amgettuple = fb_gettuple;
+		ours.amrescan = fb_rescan;
+		ours.amendscan = fb_endscan;
 	}
 	/* Another extension has replaced functions already: leave this index to it. */
 	if (memcmp(index->rd_indam, server, sizeof(IndexAmRoutine)) != 0 || server->amgettuple != btgettuple ||
@@ -613,14 +614,14 @@ install_am(Relation index)
 
 /* Whether the server itself reads the table, at any time, with the same relation-cache entries as a query. */
 static bool
-is_of_server(Relation heap)
+fb_is_of_server(Relation heap)
 {
 	return RelationGetRelid(heap) < FirstNormalObjectId || heap->rd_rel->relkind == RELKIND_TOASTVALUE;
 }
 
 /* A node's array of keys: unique to the node, even if it is empty. */
 static ScanKey
-keys_of(PlanState *node)
+fb_keys_of(PlanState *node)
 {
 	return IsA(node, IndexOnlyScanState) ? ((IndexOnlyScanState *) node)->ioss_ScanKeys
 		: ((IndexScanState *) node)->iss_ScanKeys;
@@ -638,11 +639,11 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	FbScan	   *scan;
 
 	/* Another table access method may keep its rows elsewhere than in the block of their TID. */
-	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || is_of_server(heap) ||
-		heap->rd_tableam != GetHeapamTableAmRoutine() || !install_am(index))
+	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || fb_is_of_server(heap) ||
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !fb_install_am(index))
 		return;
 	if (fb_method_is_own(method, node))
-		fb_replace_method(node, method->own, index_only ? exec_index_only : exec_scan);
+		fb_replace_method(node, method->own, index_only ? fb_exec_index_only : fb_exec_index_scan);
 
 	scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
 	scan->query = query;
@@ -655,7 +656,7 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
 	scan->index = RelationGetRelid(index);
-	scan->keys = keys_of(node);
+	scan->keys = fb_keys_of(node);
 	fb_stats_expect(scan->index);
 	fb_attach(FB_OF_KEYS, scan->keys, scan);
 	dlist_push_head(&query->scans, &scan->link);
@@ -669,7 +670,7 @@ fb_scan_of(PlanState *node)
 {
 	if (!IsA(node, IndexScanState) && !IsA(node, IndexOnlyScanState))
 		return NULL;
-	return fb_attached(FB_OF_KEYS, keys_of(node));
+	return fb_attached(FB_OF_KEYS, fb_keys_of(node));
 }
 
 /* The query's memory is about to be freed: removes its scans, ended or not. */
@@ -682,7 +683,7 @@ fb_scans_release(FbQuery *query)
 	{
 		FbScan	   *scan = dlist_container(FbScan, link, iter.cur);
 
-		add_counts(scan);
-		unregister(scan);
+		fb_scan_add_counts(scan);
+		fb_scan_unregister(scan);
 	}
 }

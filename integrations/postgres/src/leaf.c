@@ -1,10 +1,10 @@
 /*
  * The rows ahead of a b-tree scan.
  *
- * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of the scan's.
- * At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is released
- * before we return. We modify no state of the scan, so its rows cannot change. A page that changes between our read and
- * the scan's costs a hint too many or too few.
+ * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of the
+ * scan's. At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is
+ * released before we return. We modify no state of the scan, so its rows cannot change. A page that changes between
+ * our read and the scan's costs a hint too many or too few.
  *
  * The next leaf is read only if the scan would read it too because all its rows are needed, or if the leaf is in
  * shared buffers anyway: an unreadable leaf is an error, and a LIMIT must not meet errors after its last row. For the
@@ -28,14 +28,14 @@ typedef struct Leaf
 } Leaf;
 
 static BTScanOpaque
-opaque_of(IndexScanDesc desc)
+fb_opaque_of(IndexScanDesc desc)
 {
 	return (BTScanOpaque) desc->opaque;
 }
 
 /* Whether we can evaluate a condition of the scan, without side effects. */
 static bool
-is_plain(ScanKey key)
+fb_is_plain(ScanKey key)
 {
 	return !(key->sk_flags & (SK_ISNULL | SK_ROW_HEADER | SK_ROW_MEMBER | SK_SEARCHARRAY | SK_SEARCHNULL | SK_SEARCHNOTNULL)) &&
 		key->sk_func.fn_oid < FirstNormalObjectId;
@@ -43,23 +43,23 @@ is_plain(ScanKey key)
 
 /* Whether we may read leaves ahead of the scan's, and can evaluate all of its conditions. */
 static bool
-may_look_beyond(FbScan *scan, IndexScanDesc desc)
+fb_may_look_beyond(FbScan *scan, IndexScanDesc desc)
 {
-	BTScanOpaque so = opaque_of(desc);
+	BTScanOpaque so = fb_opaque_of(desc);
 
 	if (so->numArrayKeys != 0 || desc->parallel_scan != NULL)
 		return false;
 	for (int i = 0; i < so->numberOfKeys; i++)
-		if (!is_plain(&so->keyData[i]))
+		if (!fb_is_plain(&so->keyData[i]))
 			return false;
 	return true;
 }
 
 /* Whether a row matches the scan's conditions; sets *ends if no row after it does. */
 static bool
-matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool *ends)
+fb_row_matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool *ends)
 {
-	BTScanOpaque so = opaque_of(desc);
+	BTScanOpaque so = fb_opaque_of(desc);
 	int			required = ScanDirectionIsForward(direction) ? SK_BT_REQFWD : SK_BT_REQBKWD;
 
 	for (int i = 0; i < so->numberOfKeys; i++)
@@ -98,7 +98,7 @@ fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
 
 /* Whether all conditions are on the index's first column, so that all rows between two matching rows match too. */
 static bool
-is_range(BTScanOpaque so)
+fb_is_range(BTScanOpaque so)
 {
 	for (int i = 0; i < so->numberOfKeys; i++)
 		if (so->keyData[i].sk_attno != 1)
@@ -108,7 +108,7 @@ is_range(BTScanOpaque so)
 
 /* Examines a leaf, which is read if necessary. If the page is not a usable leaf, the range ends there. */
 static void
-look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Leaf *leaf)
+fb_look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Leaf *leaf)
 {
 	ScanDirection direction = scan->direction;
 	FbLook		look = fb_look_begin(desc->indexRelation);
@@ -141,11 +141,11 @@ look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Le
 
 	first = P_FIRSTDATAKEY(links);
 	last = P_IGNORE(links) || only_links ? 0 : PageGetMaxOffsetNumber(page);
-	if (first <= last && is_range(opaque_of(desc)))
+	if (first <= last && fb_is_range(fb_opaque_of(desc)))
 	{
 		OffsetNumber end = ScanDirectionIsForward(direction) ? last : first;
 
-		all = matches(desc, (IndexTuple) PageGetItem(page, PageGetItemId(page, end)), direction, &ends);
+		all = fb_row_matches(desc, (IndexTuple) PageGetItem(page, PageGetItemId(page, end)), direction, &ends);
 	}
 	for (int i = 0; i + first <= last && !leaf->ends; i++)
 	{
@@ -153,7 +153,7 @@ look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Le
 		ItemId		item = PageGetItemId(page, at);
 		IndexTuple	row = (IndexTuple) PageGetItem(page, item);
 
-		if (!ItemIdIsDead(item) && (all || matches(desc, row, direction, &leaf->ends)))
+		if (!ItemIdIsDead(item) && (all || fb_row_matches(desc, row, direction, &leaf->ends)))
 			leaf->row_count += fb_copy_blocks(row, leaf->rows + leaf->row_count,
 											  MaxTIDsPerBTreePage - leaf->row_count);
 	}
@@ -162,12 +162,12 @@ look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links, Le
 
 /* The neighbour of the scan's own leaf. */
 static BlockNumber
-beyond_current(FbScan *scan, IndexScanDesc desc)
+fb_beyond_current(FbScan *scan, IndexScanDesc desc)
 {
-	BTScanPos	pos = &opaque_of(desc)->currPos;
+	BTScanPos	pos = &fb_opaque_of(desc)->currPos;
 	Leaf		leaf;
 
-	if (!may_look_beyond(scan, desc))
+	if (!fb_may_look_beyond(scan, desc))
 		return InvalidBlockNumber;
 	if (ScanDirectionIsForward(scan->direction))
 		return pos->moreRight && pos->nextPage != P_NONE ? pos->nextPage : InvalidBlockNumber;
@@ -175,7 +175,7 @@ beyond_current(FbScan *scan, IndexScanDesc desc)
 		return InvalidBlockNumber;
 	/* In most versions, only the page has the link to the left; the scan has just read that page. */
 	leaf.rows = NULL;
-	look_at(scan, desc, pos->currPage, true, &leaf);
+	fb_look_at(scan, desc, pos->currPage, true, &leaf);
 	return leaf.beyond;
 }
 
@@ -184,7 +184,7 @@ beyond_current(FbScan *scan, IndexScanDesc desc)
  * leaves are left to the kernel's readahead, which hints would end.
  */
 static void
-go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond)
+fb_go_beyond(FbScan *scan, IndexScanDesc desc, BlockNumber leaf, BlockNumber beyond)
 {
 	Relation	index = desc->indexRelation;
 
@@ -204,7 +204,7 @@ fb_cursor_reset(FbScan *scan, IndexScanDesc desc)
 
 	cursor->in_rows = false;
 	cursor->leaf_count = 0;
-	cursor->at = opaque_of(desc)->currPos.itemIndex + (ScanDirectionIsForward(scan->direction) ? 1 : -1);
+	cursor->at = fb_opaque_of(desc)->currPos.itemIndex + (ScanDirectionIsForward(scan->direction) ? 1 : -1);
 	/* The next leaf is looked up when it is needed: few scans get there. */
 	cursor->beyond = P_NONE;
 }
@@ -215,7 +215,7 @@ fb_cursor_follow(FbScan *scan, IndexScanDesc desc)
 {
 	FbCursor   *cursor = &scan->cursor;
 
-	if (cursor->leaf_count == 0 || cursor->leaves[0] != opaque_of(desc)->currPos.currPage)
+	if (cursor->leaf_count == 0 || cursor->leaves[0] != fb_opaque_of(desc)->currPos.currPage)
 		return false;
 	cursor->leaf_count--;
 	memmove(cursor->leaves, cursor->leaves + 1, cursor->leaf_count * sizeof(cursor->leaves[0]));
@@ -224,14 +224,14 @@ fb_cursor_follow(FbScan *scan, IndexScanDesc desc)
 
 /* Moves the cursor to the next leaf; returns false if there is none, or it must not be read now. */
 static bool
-next_leaf(FbScan *scan, IndexScanDesc desc)
+fb_next_leaf(FbScan *scan, IndexScanDesc desc)
 {
 	FbCursor   *cursor = &scan->cursor;
 	BlockNumber block;
 	Leaf		leaf;
 
 	if (cursor->beyond == P_NONE)
-		go_beyond(scan, desc, opaque_of(desc)->currPos.currPage, beyond_current(scan, desc));
+		fb_go_beyond(scan, desc, fb_opaque_of(desc)->currPos.currPage, fb_beyond_current(scan, desc));
 	block = cursor->beyond;
 	if (block == InvalidBlockNumber || cursor->leaf_count == FB_LEAVES_MAX)
 		return false;
@@ -241,12 +241,12 @@ next_leaf(FbScan *scan, IndexScanDesc desc)
 		cursor->rows = MemoryContextAlloc(scan->query->estate->es_query_cxt,
 										  MaxTIDsPerBTreePage * sizeof(BlockNumber));
 	leaf.rows = cursor->rows;
-	look_at(scan, desc, block, false, &leaf);
+	fb_look_at(scan, desc, block, false, &leaf);
 	cursor->in_rows = true;
 	cursor->at = 0;
 	cursor->row_count = leaf.row_count;
 	cursor->leaves[cursor->leaf_count++] = block;
-	go_beyond(scan, desc, block, leaf.ends ? InvalidBlockNumber : leaf.beyond);
+	fb_go_beyond(scan, desc, block, leaf.ends ? InvalidBlockNumber : leaf.beyond);
 	return true;
 }
 
@@ -255,7 +255,7 @@ BlockNumber
 fb_cursor_next(FbScan *scan, IndexScanDesc desc)
 {
 	FbCursor   *cursor = &scan->cursor;
-	BTScanPos	pos = &opaque_of(desc)->currPos;
+	BTScanPos	pos = &fb_opaque_of(desc)->currPos;
 
 	for (;;)
 	{
@@ -271,7 +271,7 @@ fb_cursor_next(FbScan *scan, IndexScanDesc desc)
 			cursor->at += ScanDirectionIsForward(scan->direction) ? 1 : -1;
 			return block;
 		}
-		if (!next_leaf(scan, desc))
+		if (!fb_next_leaf(scan, desc))
 			return InvalidBlockNumber;
 	}
 }

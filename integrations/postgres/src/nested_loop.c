@@ -59,22 +59,22 @@ typedef struct FbJoin
 	bool		rescanned;
 } FbJoin;
 
-static TupleTableSlot *exec_outer(PlanState *node);
+static TupleTableSlot *fb_exec_outer(PlanState *node);
 
 static Row *
-row_at(FbJoin *join, uint64 number)
+fb_join_row_at(FbJoin *join, uint64 number)
 {
 	return &join->rows[number % FB_VALUES_MOST];
 }
 
 static EState *
-estate_of(FbJoin *join)
+fb_estate_of(FbJoin *join)
 {
 	return join->ahead.scan->query->estate;
 }
 
 static void
-clear_row(FbJoin *join, Row *row)
+fb_join_clear_row(FbJoin *join, Row *row)
 {
 	ExecClearTuple(row->slot);
 	join->size -= row->size;
@@ -83,10 +83,10 @@ clear_row(FbJoin *join, Row *row)
 
 /* Drops the rows of an outer node that is restarted. */
 static void
-drop_rows(FbJoin *join)
+fb_join_drop_rows(FbJoin *join)
 {
 	for (uint64 i = join->ahead.head - (join->held ? 1 : 0); i < join->tail; i++)
-		clear_row(join, row_at(join, i));
+		fb_join_clear_row(join, fb_join_row_at(join, i));
 	join->held = false;
 	join->tail = 0;
 	join->ended = false;
@@ -96,7 +96,7 @@ drop_rows(FbJoin *join)
 
 /* The outer node's expression context is reset: the node is restarted, unless it resets the context as it runs. */
 static void
-context_reset(Datum arg)
+fb_join_context_reset(Datum arg)
 {
 	FbJoin	   *join = (FbJoin *) DatumGetPointer(arg);
 
@@ -106,7 +106,7 @@ context_reset(Datum arg)
 }
 
 static TupleTableSlot *
-call_outer(FbJoin *join)
+fb_call_outer(FbJoin *join)
 {
 	TupleTableSlot *slot;
 
@@ -118,14 +118,14 @@ call_outer(FbJoin *join)
 
 /* Copies a row of the outer node to the queue. */
 static void
-enqueue(FbJoin *join, TupleTableSlot *from)
+fb_join_enqueue(FbJoin *join, TupleTableSlot *from)
 {
-	Row		   *row = row_at(join, join->tail);
+	Row		   *row = fb_join_row_at(join, join->tail);
 	void	   *chunk;
 
 	if (row->slot == NULL)
 	{
-		MemoryContext old = MemoryContextSwitchTo(estate_of(join)->es_query_cxt);
+		MemoryContext old = MemoryContextSwitchTo(fb_estate_of(join)->es_query_cxt);
 
 		row->slot = FbMakeSlot(join->desc, join->ops);
 		MemoryContextSwitchTo(old);
@@ -146,7 +146,7 @@ enqueue(FbJoin *join, TupleTableSlot *from)
 
 /* Whether the row is in the queue; fetches it if it is the next one. */
 static bool
-has_row(FbAhead *ahead, uint64 number)
+fb_join_has_row(FbAhead *ahead, uint64 number)
 {
 	FbJoin	   *join = (FbJoin *) ahead;
 	TupleTableSlot *slot;
@@ -155,38 +155,38 @@ has_row(FbAhead *ahead, uint64 number)
 		return true;
 	if (join->ended || join->size >= (Size) work_mem * 1024)
 		return false;
-	slot = call_outer(join);
+	slot = fb_call_outer(join);
 	if (TupIsNull(slot))
 	{
 		join->ended = true;
 		return false;
 	}
-	enqueue(join, slot);
+	fb_join_enqueue(join, slot);
 	return true;
 }
 
 static bool
-set_row(FbAhead *ahead, uint64 number)
+fb_join_set_row(FbAhead *ahead, uint64 number)
 {
-	return fb_probe_set(ahead->probe, row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
+	return fb_probe_set(ahead->probe, fb_join_row_at((FbJoin *) ahead, number)->slot, (Datum) 0);
 }
 
 /* Removes our function from the outer node, unless another extension has wrapped it since. */
 static void
-leave(FbJoin *join)
+fb_join_leave(FbJoin *join)
 {
-	join->active = !fb_replace_method(join->outer, exec_outer, join->real);
+	join->active = !fb_replace_method(join->outer, fb_exec_outer, join->real);
 }
 
 static TupleTableSlot *
-next_row(FbJoin *join)
+fb_join_next_row(FbJoin *join)
 {
 	FbAhead    *ahead = &join->ahead;
 
 	if (join->rescanned)
-		drop_rows(join);
+		fb_join_drop_rows(join);
 	if (join->held)
-		clear_row(join, row_at(join, ahead->head - 1));
+		fb_join_clear_row(join, fb_join_row_at(join, ahead->head - 1));
 	join->held = false;
 	ahead->leads = false;
 	if (ahead->head == join->tail)
@@ -198,19 +198,19 @@ next_row(FbJoin *join)
 			join->ended = false;
 			return NULL;
 		}
-		slot = call_outer(join);
+		slot = fb_call_outer(join);
 		if (TupIsNull(slot))
 			return slot;
 		ahead->taken++;
 		if (!fb_ahead_is_active(ahead))
 		{
-			leave(join);
+			fb_join_leave(join);
 			return slot;
 		}
 		/* The other values of the conditions are known only to the inner scan, from its first row on. */
 		if (ahead->taken == 1)
 			return slot;
-		enqueue(join, slot);
+		fb_join_enqueue(join, slot);
 	}
 	else
 		ahead->taken++;
@@ -218,12 +218,12 @@ next_row(FbJoin *join)
 		fb_ahead_look(ahead, ahead->head);
 	fb_ahead_take(ahead, ahead->head);
 	join->held = true;
-	return row_at(join, ahead->head++)->slot;
+	return fb_join_row_at(join, ahead->head++)->slot;
 }
 
 /* Executes an outer node instead of the server's function. */
 static TupleTableSlot *
-exec_outer(PlanState *node)
+fb_exec_outer(PlanState *node)
 {
 	FbJoin	   *join = fb_attached(FB_OF_OUTER, node);
 	TupleTableSlot *slot;
@@ -232,18 +232,18 @@ exec_outer(PlanState *node)
 		elog(ERROR, "forebay: nothing is known of this outer node");
 	if (!join->active)
 		return join->real(node);
-	slot = next_row(join);
+	slot = fb_join_next_row(join);
 	if (!join->registered)
 	{
 		join->registered = true;
-		RegisterExprContextCallback(node->ps_ExprContext, context_reset, PointerGetDatum(join));
+		RegisterExprContextCallback(node->ps_ExprContext, fb_join_context_reset, PointerGetDatum(join));
 	}
 	return slot;
 }
 
 /* Returns a probe, if outer rows may be fetched ahead and determine what the inner scan will do. */
 static FbProbe *
-prepare(FbAhead *ahead)
+fb_join_prepare(FbAhead *ahead)
 {
 	FbJoin	   *join = (FbJoin *) ahead;
 	TupleDesc	desc = ExecGetResultType(join->outer);
@@ -260,7 +260,7 @@ prepare(FbAhead *ahead)
 	if (join->ops != &TTSOpsVirtual && join->ops != &TTSOpsMinimalTuple &&
 		join->ops != &TTSOpsHeapTuple && join->ops != &TTSOpsBufferHeapTuple)
 		return NULL;
-	if (!fb_outer_is_safe(join->outer->plan, estate_of(join)->es_plannedstmt, ahead->all, sure))
+	if (!fb_outer_is_safe(join->outer->plan, fb_estate_of(join)->es_plannedstmt, ahead->all, sure))
 		return NULL;
 	probe = fb_probe_make(ahead->scan, join->plan, desc);
 	if (probe == NULL)
@@ -274,13 +274,13 @@ prepare(FbAhead *ahead)
 	join->desc = CreateTupleDescCopyConstr(desc);
 	join->rows = palloc0(FB_VALUES_MOST * sizeof(Row));
 	if (join->outer->ps_ExprContext == NULL)
-		ExecAssignExprContext(estate_of(join), join->outer);
+		ExecAssignExprContext(fb_estate_of(join), join->outer);
 	return probe;
 }
 
 /* Installs our function: from the next row on, the outer node's rows pass through it. */
 static void
-wake(FbAhead *ahead)
+fb_join_wake(FbAhead *ahead)
 {
 	FbJoin	   *join = (FbJoin *) ahead;
 
@@ -292,10 +292,10 @@ wake(FbAhead *ahead)
 		dlist_push_head(&ahead->scan->query->joins, &join->link);
 	}
 	join->real = join->outer->ExecProcNodeReal;
-	join->active = fb_replace_method(join->outer, join->real, exec_outer);
+	join->active = fb_replace_method(join->outer, join->real, fb_exec_outer);
 }
 
-static const FbSource outer_rows = {prepare, has_row, set_row, wake, NULL};
+static const FbSource outer_rows = {fb_join_prepare, fb_join_has_row, fb_join_set_row, fb_join_wake, NULL};
 
 /* Registers a nested loop whose inner side is a registered index scan, or a cache or a limit above one. */
 void

@@ -16,7 +16,7 @@
 
 /* Whether a function is in the server's own program. */
 static bool
-is_in_server(ExecProcNodeMtd function)
+fb_is_in_server(ExecProcNodeMtd function)
 {
 	Dl_info		program;
 	Dl_info		here;
@@ -33,7 +33,7 @@ fb_method_is_own(FbMethod *method, PlanState *node)
 
 	if (method->own == NULL && real != method->other)
 	{
-		if (is_in_server(real))
+		if (fb_is_in_server(real))
 			method->own = real;
 		else
 			method->other = real;

@@ -26,11 +26,11 @@ typedef struct Check
 	bool		steady;
 } Check;
 
-static bool plan_is_safe(Plan *plan, Check *check);
-static bool unsafe(Node *node, void *context);
+static bool fb_plan_is_safe(Plan *plan, Check *check);
+static bool fb_node_is_unsafe(Node *node, void *context);
 
 static bool
-function_is_unsafe(Oid function, void *context)
+fb_function_is_unsafe(Oid function, void *context)
 {
 	Check	   *check = context;
 	char		volatility = func_volatile(function);
@@ -42,15 +42,15 @@ function_is_unsafe(Oid function, void *context)
 
 /* Whether a subplan is unsafe. */
 static bool
-subplan_is_unsafe(SubPlan *subplan, Check *check)
+fb_subplan_is_unsafe(SubPlan *subplan, Check *check)
 {
 	return check->no_errors ||
-		!plan_is_safe(list_nth(check->statement->subplans, subplan->plan_id - 1), check);
+		!fb_plan_is_safe(list_nth(check->statement->subplans, subplan->plan_id - 1), check);
 }
 
 /* Whether an expression contains anything unsafe; an expression_tree_walker. */
 static bool
-unsafe(Node *node, void *context)
+fb_node_is_unsafe(Node *node, void *context)
 {
 	Check	   *check = context;
 
@@ -102,7 +102,7 @@ unsafe(Node *node, void *context)
 				return true;
 			break;
 		case T_SubPlan:
-			if (subplan_is_unsafe(castNode(SubPlan, node), check))
+			if (fb_subplan_is_unsafe(castNode(SubPlan, node), check))
 				return true;
 			break;
 		case T_AlternativeSubPlan:
@@ -110,63 +110,63 @@ unsafe(Node *node, void *context)
 		default:
 			return true;
 	}
-	return check_functions_in_node(node, function_is_unsafe, context) ||
-		expression_tree_walker(node, unsafe, context);
+	return check_functions_in_node(node, fb_function_is_unsafe, context) ||
+		expression_tree_walker(node, fb_node_is_unsafe, context);
 }
 
 /* Whether all children of an Append may be run ahead. */
 static bool
-all_safe(List *plans, Check *check)
+fb_all_safe(List *plans, Check *check)
 {
 	ListCell   *each;
 
 	foreach(each, plans)
-		if (!plan_is_safe(lfirst(each), check))
+		if (!fb_plan_is_safe(lfirst(each), check))
 			return false;
 	return true;
 }
 
 /* Whether a node's expressions other than its target list and filter, if evaluated for each row, are unsafe. */
 static bool
-own_is_unsafe(Plan *plan, Check *check)
+fb_own_is_unsafe(Plan *plan, Check *check)
 {
 	switch (nodeTag(plan))
 	{
 		case T_IndexScan:
-			return unsafe((Node *) ((IndexScan *) plan)->indexqual, check) ||
-				unsafe((Node *) ((IndexScan *) plan)->indexqualorig, check) ||
-				unsafe((Node *) ((IndexScan *) plan)->indexorderby, check) ||
-				unsafe((Node *) ((IndexScan *) plan)->indexorderbyorig, check);
+			return fb_node_is_unsafe((Node *) ((IndexScan *) plan)->indexqual, check) ||
+				fb_node_is_unsafe((Node *) ((IndexScan *) plan)->indexqualorig, check) ||
+				fb_node_is_unsafe((Node *) ((IndexScan *) plan)->indexorderby, check) ||
+				fb_node_is_unsafe((Node *) ((IndexScan *) plan)->indexorderbyorig, check);
 		case T_IndexOnlyScan:
-			return unsafe((Node *) ((IndexOnlyScan *) plan)->indexqual, check) ||
-				unsafe((Node *) ((IndexOnlyScan *) plan)->indexorderby, check);
+			return fb_node_is_unsafe((Node *) ((IndexOnlyScan *) plan)->indexqual, check) ||
+				fb_node_is_unsafe((Node *) ((IndexOnlyScan *) plan)->indexorderby, check);
 		case T_BitmapIndexScan:
-			return unsafe((Node *) ((BitmapIndexScan *) plan)->indexqual, check);
+			return fb_node_is_unsafe((Node *) ((BitmapIndexScan *) plan)->indexqual, check);
 		case T_BitmapHeapScan:
-			return unsafe((Node *) ((BitmapHeapScan *) plan)->bitmapqualorig, check);
+			return fb_node_is_unsafe((Node *) ((BitmapHeapScan *) plan)->bitmapqualorig, check);
 		case T_TidScan:
-			return unsafe((Node *) ((TidScan *) plan)->tidquals, check);
+			return fb_node_is_unsafe((Node *) ((TidScan *) plan)->tidquals, check);
 		case T_ValuesScan:
-			return unsafe((Node *) ((ValuesScan *) plan)->values_lists, check);
+			return fb_node_is_unsafe((Node *) ((ValuesScan *) plan)->values_lists, check);
 		case T_FunctionScan:
 			{
 				ListCell   *each;
 
 				foreach(each, ((FunctionScan *) plan)->functions)
-					if (unsafe(lfirst_node(RangeTblFunction, each)->funcexpr, check))
+					if (fb_node_is_unsafe(lfirst_node(RangeTblFunction, each)->funcexpr, check))
 						return true;
 				return false;
 			}
 		case T_Result:
-			return unsafe(((Result *) plan)->resconstantqual, check);
+			return fb_node_is_unsafe(((Result *) plan)->resconstantqual, check);
 		case T_NestLoop:
-			return unsafe((Node *) ((Join *) plan)->joinqual, check);
+			return fb_node_is_unsafe((Node *) ((Join *) plan)->joinqual, check);
 		case T_HashJoin:
-			return unsafe((Node *) ((Join *) plan)->joinqual, check) ||
-				unsafe((Node *) ((HashJoin *) plan)->hashclauses, check);
+			return fb_node_is_unsafe((Node *) ((Join *) plan)->joinqual, check) ||
+				fb_node_is_unsafe((Node *) ((HashJoin *) plan)->hashclauses, check);
 		case T_MergeJoin:
-			return unsafe((Node *) ((Join *) plan)->joinqual, check) ||
-				unsafe((Node *) ((MergeJoin *) plan)->mergeclauses, check);
+			return fb_node_is_unsafe((Node *) ((Join *) plan)->joinqual, check) ||
+				fb_node_is_unsafe((Node *) ((MergeJoin *) plan)->mergeclauses, check);
 		default:
 			return false;
 	}
@@ -174,7 +174,7 @@ own_is_unsafe(Plan *plan, Check *check)
 
 /* Whether a node and its subtree may be run ahead. */
 static bool
-plan_is_safe(Plan *plan, Check *check)
+fb_plan_is_safe(Plan *plan, Check *check)
 {
 	Check		below = *check;
 	ListCell   *each;
@@ -231,36 +231,36 @@ plan_is_safe(Plan *plan, Check *check)
 	}
 	if (check->steady && plan->qual != NIL)
 		return false;
-	if (unsafe((Node *) plan->targetlist, check) || unsafe((Node *) plan->qual, check) ||
-		own_is_unsafe(plan, check))
+	if (fb_node_is_unsafe((Node *) plan->targetlist, check) || fb_node_is_unsafe((Node *) plan->qual, check) ||
+		fb_own_is_unsafe(plan, check))
 		return false;
 	foreach(each, plan->initPlan)
-		if (subplan_is_unsafe(lfirst_node(SubPlan, each), check))
+		if (fb_subplan_is_unsafe(lfirst_node(SubPlan, each), check))
 			return false;
 	if (IsA(plan, CteScan) &&
-		!plan_is_safe(list_nth(check->statement->subplans, ((CteScan *) plan)->ctePlanId - 1), check))
+		!fb_plan_is_safe(list_nth(check->statement->subplans, ((CteScan *) plan)->ctePlanId - 1), check))
 		return false;
-	if ((IsA(plan, SubqueryScan) && !plan_is_safe(((SubqueryScan *) plan)->subplan, &below)) ||
-		(IsA(plan, Append) && !all_safe(((Append *) plan)->appendplans, &below)) ||
-		(IsA(plan, MergeAppend) && !all_safe(((MergeAppend *) plan)->mergeplans, &below)) ||
-		(IsA(plan, BitmapAnd) && !all_safe(((BitmapAnd *) plan)->bitmapplans, &below)) ||
-		(IsA(plan, BitmapOr) && !all_safe(((BitmapOr *) plan)->bitmapplans, &below)))
+	if ((IsA(plan, SubqueryScan) && !fb_plan_is_safe(((SubqueryScan *) plan)->subplan, &below)) ||
+		(IsA(plan, Append) && !fb_all_safe(((Append *) plan)->appendplans, &below)) ||
+		(IsA(plan, MergeAppend) && !fb_all_safe(((MergeAppend *) plan)->mergeplans, &below)) ||
+		(IsA(plan, BitmapAnd) && !fb_all_safe(((BitmapAnd *) plan)->bitmapplans, &below)) ||
+		(IsA(plan, BitmapOr) && !fb_all_safe(((BitmapOr *) plan)->bitmapplans, &below)))
 		return false;
-	return plan_is_safe(outerPlan(plan), &below) && plan_is_safe(innerPlan(plan), &below);
+	return fb_plan_is_safe(outerPlan(plan), &below) && fb_plan_is_safe(innerPlan(plan), &below);
 }
 
 /* Whether no part of a statement has effects. */
 static bool
-has_no_effects(PlannedStmt *statement)
+fb_has_no_effects(PlannedStmt *statement)
 {
 	Check		check = {.statement = statement, .stable = true};
 	ListCell   *each;
 
 	if (statement->commandType != CMD_SELECT || statement->hasModifyingCTE || statement->rowMarks != NIL ||
-		!plan_is_safe(statement->planTree, &check))
+		!fb_plan_is_safe(statement->planTree, &check))
 		return false;
 	foreach(each, statement->subplans)
-		if (!plan_is_safe(lfirst(each), &check))
+		if (!fb_plan_is_safe(lfirst(each), &check))
 			return false;
 	return true;
 }
@@ -274,14 +274,14 @@ fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
 {
 	Check		check = {.statement = statement, .no_errors = !sure, .steady = !whole};
 
-	if (plan_is_safe(plan, &check))
+	if (fb_plan_is_safe(plan, &check))
 		return true;
 	/*
 	 * Stable functions are constant only while the statement runs, not if it returns control between rows and a setting
 	 * may change, and only if nothing in it has effects.
 	 */
 	check.stable = true;
-	return sure && plan_is_safe(plan, &check) && has_no_effects(statement);
+	return sure && fb_plan_is_safe(plan, &check) && fb_has_no_effects(statement);
 }
 
 /* Whether a node whose rows are all read is certain to read all rows of a child. */

@@ -47,7 +47,7 @@ struct FbProbe
 
 /* Whether an expression contains a value of the outer row; an expression_tree_walker. */
 static bool
-of_outer_row(Node *node, void *context)
+fb_of_outer_row(Node *node, void *context)
 {
 	ListCell   *each;
 
@@ -60,12 +60,12 @@ of_outer_row(Node *node, void *context)
 				return true;
 		return false;
 	}
-	return expression_tree_walker(node, of_outer_row, context);
+	return expression_tree_walker(node, fb_of_outer_row, context);
 }
 
 /* The column of the outer row that an expression refers to; 0 if it is not such a column. */
 static AttrNumber
-column_of(Node *node, NestLoop *join)
+fb_column_of(Node *node, NestLoop *join)
 {
 	ListCell   *each;
 
@@ -86,8 +86,8 @@ column_of(Node *node, NestLoop *join)
 
 /* Adds a condition of the scan, if its value is known ahead and we can evaluate it. */
 static void
-take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime_count,
-		 NestLoop *join, TupleDesc outer)
+fb_take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime_count,
+			NestLoop *join, TupleDesc outer)
 {
 	ProbeKey   *key = &probe->keys[probe->key_count];
 
@@ -104,8 +104,8 @@ take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime
 		if (runtime[i].scan_key != live || join == NULL)
 			continue;
 		value = (Node *) runtime[i].key_expr->expr;
-		key->column = column_of(value, join);
-		if (key->column == 0 && of_outer_row(value, join))
+		key->column = fb_column_of(value, join);
+		if (key->column == 0 && fb_of_outer_row(value, join))
 			return;
 		if (key->column > outer->natts)
 			return;
@@ -120,7 +120,7 @@ take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runtime
 
 /* Adds a leading column to the search key; returns false if no condition fixes it by equality. */
 static bool
-take_column(FbProbe *probe, Relation index, AttrNumber column)
+fb_take_column(FbProbe *probe, Relation index, AttrNumber column)
 {
 	for (int i = 0; i < probe->key_count; i++)
 	{
@@ -181,9 +181,9 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	probe->search.nextkey = ScanDirectionIsBackward(order);
 	probe->keys = palloc0(Max(key_count, 1) * sizeof(ProbeKey));
 	for (int i = 0; i < key_count; i++)
-		take_key(probe, &keys[i], runtime, runtime_count, join, outer);
+		fb_take_key(probe, &keys[i], runtime, runtime_count, join, outer);
 	while (probe->search.keysz < IndexRelationGetNumberOfKeyAttributes(index) &&
-		   take_column(probe, index, probe->search.keysz + 1))
+		   fb_take_column(probe, index, probe->search.keysz + 1))
 	{
 		ProbeKey   *key = &probe->keys[probe->prefix[probe->search.keysz++]];
 
@@ -227,14 +227,14 @@ fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 
 /* Whether the values are after an entry; equal values are if the scan goes backward. */
 static bool
-lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
+fb_lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
 {
 	return _bt_compare(index, &probe->search, page, at) >= (probe->search.nextkey ? 0 : 1);
 }
 
 /* The first entry of a page that the values are not after; one past the last entry if there is none. */
 static OffsetNumber
-first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+fb_first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
 	OffsetNumber low = P_FIRSTDATAKEY(links);
 	OffsetNumber high = PageGetMaxOffsetNumber(page) + 1;
@@ -243,7 +243,7 @@ first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 	{
 		OffsetNumber middle = low + (high - low) / 2;
 
-		if (lie_behind(probe, index, page, middle))
+		if (fb_lie_behind(probe, index, page, middle))
 			low = middle + 1;
 		else
 			high = middle;
@@ -253,9 +253,9 @@ first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 
 /* Whether all matching entries are to the right of a page, because it was split. */
 static bool
-is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+fb_is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
 {
-	return !P_RIGHTMOST(links) && lie_behind(probe, index, page, P_HIKEY);
+	return !P_RIGHTMOST(links) && fb_lie_behind(probe, index, page, P_HIKEY);
 }
 
 /* The leaf for the values that were set; invalid if there is none, or finding it needs a read that is not permitted. */
@@ -281,11 +281,11 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 			break;
 		}
 		level = links->btpo_level;
-		if (is_right_of(probe, index, page, links))
+		if (fb_is_right_of(probe, index, page, links))
 			next = links->btpo_next;
 		else
 		{
-			OffsetNumber at = first_not_before(probe, index, page, links);
+			OffsetNumber at = fb_first_not_before(probe, index, page, links);
 
 			/* The first downlink of a page covers everything before the second. */
 			at = Max(OffsetNumberPrev(at), P_FIRSTDATAKEY(links));
@@ -315,7 +315,7 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 
 /* Whether an entry of the leaf matches all known conditions of the scan. */
 static bool
-matches(FbProbe *probe, Relation index, IndexTuple row)
+fb_probe_matches(FbProbe *probe, Relation index, IndexTuple row)
 {
 	for (int i = 0; i < probe->key_count; i++)
 	{
@@ -382,8 +382,8 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			break;
 		}
 		last = PageGetMaxOffsetNumber(page);
-		right = is_right_of(probe, index, page, links);
-		at = right ? last + 1 : first_not_before(probe, index, page, links);
+		right = fb_is_right_of(probe, index, page, links);
+		at = right ? last + 1 : fb_first_not_before(probe, index, page, links);
 		leaf = right || (!backward && at > last && !P_RIGHTMOST(links)) ? links->btpo_next : P_NONE;
 		if (backward && !right)
 			at--;
@@ -394,7 +394,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 
 			if (_bt_compare(index, &probe->search, page, at) != 0)
 				break;
-			if (ItemIdIsDead(item) || !matches(probe, index, row))
+			if (ItemIdIsDead(item) || !fb_probe_matches(probe, index, row))
 				continue;
 			count += fb_copy_blocks(row, blocks + count, most - count);
 			*longer = count == most;

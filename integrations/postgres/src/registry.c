@@ -34,7 +34,7 @@ static entries_hash *entries = NULL;
 
 /* No address has its highest bits set. */
 static uint64
-key_of(FbKind kind, const void *object)
+fb_registry_key(FbKind kind, const void *object)
 {
 	return (uint64) (uintptr_t) object << 3 | kind;
 }
@@ -46,7 +46,7 @@ fb_attach(FbKind kind, const void *object, void *ours)
 
 	if (entries == NULL)
 		entries = entries_create(TopMemoryContext, 64, NULL);
-	entries_insert(entries, key_of(kind, object), &found)->ours = ours;
+	entries_insert(entries, fb_registry_key(kind, object), &found)->ours = ours;
 }
 
 /* The data attached to an object; NULL if there is none. */
@@ -57,7 +57,7 @@ fb_attached(FbKind kind, const void *object)
 
 	if (entries == NULL || entries->members == 0)
 		return NULL;
-	entry = entries_lookup(entries, key_of(kind, object));
+	entry = entries_lookup(entries, fb_registry_key(kind, object));
 	return entry != NULL ? entry->ours : NULL;
 }
 
@@ -66,5 +66,5 @@ void
 fb_detach(FbKind kind, const void *object)
 {
 	if (entries != NULL)
-		entries_delete(entries, key_of(kind, object));
+		entries_delete(entries, fb_registry_key(kind, object));
 }

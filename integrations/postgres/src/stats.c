@@ -63,14 +63,14 @@ static shmem_request_hook_type next_request = NULL;
 #endif
 
 static void
-acquire(LWLockMode mode)
+fb_stats_acquire(LWLockMode mode)
 {
 	if (lock != NULL)
 		LWLockAcquire(lock, mode);
 }
 
 static void
-release(void)
+fb_stats_release(void)
 {
 	if (lock != NULL)
 		LWLockRelease(lock);
@@ -78,7 +78,7 @@ release(void)
 
 /* An index's entry, created if necessary; NULL if there is no room. */
 static Entry *
-enter(Key key, HASHACTION action)
+fb_stats_enter(Key key, HASHACTION action)
 {
 	bool		found;
 	Entry	   *entry;
@@ -93,7 +93,7 @@ enter(Key key, HASHACTION action)
 }
 
 static HASHCTL
-layout(void)
+fb_stats_layout(void)
 {
 	HASHCTL		control = {.keysize = sizeof(Key), .entrysize = sizeof(Entry)};
 
@@ -104,7 +104,7 @@ static const Key others = {InvalidOid, InvalidOid};
 
 /* Requests the shared memory. */
 static void
-request(void)
+fb_shmem_request(void)
 {
 #if PG_VERSION_NUM >= 150000
 	if (next_request)
@@ -116,16 +116,16 @@ request(void)
 
 /* Creates the table in shared memory, or attaches to it. */
 static void
-startup(void)
+fb_shmem_startup(void)
 {
-	HASHCTL		control = layout();
+	HASHCTL		control = fb_stats_layout();
 
 	if (next_startup)
 		next_startup();
 	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
 	lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 	entries = FbShmemInitHash("forebay", indexes_max + 1, &control, HASH_ELEM | HASH_BLOBS);
-	enter(others, HASH_ENTER);
+	fb_stats_enter(others, HASH_ENTER);
 	LWLockRelease(AddinShmemInitLock);
 }
 
@@ -143,12 +143,12 @@ fb_stats_init(void)
 	if (!preloaded)
 		return;
 	next_startup = shmem_startup_hook;
-	shmem_startup_hook = startup;
+	shmem_startup_hook = fb_shmem_startup;
 #if PG_VERSION_NUM >= 150000
 	next_request = shmem_request_hook;
-	shmem_request_hook = request;
+	shmem_request_hook = fb_shmem_request;
 #else
-	request();
+	fb_shmem_request();
 #endif
 }
 
@@ -162,13 +162,13 @@ fb_stats_expect(Oid index)
 		return;
 	if (entries == NULL)
 	{
-		HASHCTL		control = layout();
+		HASHCTL		control = fb_stats_layout();
 
 		control.hcxt = TopMemoryContext;
 		entries = hash_create("forebay", 64, &control, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-		enter(others, HASH_ENTER);
+		fb_stats_enter(others, HASH_ENTER);
 	}
-	enter(key, HASH_ENTER);
+	fb_stats_enter(key, HASH_ENTER);
 }
 
 /* Adds the counts of a scan to its index. Raises no errors. */
@@ -180,25 +180,25 @@ fb_stats_add(Oid index, const uint64 *values)
 
 	if (entries == NULL)
 		return;
-	acquire(LW_SHARED);
-	entry = enter(key, HASH_FIND);
+	fb_stats_acquire(LW_SHARED);
+	entry = fb_stats_enter(key, HASH_FIND);
 	if (entry == NULL && lock != NULL && hash_get_num_entries(entries) <= indexes_max)
 	{
-		release();
-		acquire(LW_EXCLUSIVE);
-		entry = enter(key, HASH_ENTER_NULL);
+		fb_stats_release();
+		fb_stats_acquire(LW_EXCLUSIVE);
+		entry = fb_stats_enter(key, HASH_ENTER_NULL);
 	}
 	if (entry == NULL)
-		entry = enter(others, HASH_FIND);
+		entry = fb_stats_enter(others, HASH_FIND);
 	for (int i = 0; i < FB_STATS && entry != NULL; i++)
 		if (values[i] != 0)
 			pg_atomic_fetch_add_u64(&entry->values[i], values[i]);
-	release();
+	fb_stats_release();
 }
 
 /* Whether an entry's index exists. One whose creation is not committed does not: it gets a new entry afterwards. */
 static bool
-exists(Key key)
+fb_stats_index_exists(Key key)
 {
 	if (!OidIsValid(key.index))
 		return true;
@@ -209,7 +209,7 @@ exists(Key key)
 
 /* Copies all entries, and removes those of dropped indexes. Returns *count rows. */
 static Row *
-copy_rows(int *count)
+fb_stats_copy_rows(int *count)
 {
 	Row		   *rows;
 	HASH_SEQ_STATUS each;
@@ -221,12 +221,12 @@ copy_rows(int *count)
 	*count = 0;
 	if (entries == NULL)
 		return NULL;
-	acquire(LW_SHARED);
+	fb_stats_acquire(LW_SHARED);
 	room = hash_get_num_entries(entries);
-	release();
+	fb_stats_release();
 	/* Entries added in between are left to the next call. */
 	rows = palloc(room * sizeof(Row));
-	acquire(LW_SHARED);
+	fb_stats_acquire(LW_SHARED);
 	hash_seq_init(&each, entries);
 	while ((entry = hash_seq_search(&each)) != NULL)
 	{
@@ -240,16 +240,16 @@ copy_rows(int *count)
 			rows[copied].values[i] = pg_atomic_read_u64(&entry->values[i]);
 		copied++;
 	}
-	release();
+	fb_stats_release();
 	for (int i = 0; i < copied; i++)
 	{
-		if (exists(rows[i].key))
+		if (fb_stats_index_exists(rows[i].key))
 			rows[kept++] = rows[i];
 		else
 		{
-			acquire(LW_EXCLUSIVE);
+			fb_stats_acquire(LW_EXCLUSIVE);
 			hash_search(entries, &rows[i].key, HASH_REMOVE, NULL);
-			release();
+			fb_stats_release();
 		}
 	}
 	*count = kept;
@@ -260,7 +260,7 @@ PG_FUNCTION_INFO_V1(forebay_stat_indexes);
 
 /* Whether the caller may see a row; every user may see the row without an index. */
 static bool
-may_see(Key key)
+fb_stats_may_see(Key key)
 {
 	return !OidIsValid(key.index) ||
 		(key.database == MyDatabaseId &&
@@ -288,7 +288,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 					 errmsg("the SQL of the extension forebay is not of this library's version"),
 					 errhint("Run ALTER EXTENSION forebay UPDATE.")));
 		call->tuple_desc = BlessTupleDesc(columns);
-		call->user_fctx = copy_rows(&count);
+		call->user_fctx = fb_stats_copy_rows(&count);
 		call->max_calls = count;
 		MemoryContextSwitchTo(before);
 	}
@@ -300,7 +300,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		Datum		values[COLUMNS];
 		bool		nulls[COLUMNS] = {false};
 
-		if (row->values[FB_SCANS] == 0 || !may_see(row->key))
+		if (row->values[FB_SCANS] == 0 || !fb_stats_may_see(row->key))
 		{
 			call->call_cntr++;
 			continue;
@@ -325,7 +325,7 @@ forebay_stat_reset(PG_FUNCTION_ARGS)
 
 	if (entries == NULL)
 		PG_RETURN_VOID();
-	acquire(LW_EXCLUSIVE);
+	fb_stats_acquire(LW_EXCLUSIVE);
 	hash_seq_init(&each, entries);
 	while ((entry = hash_seq_search(&each)) != NULL)
 	{
@@ -340,6 +340,6 @@ forebay_stat_reset(PG_FUNCTION_ARGS)
 			for (int i = 0; i < FB_STATS; i++)
 				pg_atomic_write_u64(&entry->values[i], 0);
 	}
-	release();
+	fb_stats_release();
 	PG_RETURN_VOID();
 }

@@ -116,7 +116,7 @@ static ProcessUtility_hook_type next_utility;
 
 /* Sets advice on the open descriptors of a file; closed ones are opened if there are few. */
 static void
-apply_advice(FbFile *file, int advice)
+fb_apply_advice(FbFile *file, int advice)
 {
 	SMgrRelation smgr = FbSmgrOpen(file->key);
 	File		segment;
@@ -139,7 +139,7 @@ apply_advice(FbFile *file, int advice)
 
 /* The advice for one access. */
 static int
-advice_for(FbFile *file, FbAccess access, Strategy by)
+fb_advice_for(FbFile *file, FbAccess access, Strategy by)
 {
 	bool		sequential = access == FB_SEQUENTIAL || access == FB_VACUUM;
 
@@ -160,7 +160,7 @@ advice_for(FbFile *file, FbAccess access, Strategy by)
 
 /* The advice on which all readers of a file agree. */
 static int
-advice_of(FbFile *file, Strategy by)
+fb_advice_of(FbFile *file, Strategy by)
 {
 	int			advice = -1;
 
@@ -170,7 +170,7 @@ advice_of(FbFile *file, Strategy by)
 
 		if (file->readers[access] == 0)
 			continue;
-		wanted = advice_for(file, access, by);
+		wanted = fb_advice_for(file, access, by);
 		if (advice >= 0 && advice != wanted)
 			return POSIX_FADV_NORMAL;
 		advice = wanted;
@@ -179,17 +179,17 @@ advice_of(FbFile *file, Strategy by)
 }
 
 static void
-update_advice(FbFile *file, Strategy by)
+fb_update_advice(FbFile *file, Strategy by)
 {
-	int			advice = advice_of(file, by);
+	int			advice = fb_advice_of(file, by);
 
 	if (advice != file->advice)
-		apply_advice(file, advice);
+		fb_apply_advice(file, advice);
 }
 
 /* Removes a file without readers, unless it has a trial and there is room. */
 static void
-forget(FbFile *file)
+fb_file_forget(FbFile *file)
 {
 	bool		learnt = false;
 
@@ -209,7 +209,7 @@ forget(FbFile *file)
 
 /* Ends a reader: called when its memory context is reset. */
 static void
-reader_freed(void *arg)
+fb_reader_freed(void *arg)
 {
 	FbReader   *reader = arg;
 	slist_iter	each;
@@ -219,8 +219,8 @@ reader_freed(void *arg)
 		Use		   *use = slist_container(Use, link, each.cur);
 
 		use->file->readers[use->access]--;
-		update_advice(use->file, strategy);
-		forget(use->file);
+		fb_update_advice(use->file, strategy);
+		fb_file_forget(use->file);
 	}
 	fb_watches_release(&reader->watches);
 }
@@ -235,7 +235,7 @@ fb_reader_begin(MemoryContext context)
 		return NULL;
 	reader = MemoryContextAllocZero(context, sizeof(FbReader));
 	reader->context = context;
-	reader->on_free.func = reader_freed;
+	reader->on_free.func = fb_reader_freed;
 	reader->on_free.arg = reader;
 	MemoryContextRegisterResetCallback(context, &reader->on_free);
 	return reader;
@@ -243,7 +243,7 @@ fb_reader_begin(MemoryContext context)
 
 /* Adds a relation to a reader, for about `rows` rows; returns its file, or NULL if it gets no advice. */
 static FbFile *
-read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
+fb_read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 {
 	SMgrRelation smgr;
 	FbLocator	key;
@@ -278,10 +278,10 @@ read_relation(FbReader *reader, Relation rel, FbAccess access, double rows)
 	use->access = access;
 	file->readers[access]++;
 	slist_push_head(&reader->uses, &use->link);
-	advice = advice_of(file, strategy);
+	advice = fb_advice_of(file, strategy);
 	/* Set again even if unchanged: descriptors opened since then do not have it. */
 	if (advice != file->advice || advice != POSIX_FADV_NORMAL)
-		apply_advice(file, advice);
+		fb_apply_advice(file, advice);
 	return file;
 }
 
@@ -291,12 +291,12 @@ fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns)
 {
 	fbl_trial_spent(file->trials[access], blocks, spent_ns,
 					access == FB_SEQUENTIAL ? KNOWN_SEQUENTIAL : KNOWN_RANDOM);
-	update_advice(file, strategy);
+	fb_update_advice(file, strategy);
 }
 
 /* Starts timing a node that reads a relation, if a trial or the trace needs it. */
 static void
-watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbFile *file)
+fb_watch_node(FbReader *reader, PlanState *node, Relation rel, FbAccess access, FbFile *file)
 {
 	if (strategy != STRATEGY_ADAPTIVE)
 		file = NULL;
@@ -321,28 +321,28 @@ fb_reader_note(FbReader *reader, PlanState *node)
 		case T_SeqScanState:
 		case T_TidRangeScanState:
 			heap = ((ScanState *) node)->ss_currentRelation;
-			file = read_relation(reader, heap, FB_SEQUENTIAL, rows);
-			watch_node(reader, node, heap, FB_SEQUENTIAL, file);
+			file = fb_read_relation(reader, heap, FB_SEQUENTIAL, rows);
+			fb_watch_node(reader, node, heap, FB_SEQUENTIAL, file);
 			break;
 		case T_IndexScanState:
 			heap = ((ScanState *) node)->ss_currentRelation;
-			read_relation(reader, ((IndexScanState *) node)->iss_RelationDesc, FB_INDEX, rows);
-			file = read_relation(reader, heap, FB_INDEX, rows);
-			watch_node(reader, node, heap, FB_INDEX, file);
+			fb_read_relation(reader, ((IndexScanState *) node)->iss_RelationDesc, FB_INDEX, rows);
+			file = fb_read_relation(reader, heap, FB_INDEX, rows);
+			fb_watch_node(reader, node, heap, FB_INDEX, file);
 			break;
 		case T_IndexOnlyScanState:
 			index = ((IndexOnlyScanState *) node)->ioss_RelationDesc;
-			read_relation(reader, ((ScanState *) node)->ss_currentRelation, FB_INDEX, rows);
-			file = read_relation(reader, index, FB_INDEX, rows);
-			watch_node(reader, node, index, FB_INDEX, file);
+			fb_read_relation(reader, ((ScanState *) node)->ss_currentRelation, FB_INDEX, rows);
+			file = fb_read_relation(reader, index, FB_INDEX, rows);
+			fb_watch_node(reader, node, index, FB_INDEX, file);
 			break;
 		case T_BitmapIndexScanState:
-			read_relation(reader, ((BitmapIndexScanState *) node)->biss_RelationDesc, FB_BITMAP, rows);
+			fb_read_relation(reader, ((BitmapIndexScanState *) node)->biss_RelationDesc, FB_BITMAP, rows);
 			break;
 		case T_BitmapHeapScanState:
 			heap = ((ScanState *) node)->ss_currentRelation;
-			file = read_relation(reader, heap, FB_BITMAP, rows);
-			watch_node(reader, node, heap, FB_BITMAP, file);
+			file = fb_read_relation(reader, heap, FB_BITMAP, rows);
+			fb_watch_node(reader, node, heap, FB_BITMAP, file);
 			break;
 		default:
 			break;
@@ -351,7 +351,7 @@ fb_reader_note(FbReader *reader, PlanState *node)
 
 /* Registers what a VACUUM or ANALYZE will read of a relation, if the lock is available without waiting. */
 static void
-vacuum_reads(FbReader *reader, Oid id, bool vacuum)
+fb_vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 {
 	Relation	rel;
 
@@ -361,17 +361,17 @@ vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 	if (rel != NULL)
 	{
 		/* ANALYZE reads blocks as a bitmap scan does: ascending, with gaps. */
-		read_relation(reader, rel, vacuum ? FB_VACUUM : FB_BITMAP, INT_MAX);
+		fb_read_relation(reader, rel, vacuum ? FB_VACUUM : FB_BITMAP, INT_MAX);
 		if (vacuum && rel->rd_rel->relkind != RELKIND_INDEX)
 		{
 			ListCell   *each;
 			List	   *indexes = RelationGetIndexList(rel);
 
 			foreach(each, indexes)
-				vacuum_reads(reader, lfirst_oid(each), true);
+				fb_vacuum_reads(reader, lfirst_oid(each), true);
 			list_free(indexes);
 			if (OidIsValid(rel->rd_rel->reltoastrelid))
-				vacuum_reads(reader, rel->rd_rel->reltoastrelid, true);
+				fb_vacuum_reads(reader, rel->rd_rel->reltoastrelid, true);
 		}
 		relation_close(rel, NoLock);
 	}
@@ -380,7 +380,7 @@ vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 
 /* Registers what a VACUUM or ANALYZE of named tables will read. Its context outlives its transactions. */
 static void
-begin_vacuum(MemoryContext context, VacuumStmt *command)
+fb_begin_vacuum(MemoryContext context, VacuumStmt *command)
 {
 	FbReader   *reader = fb_reader_begin(context);
 	ListCell   *named;
@@ -393,13 +393,13 @@ begin_vacuum(MemoryContext context, VacuumStmt *command)
 
 		if (OidIsValid(id))
 			foreach(child, find_all_inheritors(id, NoLock, NULL))
-				vacuum_reads(reader, lfirst_oid(child), command->is_vacuumcmd);
+				fb_vacuum_reads(reader, lfirst_oid(child), command->is_vacuumcmd);
 	}
 }
 
 static void
-pass_on(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-		ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+fb_pass_on(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+		   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
 {
 	if (next_utility)
 		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
@@ -408,8 +408,8 @@ pass_on(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUt
 }
 
 static void
-utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-		ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+fb_process_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+				   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
 {
 	MemoryContext vacuum;
 
@@ -417,14 +417,14 @@ utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUt
 		fb_trace_clear();
 	if (!fb_enabled || strategy == STRATEGY_OS || !IsA(statement->utilityStmt, VacuumStmt))
 	{
-		pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
+		fb_pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
 		return;
 	}
 	vacuum = AllocSetContextCreate(TopMemoryContext, "forebay vacuum", ALLOCSET_SMALL_SIZES);
 	PG_TRY();
 	{
-		begin_vacuum(vacuum, (VacuumStmt *) statement->utilityStmt);
-		pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
+		fb_begin_vacuum(vacuum, (VacuumStmt *) statement->utilityStmt);
+		fb_pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
 	}
 	PG_CATCH();
 	{
@@ -437,19 +437,19 @@ utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUt
 
 #ifdef FB_NO_ADVICE
 static bool
-may_be_set(int *to, void **extra, GucSource source)
+fb_strategy_check(int *to, void **extra, GucSource source)
 {
 	if (*to != STRATEGY_OS)
 		GUC_check_errdetail("forebay.readahead_strategy must be \"os\" where there is no posix_fadvise().");
 	return *to == STRATEGY_OS;
 }
 #else
-#define may_be_set NULL
+#define fb_strategy_check NULL
 #endif
 
 /* The setting changes, or is restored as its transaction ends. */
 static void
-is_set(int to, void *extra)
+fb_strategy_assign(int to, void *extra)
 {
 	HASH_SEQ_STATUS each;
 	FbFile	   *file;
@@ -458,7 +458,7 @@ is_set(int to, void *extra)
 		return;
 	hash_seq_init(&each, files);
 	while ((file = hash_seq_search(&each)) != NULL)
-		update_advice(file, to);
+		fb_update_advice(file, to);
 }
 
 void
@@ -468,7 +468,8 @@ fb_strategy_init(void)
 							 "What the kernel is advised of how relations are read.",
 							 "os: nothing. hint: sequential scans and VACUUM are sequential, index and bitmap scans random. "
 							 "max: all is sequential. adaptive: as hint where that was seen to cost less.",
-							 &strategy, STRATEGY_OS, strategy_names, PGC_USERSET, 0, may_be_set, is_set, NULL);
+							 &strategy, STRATEGY_OS, strategy_names, PGC_USERSET, 0,
+							 fb_strategy_check, fb_strategy_assign, NULL);
 	next_utility = ProcessUtility_hook;
-	ProcessUtility_hook = utility;
+	ProcessUtility_hook = fb_process_utility;
 }

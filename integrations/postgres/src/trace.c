@@ -45,7 +45,7 @@ static const char *const access_names[FB_ACCESSES] = {"sequential", "index", "bi
 
 /* Clears the trace if the user or role has changed: another one must not see its reads. */
 static void
-see_owner(void)
+fb_trace_check_owner(void)
 {
 	Oid			user = GetOuterUserId();
 
@@ -64,7 +64,7 @@ fb_trace_clear(void)
 void
 fb_trace_read(Oid relation, FbAccess access, BlockNumber block, uint32 blocks, bool sequential, int64 spent_ns)
 {
-	see_owner();
+	fb_trace_check_owner();
 	if (ring == NULL)
 		ring = MemoryContextAlloc(TopMemoryContext, FB_TRACE_READS * sizeof(Read));
 	ring[total++ % FB_TRACE_READS] = (Read) {
@@ -101,7 +101,7 @@ forebay_trace(PG_FUNCTION_ARGS)
 	}
 	call = SRF_PERCALL_SETUP();
 	next = call->user_fctx;
-	see_owner();
+	fb_trace_check_owner();
 	if (total > FB_TRACE_READS)
 		*next = Max(*next, total - FB_TRACE_READS);
 	for (; *next < total; (*next)++)
@@ -125,7 +125,7 @@ forebay_trace(PG_FUNCTION_ARGS)
 }
 
 static void
-is_set(bool on, void *extra)
+fb_trace_assign(bool on, void *extra)
 {
 	if (!on || !fb_trace)
 		fb_trace_clear();
@@ -137,5 +137,5 @@ fb_trace_init(void)
 	DefineCustomBoolVariable("forebay.trace",
 							 "Whether the reads of this session's scans are recorded.",
 							 "forebay_trace() and forebay_trace_summary show them.",
-							 &fb_trace, false, PGC_USERSET, 0, NULL, is_set, NULL);
+							 &fb_trace, false, PGC_USERSET, 0, NULL, fb_trace_assign, NULL);
 }

@@ -39,7 +39,7 @@ typedef struct Watch
 static Watch *last_watch = NULL;
 
 static Watch *
-watch_of(PlanState *node)
+fb_watch_of(PlanState *node)
 {
 	if (last_watch == NULL || last_watch->node != node)
 		last_watch = fb_attached(FB_OF_WATCHED, node);
@@ -47,35 +47,35 @@ watch_of(PlanState *node)
 }
 
 static int64
-blocks_read(void)
+fb_blocks_read(void)
 {
 	return pgBufferUsage.shared_blks_read + pgBufferUsage.local_blks_read;
 }
 
 static HeapScanDesc
-page_scan(Watch *watch)
+fb_page_scan(Watch *watch)
 {
 	return (HeapScanDesc) ((ScanState *) watch->node)->ss_currentScanDesc;
 }
 
 /* Whether the next row of a scan by pages may be on another page. */
 static bool
-page_ends(Watch *watch)
+fb_page_ends(Watch *watch)
 {
-	HeapScanDesc scan = page_scan(watch);
+	HeapScanDesc scan = fb_page_scan(watch);
 
 	return scan == NULL || (int) scan->rs_cindex <= 0 || (int) scan->rs_cindex + 1 >= (int) scan->rs_ntuples;
 }
 
 /* The block at which a node is, as far as is known. */
 static BlockNumber
-block_of(Watch *watch)
+fb_block_of(Watch *watch)
 {
 	PlanState  *node = watch->node;
 
 	if (watch->by_page)
 	{
-		HeapScanDesc scan = page_scan(watch);
+		HeapScanDesc scan = fb_page_scan(watch);
 
 		if (scan != NULL && scan->rs_cblock != InvalidBlockNumber)
 			return scan->rs_cblock;
@@ -97,13 +97,13 @@ block_of(Watch *watch)
 
 /* Records what a call of a node has read; `spent_ns` is less than 0 if it was not timed. */
 static void
-has_read(Watch *watch, uint32 blocks, int64 spent_ns)
+fb_has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 {
 	if (watch->file != NULL && spent_ns >= 0)
 		fb_file_read(watch->file, watch->access, blocks, spent_ns);
 	if (fb_trace)
 	{
-		BlockNumber block = block_of(watch);
+		BlockNumber block = fb_block_of(watch);
 		/* This call, or the last one, may have read blocks ahead of the scan's position too. */
 		uint32		step = watch->by_page ? Max(blocks, watch->last_blocks) : 1;
 
@@ -118,12 +118,12 @@ has_read(Watch *watch, uint32 blocks, int64 spent_ns)
 
 /* Executes a scan node instead of the server's function, which it calls. */
 static TupleTableSlot *
-exec_watched(PlanState *node)
+fb_exec_watched(PlanState *node)
 {
-	Watch	   *watch = watch_of(node);
-	int64		reads = blocks_read();
+	Watch	   *watch = fb_watch_of(node);
+	int64		reads = fb_blocks_read();
 	int64		spent_ns = -1;
-	bool		timed = fb_trace || (watch->by_page ? page_ends(watch) : watch->left > 0);
+	bool		timed = fb_trace || (watch->by_page ? fb_page_ends(watch) : watch->left > 0);
 	instr_time	since;
 	instr_time	now;
 	TupleTableSlot *row;
@@ -132,7 +132,7 @@ exec_watched(PlanState *node)
 	if (timed)
 		INSTR_TIME_SET_CURRENT(since);
 	row = watch->real(node);
-	reads = blocks_read() - reads;
+	reads = fb_blocks_read() - reads;
 	if (reads <= 0)
 	{
 		if (watch->left > 0)
@@ -146,7 +146,7 @@ exec_watched(PlanState *node)
 		spent_ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 	}
 	watch->left = WATCH_CALLS;
-	has_read(watch, reads, spent_ns);
+	fb_has_read(watch, reads, spent_ns);
 	return row;
 }
 
@@ -167,7 +167,7 @@ fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation r
 	fb_attach(FB_OF_WATCHED, node, watch);
 	slist_push_head(watches, &watch->link);
 	watch->real = node->ExecProcNodeReal;
-	node->ExecProcNodeReal = exec_watched;
+	node->ExecProcNodeReal = fb_exec_watched;
 }
 
 /* The memory of these watches is about to be freed. */
