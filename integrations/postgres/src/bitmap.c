@@ -44,7 +44,7 @@
 /* One registered bitmap heap scan node. */
 typedef struct FbBitmap
 {
-	dlist_node	link;			/* in its query */
+	slist_node	link;			/* in its query */
 	FbQuery    *query;
 	BitmapHeapScanState *node;
 	/* All its rows are read, as far as the plan shows. */
@@ -274,18 +274,18 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	bitmap->most = most;
 	bitmap->sampler = fbl_sampler_new();
 	fb_attach(FB_OF_BITMAP, node, bitmap);
-	dlist_push_head(&query->bitmaps, &bitmap->link);
+	slist_push_head(&query->bitmaps, &bitmap->link);
 }
 
 /* The query's memory is about to be freed: removes its scans, ended or not. */
 void
 fb_bitmaps_release(FbQuery *query)
 {
-	dlist_iter	each;
+	slist_iter	each;
 
 	last = NULL;
-	dlist_foreach(each, &query->bitmaps)
-		fb_detach(FB_OF_BITMAP, dlist_container(FbBitmap, link, each.cur)->node);
+	slist_foreach(each, &query->bitmaps)
+		fb_detach(FB_OF_BITMAP, slist_container(FbBitmap, link, each.cur)->node);
 }
 
 #endif

@@ -100,14 +100,13 @@ fb_explain_init(void)
 #endif
 }
 
-/* Called when a scan ends: logs its counters at DEBUG1, if its reads have waited and the level is enabled. */
+/* Called when a scan ends whose reads have waited: logs its counters at DEBUG1, if that is enabled. */
 void
 fb_explain_log(FbScan *scan)
 {
 	struct fbl_counts counts;
 
-	if ((scan->hints == NULL && (scan->ahead == NULL || scan->ahead->leaves == NULL)) ||
-		!message_level_is_interesting(DEBUG1))
+	if (!message_level_is_interesting(DEBUG1))
 		return;
 	/* A client must not see what its functions read as another user. */
 	if (client_min_messages <= DEBUG1 && !fb_may_read(scan->index, GetOuterUserId()))

@@ -31,20 +31,26 @@ dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 static ExecutorStart_hook_type next_start;
 static ExecutorRun_hook_type next_run;
 
-/* The state of the walk at a node. */
+/* The walk of a plan. */
 typedef struct Walk
 {
 	EState	   *estate;
-	FbQuery   **query;			/* NULL until a node is registered */
+	FbQuery    *query;			/* NULL until a node is registered */
 	FbReader   *reader;			/* NULL if there is no advice and no trace */
 	Bitmapset  *subplans;		/* the numbers of their topmost nodes */
-	Bitmapset **walked;			/* those of them that were walked */
+	Bitmapset  *walked;			/* those of them that were walked */
+} Walk;
+
+/* The walk at a node. */
+typedef struct Step
+{
+	Walk	   *walk;
 	PlanState  *parent;			/* NULL at the top */
 	/* Whether all rows of the current node are read. */
 	bool		whole;
 	/* Whether `whole` has no exception, not even a rare one. */
 	bool		sure;
-} Walk;
+} Step;
 
 /* The query's memory is about to be freed: removes all that was registered for it. */
 static void
@@ -54,9 +60,11 @@ fb_query_freed(void *arg)
 
 	fb_scans_release(query);
 #if PG_VERSION_NUM < 180000
-	fb_bitmaps_release(query);
+	if (!slist_is_empty(&query->bitmaps))
+		fb_bitmaps_release(query);
 #endif
-	fb_joins_release(query);
+	if (!slist_is_empty(&query->joins))
+		fb_joins_release(query);
 	fb_detach(FB_OF_ESTATE, query->estate);
 	dlist_delete(&query->link);
 }
@@ -64,22 +72,21 @@ fb_query_freed(void *arg)
 static FbQuery *
 fb_query_of(Walk *walk)
 {
-	if (*walk->query == NULL)
+	if (walk->query == NULL)
 	{
-		FbQuery    *query = MemoryContextAllocZero(walk->estate->es_query_cxt, sizeof(FbQuery));
+		FbQuery    *query = MemoryContextAlloc(walk->estate->es_query_cxt, sizeof(FbQuery));
 
+		memset(query, 0, sizeof(FbQuery));
 		query->estate = walk->estate;
 		dlist_init(&query->scans);
-		dlist_init(&query->bitmaps);
-		dlist_init(&query->joins);
 		fb_attach(FB_OF_ESTATE, query->estate, query);
 		dlist_push_head(&fb_queries, &query->link);
 		query->on_free.func = fb_query_freed;
 		query->on_free.arg = query;
 		MemoryContextRegisterResetCallback(walk->estate->es_query_cxt, &query->on_free);
-		*walk->query = query;
+		walk->query = query;
 	}
-	return *walk->query;
+	return walk->query;
 }
 
 /* Whether all rows of a node are read, given whether all of its parent's are. */
@@ -87,7 +94,7 @@ static bool
 fb_is_whole(PlanState *node, PlanState *parent, bool whole, Bitmapset *subplans)
 {
 	/* An uncorrelated EXISTS needs one row, and cannot be distinguished from other subplans. */
-	if (bms_is_member(node->plan->plan_node_id, subplans))
+	if (subplans != NULL && bms_is_member(node->plan->plan_node_id, subplans))
 		return false;
 	if (parent == NULL)
 		return whole;
@@ -136,11 +143,11 @@ fb_is_walked(PlanState *node, Walk *walk)
 {
 	int			number = node->plan->plan_node_id;
 
-	if (!bms_is_member(number, walk->subplans))
+	if (walk->subplans == NULL || !bms_is_member(number, walk->subplans))
 		return false;
-	if (bms_is_member(number, *walk->walked))
+	if (bms_is_member(number, walk->walked))
 		return true;
-	*walk->walked = bms_add_member(*walk->walked, number);
+	walk->walked = bms_add_member(walk->walked, number);
 	return false;
 }
 
@@ -161,24 +168,30 @@ fb_subplans_of(EState *estate)
 static bool
 fb_walk_plan(PlanState *node, void *context)
 {
-	Walk		walk = *(Walk *) context;
+	Step		step = *(Step *) context;
+	Walk	   *walk = step.walk;
+	bool		is_index_scan;
 
-	if (node == NULL || fb_is_walked(node, &walk))
+	if (node == NULL || fb_is_walked(node, walk))
 		return false;
-	walk.whole = fb_is_whole(node, walk.parent, walk.whole, walk.subplans);
-	walk.sure = walk.sure && walk.whole && (walk.parent == NULL || fb_surely_takes_all(walk.parent, node));
-	if (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState))
-		fb_scan_register(fb_query_of(&walk), node, walk.whole);
+	step.whole = fb_is_whole(node, step.parent, step.whole, walk->subplans);
+	step.sure = step.sure && step.whole && (step.parent == NULL || fb_surely_takes_all(step.parent, node));
+	is_index_scan = IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState);
+	if (is_index_scan)
+		fb_scan_register(fb_query_of(walk), node, step.whole);
 #if PG_VERSION_NUM < 180000
 	if (IsA(node, BitmapHeapScanState))
-		fb_bitmap_register(fb_query_of(&walk), node, walk.whole);
+		fb_bitmap_register(fb_query_of(walk), node, step.whole);
 #endif
-	if (walk.reader != NULL)
-		fb_reader_note(walk.reader, node);
-	walk.parent = node;
-	planstate_tree_walker(node, fb_walk_plan, &walk);
-	if (IsA(node, NestLoopState) && *walk.query != NULL)
-		fb_join_register(*walk.query, castNode(NestLoopState, node), walk.whole, walk.sure);
+	if (walk->reader != NULL)
+		fb_reader_note(walk->reader, node);
+	/* For most queries of one row, this is all of the plan. */
+	if (is_index_scan && node->initPlan == NIL && node->subPlan == NIL)
+		return false;
+	step.parent = node;
+	planstate_tree_walker(node, fb_walk_plan, &step);
+	if (IsA(node, NestLoopState) && walk->query != NULL)
+		fb_join_register(walk->query, castNode(NestLoopState, node), step.whole, step.sure);
 	return false;
 }
 
@@ -192,22 +205,21 @@ fb_executor_start(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
-		FbQuery    *ours = NULL;
-		Bitmapset  *walked = NULL;
 		Walk		walk = {
 			.estate = query->estate,
-			.query = &ours,
 			.subplans = fb_subplans_of(query->estate),
-			.walked = &walked,
 			.reader = fb_reader_begin(query->estate->es_query_cxt),
+		};
+		Step		step = {
+			.walk = &walk,
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 			/* The leader may stop a worker at any row: a LIMIT above the Gather is not in the worker's plan. */
 			.sure = !IsParallelWorker(),
 		};
 
-		fb_walk_plan(query->planstate, &walk);
+		fb_walk_plan(query->planstate, &step);
 		bms_free(walk.subplans);
-		bms_free(walked);
+		bms_free(walk.walked);
 	}
 }
 

@@ -35,10 +35,14 @@
 #include "portability/instr_time.h"
 #include "storage/fd.h"
 
+/* What the files below share is called directly, not as a symbol that another library could define. */
+#pragma GCC visibility push(hidden)
+
 #include "forebay_lookahead.h"
 
 typedef struct fbl_hints fbl_hints;
 typedef struct FbAhead FbAhead;
+typedef struct FbQuery FbQuery;
 typedef struct FbProbe FbProbe;
 
 /* No scan looks ahead by more blocks, whatever the settings. */
@@ -54,22 +58,6 @@ typedef struct FbProbe FbProbe;
 /* Settings. */
 extern bool fb_enabled;
 extern int	fb_distance_max;
-
-/*
- * One executing query with nodes that look ahead. It lives in the query's memory context, and is removed from the list
- * of all queries when that context is freed, however that happens.
- */
-typedef struct FbQuery
-{
-	dlist_node	link;			/* in fb_queries */
-	EState	   *estate;
-	/* It is run for a number of rows, for example by a cursor, and may stop after any. */
-	bool		may_stop;
-	dlist_head	scans;			/* of FbScan */
-	dlist_head	bitmaps;		/* of FbBitmap */
-	dlist_head	joins;			/* of FbJoin, those whose outer node was replaced */
-	MemoryContextCallback on_free;
-} FbQuery;
 
 /* The rows ahead of an index scan: a cursor that runs ahead of the scan's own. See leaf.c. */
 #define FB_LEAVES_MAX 16
@@ -147,6 +135,25 @@ typedef struct FbScan
 	uint64		row_total;
 	uint64		rows_before;	/* when it was started last */
 } FbScan;
+
+/*
+ * One executing query with nodes that look ahead. It lives in the query's memory context, and is removed from the list
+ * of all queries when that context is freed, however that happens.
+ */
+struct FbQuery
+{
+	dlist_node	link;			/* in fb_queries */
+	EState	   *estate;
+	/* It is run for a number of rows, for example by a cursor, and may stop after any. */
+	bool		may_stop;
+	dlist_head	scans;			/* of FbScan */
+	slist_head	bitmaps;		/* of FbBitmap */
+	slist_head	joins;			/* of FbJoin, those whose outer node was replaced */
+	MemoryContextCallback on_free;
+	/* Memory for its first scan, as many queries have only one. */
+	FbScan		scan;
+	bool		scan_is_used;
+};
 
 /* The function that executes a kind of node. */
 typedef struct FbMethod
@@ -269,6 +276,7 @@ extern void fb_scans_release(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 extern bool fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
 extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
+extern bool fb_scan_has_hints(FbScan *scan);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
 
 /* bitmap.c */
@@ -333,6 +341,7 @@ typedef enum FbKind
 	FB_OF_BITMAP,				/* FbBitmap, by its node */
 	FB_OF_OUTER,				/* FbJoin, by its outer node */
 	FB_OF_WATCHED,				/* a scan node's watch */
+	FB_KINDS,					/* how many there are */
 } FbKind;
 
 extern void fb_attach(FbKind kind, const void *object, void *ours);
@@ -352,7 +361,7 @@ extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_
 /* stats.c */
 extern void fb_stats_init(void);
 extern void fb_stats_expect(Oid index);
-extern void fb_stats_add(Oid index, const uint64 *values);
+extern void fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts);
 
 /* explain.c */
 extern void fb_explain_init(void);
@@ -381,5 +390,7 @@ extern bool fb_may_read(Oid relation, Oid user);
 
 /* forebay.c */
 extern dlist_head fb_queries;
+
+#pragma GCC visibility pop
 
 #endif

@@ -487,6 +487,13 @@ fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int o
 	btrescan(desc, keys, key_count, orders, order_count);
 }
 
+/* Whether a scan's reads have waited, so that it has counts. */
+bool
+fb_scan_has_hints(FbScan *scan)
+{
+	return scan->hints != NULL || (scan->ahead != NULL && scan->ahead->leaves != NULL);
+}
+
 /* The counts of a scan's hints: those for its heap, and those for leaves where it is restarted repeatedly. */
 struct fbl_counts
 fb_scan_counts(FbScan *scan)
@@ -511,19 +518,13 @@ fb_scan_counts(FbScan *scan)
 static void
 fb_scan_add_counts(FbScan *scan)
 {
-	struct fbl_counts counts = fb_scan_counts(scan);
-	uint64		values[FB_STATS] = {
-		[FB_SCANS] = scan->start_total,
-		[FB_ROWS] = scan->row_total,
-		[FB_PREFETCHED] = counts.asked,
-		[FB_USEFUL] = counts.useful,
-		[FB_WASTED] = counts.asked - counts.useful,
-		[FB_RESIDENT] = counts.resident,
-		[FB_WAITED_NS] = counts.waited_ns,
-	};
+	struct fbl_counts counts;
 
-	if (scan->start_total > 0)
-		fb_stats_add(scan->index, values);
+	if (scan->start_total == 0)
+		return;
+	if (fb_scan_has_hints(scan))
+		counts = fb_scan_counts(scan);
+	fb_stats_add(scan->index, scan->start_total, scan->row_total, fb_scan_has_hints(scan) ? &counts : NULL);
 }
 
 /* Replaces btendscan. */
@@ -540,7 +541,8 @@ fb_endscan(IndexScanDesc desc)
 		dlist_delete(&scan->link);
 		fb_scan_count_rows(scan, desc);
 		fb_scan_add_counts(scan);
-		fb_explain_log(scan);
+		if (fb_scan_has_hints(scan))
+			fb_explain_log(scan);
 	}
 	btendscan(desc);
 }
@@ -645,7 +647,11 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	if (fb_method_is_own(method, node))
 		fb_replace_method(node, method->own, index_only ? fb_exec_index_only : fb_exec_index_scan);
 
-	scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
+	if (query->scan_is_used)
+		scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
+	else
+		scan = &query->scan;
+	query->scan_is_used = true;
 	scan->query = query;
 	scan->node = node;
 	scan->scan = index_only ? &((IndexOnlyScanState *) node)->ioss_ScanDesc : &((IndexScanState *) node)->iss_ScanDesc;

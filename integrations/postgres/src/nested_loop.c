@@ -32,7 +32,7 @@ typedef struct FbJoin
 {
 	/* Its values are the outer rows since the last rescan; `head` is the first in the queue. */
 	FbAhead		ahead;
-	dlist_node	link;			/* in its query, once look-ahead has started */
+	slist_node	link;			/* in its query, once look-ahead has started */
 	NestLoop   *plan;
 	PlanState  *outer;
 	/* The LIMIT above the inner scan; NULL if there is none. */
@@ -289,7 +289,7 @@ fb_join_wake(FbAhead *ahead)
 	if (join->real == NULL)
 	{
 		fb_attach(FB_OF_OUTER, join->outer, join);
-		dlist_push_head(&ahead->scan->query->joins, &join->link);
+		slist_push_head(&ahead->scan->query->joins, &join->link);
 	}
 	join->real = join->outer->ExecProcNodeReal;
 	join->active = fb_replace_method(join->outer, join->real, fb_exec_outer);
@@ -331,8 +331,8 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 void
 fb_joins_release(FbQuery *query)
 {
-	dlist_iter	each;
+	slist_iter	each;
 
-	dlist_foreach(each, &query->joins)
-		fb_detach(FB_OF_OUTER, dlist_container(FbJoin, link, each.cur)->outer);
+	slist_foreach(each, &query->joins)
+		fb_detach(FB_OF_OUTER, slist_container(FbJoin, link, each.cur)->outer);
 }

@@ -171,9 +171,16 @@ fb_stats_expect(Oid index)
 	fb_stats_enter(key, HASH_ENTER);
 }
 
-/* Adds the counts of a scan to its index. Raises no errors. */
+static void
+fb_stats_count(Entry *entry, FbStat stat, uint64 count)
+{
+	if (count != 0)
+		pg_atomic_fetch_add_u64(&entry->values[stat], count);
+}
+
+/* Adds the counts of a scan to its index; `counts` is NULL if its reads have not waited. Raises no errors. */
 void
-fb_stats_add(Oid index, const uint64 *values)
+fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts)
 {
 	Key			key = {MyDatabaseId, index};
 	Entry	   *entry;
@@ -190,9 +197,19 @@ fb_stats_add(Oid index, const uint64 *values)
 	}
 	if (entry == NULL)
 		entry = fb_stats_enter(others, HASH_FIND);
-	for (int i = 0; i < FB_STATS && entry != NULL; i++)
-		if (values[i] != 0)
-			pg_atomic_fetch_add_u64(&entry->values[i], values[i]);
+	if (entry != NULL)
+	{
+		fb_stats_count(entry, FB_SCANS, scans);
+		fb_stats_count(entry, FB_ROWS, rows);
+		if (counts != NULL)
+		{
+			fb_stats_count(entry, FB_PREFETCHED, counts->asked);
+			fb_stats_count(entry, FB_USEFUL, counts->useful);
+			fb_stats_count(entry, FB_WASTED, counts->asked - counts->useful);
+			fb_stats_count(entry, FB_RESIDENT, counts->resident);
+			fb_stats_count(entry, FB_WAITED_NS, counts->waited_ns);
+		}
+	}
 	fb_stats_release();
 }
 
