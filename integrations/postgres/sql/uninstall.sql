@@ -10,7 +10,7 @@ SET enable_bitmapscan = off;
 SELECT * FROM compare('Index Scan using items_key', 'SELECT * FROM items WHERE key > 100 ORDER BY key');
 DROP FUNCTION compare(text, text);
 DROP TABLE items, orders;
--- Trusted: who may create in a database may create it, also in a schema of its own.
+-- Trusted: a role that may create in a database may create it, in any schema that it owns.
 CREATE ROLE regress_forebay_owner;
 DO $$ BEGIN
   EXECUTE format('GRANT CREATE ON DATABASE %I TO regress_forebay_owner', current_database());
