@@ -371,6 +371,7 @@ extern void fb_explain_log(FbScan *scan);
 extern FbReader *fb_reader_begin(MemoryContext context);
 extern void fb_reader_note(FbReader *reader, PlanState *node);
 extern void fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns);
+extern void fb_watch_commands(void);
 extern void fb_strategy_init(void);
 
 /* watch.c */

@@ -141,18 +141,10 @@ fb_scan_lookup_keys(IndexScanDesc desc, ScanKey keys)
 	return last_scan = scan;
 }
 
-/*
- * Ends the measurement of a row's fetch, if one is under way: its reads and its time. Also called where a query begins,
- * which a function in the node's filter may run. For a scan that an error has left, this touches only our own memory.
- */
-void
-fb_scan_fetched(void)
+static pg_noinline void
+fb_fetch_ends(FbScan *scan)
 {
-	FbScan	   *scan = fetching;
-
 	fetching = NULL;
-	if (scan == NULL)
-		return;
 	scan->reads = pgBufferUsage.shared_blks_read - scan->reads;
 	if (scan->reads > 0 && scan->timed)
 	{
@@ -164,6 +156,17 @@ fb_scan_fetched(void)
 	}
 }
 
+/*
+ * Ends the measurement of a row's fetch, if one is under way: its reads and its time. Also called where a query begins,
+ * which a function in the node's filter may run. For a scan that an error has left, this touches only our own memory.
+ */
+void
+fb_scan_fetched(void)
+{
+	if (fetching != NULL)
+		fb_fetch_ends(fetching);
+}
+
 /* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
 fb_scan_row_returned(FbScan *scan)
@@ -173,7 +176,7 @@ fb_scan_row_returned(FbScan *scan)
 	int64		spent;
 
 	if (fetching == scan)
-		fb_scan_fetched();
+		fb_fetch_ends(scan);
 	if (scan->owed_map > 0)
 		fb_look_settle((*scan->scan)->heapRelation, &scan->owed_map, pgBufferUsage.shared_blks_hit - scan->hits);
 	reads = scan->reads;
@@ -364,41 +367,59 @@ fb_scan_count_rows(FbScan *scan, IndexScanDesc desc)
 	scan->rows_before = scan->row_total;
 }
 
+/* btgettuple for a scan that has read pages of its index ahead, or may do so. */
+static pg_noinline bool
+fb_gettuple_settled(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	int64		hits = pgBufferUsage.shared_blks_hit;
+	bool		found = scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
+		? fb_gettuple_timed(scan, desc, direction) : btgettuple(desc, direction);
+
+	if (scan->owed > 0)
+		fb_look_settle(desc->indexRelation, &scan->owed, pgBufferUsage.shared_blks_hit - hits);
+	return found;
+}
+
+/* A block was read while the scan was idle. Returns false, and leaves it idle, if that was its new leaf. */
+static pg_noinline bool
+fb_scan_wake(FbScan *scan, IndexScanDesc desc)
+{
+	BlockNumber leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
+
+	scan->reads = pgBufferUsage.shared_blks_read;
+	if (scan->leaf != leaf)
+	{
+		scan->leaf = leaf;
+		return false;
+	}
+	/* Otherwise it was the previous row's heap block. */
+	fb_scan_count_rows(scan, desc);
+	scan->idle = false;
+	fbl_sampler_read(&scan->sampler, -1);
+	fb_time_node(scan, true);
+	return true;
+}
+
 /* btgettuple for a registered scan. */
 static pg_noinline bool
 fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BlockNumber block;
-	int64		hits;
 	bool		found;
 
-	if (scan->idle)
+	if (scan->idle && !fb_scan_wake(scan, desc))
 	{
-		BlockNumber leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
-
-		/* The block that was read is the scan's new leaf, or the previous row's heap block. */
-		scan->reads = pgBufferUsage.shared_blks_read;
-		if (scan->leaf != leaf)
-		{
-			scan->leaf = leaf;
-			scan->row_total++;
-			return btgettuple(desc, direction);
-		}
-		fb_scan_count_rows(scan, desc);
-		scan->idle = false;
-		fbl_sampler_read(&scan->sampler, -1);
-		fb_time_node(scan, true);
+		scan->row_total++;
+		return btgettuple(desc, direction);
 	}
 	/* Another scan's, if another extension's function executes its node. */
-	if (fetching != NULL)
-		fb_scan_fetched();
+	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		fb_scan_row_returned(scan);
-	hits = pgBufferUsage.shared_blks_hit;
-	found = scan->ahead != NULL && (scan->begins || scan->ahead->source->follow != NULL)
-		? fb_gettuple_timed(scan, desc, direction) : btgettuple(desc, direction);
-	if (scan->owed > 0)
-		fb_look_settle(desc->indexRelation, &scan->owed, pgBufferUsage.shared_blks_hit - hits);
+	if (scan->owed > 0 || scan->ahead != NULL)
+		found = fb_gettuple_settled(scan, desc, direction);
+	else
+		found = btgettuple(desc, direction);
 	if (!found)
 		return false;
 	if (unlikely(!fb_scan_is_at_row(desc)))

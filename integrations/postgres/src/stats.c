@@ -5,6 +5,10 @@
  * at its start; otherwise the session's. A scan adds its counts once, when it ends. All indexes that do not fit are
  * counted together, in an entry without a name. The next reader removes the entries of dropped indexes.
  *
+ * A scan that has not waited has only a few rows to count, often one, and another follows soon. Its session keeps the
+ * counts of some of them, and adds them together: a look-up of a single row does not touch shared memory. They are
+ * added at the latest when the session reads the view or ends.
+ *
  * A scan that an error ended adds its counts while its memory is being freed. So adding raises no errors: it allocates
  * no session memory (fb_stats_expect has done that), and if shared memory is full it uses the entry for others.
  *
@@ -28,6 +32,10 @@
 #include "utils/syscache.h"
 
 #define TRANCHE "forebay"
+/* How many indexes have pending counts, and for at most how many scans and rows. */
+#define PENDING_INDEXES 16
+#define PENDING_SCANS 64
+#define PENDING_ROWS 1024
 /* Columns of the function: the index, and one for each counter. */
 #define COLUMNS (FB_STATS + 1)
 
@@ -50,12 +58,25 @@ typedef struct Row
 	uint64		values[FB_STATS];
 } Row;
 
+/* Counts of an index that are not in shared memory yet. */
+typedef struct Pending
+{
+	Oid			index;
+	uint32		scans;			/* 0 if there are none */
+	uint64		rows;
+} Pending;
+
 static int	indexes_max = 5000;
+
+/* By the index's OID modulo PENDING_INDEXES. */
+static Pending pending[PENDING_INDEXES];
 
 /* The table, in shared memory or of the session; NULL until it is created. */
 static HTAB *entries = NULL;
 /* NULL if the table is the session's. */
 static LWLock *lock = NULL;
+
+static void fb_stats_exit(int code, Datum arg);
 
 static shmem_startup_hook_type next_startup = NULL;
 #if PG_VERSION_NUM >= 150000
@@ -152,14 +173,12 @@ fb_stats_init(void)
 #endif
 }
 
-/* An index is about to be scanned: if the counters are the session's, creates its entry. */
-void
-fb_stats_expect(Oid index)
+/* Creates an index's entry in the session's own table. */
+static pg_noinline void
+fb_stats_expect_own(Oid index)
 {
 	Key			key = {MyDatabaseId, index};
 
-	if (lock != NULL)
-		return;
 	if (entries == NULL)
 	{
 		HASHCTL		control = fb_stats_layout();
@@ -171,6 +190,21 @@ fb_stats_expect(Oid index)
 	fb_stats_enter(key, HASH_ENTER);
 }
 
+/* An index is about to be scanned: makes sure that its counts can be added without an error. */
+void
+fb_stats_expect(Oid index)
+{
+	static bool prepared = false;
+
+	if (lock == NULL)
+		fb_stats_expect_own(index);
+	else if (!prepared)
+	{
+		on_shmem_exit(fb_stats_exit, 0);
+		prepared = true;
+	}
+}
+
 static void
 fb_stats_count(Entry *entry, FbStat stat, uint64 count)
 {
@@ -178,9 +212,9 @@ fb_stats_count(Entry *entry, FbStat stat, uint64 count)
 		pg_atomic_fetch_add_u64(&entry->values[stat], count);
 }
 
-/* Adds the counts of a scan to its index; `counts` is NULL if its reads have not waited. Raises no errors. */
-void
-fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts)
+/* Adds counts to an index's entry. Raises no errors. */
+static void
+fb_stats_write(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts)
 {
 	Key			key = {MyDatabaseId, index};
 	Entry	   *entry;
@@ -213,6 +247,48 @@ fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *coun
 	fb_stats_release();
 }
 
+static void
+fb_stats_flush(Pending *one)
+{
+	if (one->scans > 0)
+		fb_stats_write(one->index, one->scans, one->rows, NULL);
+	one->scans = 0;
+	one->rows = 0;
+}
+
+static void
+fb_stats_flush_all(void)
+{
+	for (int i = 0; i < PENDING_INDEXES; i++)
+		fb_stats_flush(&pending[i]);
+}
+
+static void
+fb_stats_exit(int code, Datum arg)
+{
+	fb_stats_flush_all();
+}
+
+/* Adds the counts of a scan to its index; `counts` is NULL if its reads have not waited. Raises no errors. */
+void
+fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts)
+{
+	Pending    *one = &pending[index % PENDING_INDEXES];
+
+	if (lock == NULL || counts != NULL || scans >= PENDING_SCANS || rows >= PENDING_ROWS)
+	{
+		fb_stats_write(index, scans, rows, counts);
+		return;
+	}
+	if (one->index != index)
+		fb_stats_flush(one);
+	one->index = index;
+	one->scans += scans;
+	one->rows += rows;
+	if (one->scans >= PENDING_SCANS || one->rows >= PENDING_ROWS)
+		fb_stats_flush(one);
+}
+
 /* Whether an entry's index exists. One whose creation is not committed does not: it gets a new entry afterwards. */
 static bool
 fb_stats_index_exists(Key key)
@@ -238,6 +314,7 @@ fb_stats_copy_rows(int *count)
 	*count = 0;
 	if (entries == NULL)
 		return NULL;
+	fb_stats_flush_all();
 	fb_stats_acquire(LW_SHARED);
 	room = hash_get_num_entries(entries);
 	fb_stats_release();
@@ -342,6 +419,7 @@ forebay_stat_reset(PG_FUNCTION_ARGS)
 
 	if (entries == NULL)
 		PG_RETURN_VOID();
+	fb_stats_flush_all();
 	fb_stats_acquire(LW_EXCLUSIVE);
 	hash_seq_init(&each, entries);
 	while ((entry = hash_seq_search(&each)) != NULL)

@@ -225,20 +225,23 @@ fb_reader_freed(void *arg)
 	fb_watches_release(&reader->watches);
 }
 
-/* Begins a reader, which lasts until the context is reset. NULL if there is no advice to give and no trace. */
-FbReader *
-fb_reader_begin(MemoryContext context)
+static pg_noinline FbReader *
+fb_reader_create(MemoryContext context)
 {
-	FbReader   *reader;
+	FbReader   *reader = MemoryContextAllocZero(context, sizeof(FbReader));
 
-	if (strategy == STRATEGY_OS && !fb_trace)
-		return NULL;
-	reader = MemoryContextAllocZero(context, sizeof(FbReader));
 	reader->context = context;
 	reader->on_free.func = fb_reader_freed;
 	reader->on_free.arg = reader;
 	MemoryContextRegisterResetCallback(context, &reader->on_free);
 	return reader;
+}
+
+/* Begins a reader, which lasts until the context is reset. NULL if there is no advice to give and no trace. */
+FbReader *
+fb_reader_begin(MemoryContext context)
+{
+	return strategy == STRATEGY_OS && !fb_trace ? NULL : fb_reader_create(context);
 }
 
 /* Adds a relation to a reader, for about `rows` rows; returns its file, or NULL if it gets no advice. */
@@ -435,6 +438,19 @@ fb_process_utility(PlannedStmt *statement, const char *text, bool read_only_tree
 	MemoryContextDelete(vacuum);
 }
 
+/* Without a strategy or a trace, commands do not pass through our hook. Called when either is set. */
+void
+fb_watch_commands(void)
+{
+	static bool installed = false;
+
+	if (installed)
+		return;
+	installed = true;
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = fb_process_utility;
+}
+
 #ifdef FB_NO_ADVICE
 static bool
 fb_strategy_check(int *to, void **extra, GucSource source)
@@ -454,6 +470,8 @@ fb_strategy_assign(int to, void *extra)
 	HASH_SEQ_STATUS each;
 	FbFile	   *file;
 
+	if (to != STRATEGY_OS)
+		fb_watch_commands();
 	if (files == NULL)
 		return;
 	hash_seq_init(&each, files);
@@ -470,6 +488,4 @@ fb_strategy_init(void)
 							 "max: all is sequential. adaptive: as hint where that was seen to cost less.",
 							 &strategy, STRATEGY_OS, strategy_names, PGC_USERSET, 0,
 							 fb_strategy_check, fb_strategy_assign, NULL);
-	next_utility = ProcessUtility_hook;
-	ProcessUtility_hook = fb_process_utility;
 }

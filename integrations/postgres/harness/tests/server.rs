@@ -22,6 +22,7 @@ const TESTS: &[Test] = &[
     ("no_pin_and_no_lock_is_kept_between_calls", nothing_is_kept_between_calls),
     ("the_view_counts_scans_of_the_server_or_the_session", the_view_counts_scans),
     ("rows_in_memory_are_counted_one_by_one", rows_in_memory),
+    ("a_session_that_ends_leaves_no_count_behind", a_session_that_ends),
     ("an_index_without_room_is_counted_among_others", an_index_without_room_is_counted),
     ("explain_or_the_log_shows_each_scan", explain_or_the_log_shows),
     ("an_unknown_server_version_is_refused_by_a_sentence", an_unknown_version_is_refused),
@@ -384,6 +385,34 @@ fn rows_in_memory(case: &Case) -> Result<(), String> {
         rows += must(&mut session, &query)?.join("").parse::<u64>().map_err(text)?;
         let sql = "select scans, rows from forebay_stat_indexes where indexrelname = 'few_key'";
         equal(&query, must(&mut session, sql)?, vec![format!("{scans}|{rows}")])?;
+    }
+    clean(&server)
+}
+
+/// Scans that have not waited are added to the server's counters in groups.
+fn a_session_that_ends(case: &Case) -> Result<(), String> {
+    let server = serve(case, &[("shared_preload_libraries", "forebay")])?;
+    let mut watcher = connect(&server, &[])?;
+    must(&mut watcher, "create extension forebay")?;
+    let counted = "select scans from forebay_stat_indexes where indexrelname = 'rows_key'";
+    for scans in [3, 150] {
+        let mut session = connect(&server, &[])?;
+        must(&mut session, BY_INDEX)?;
+        for _ in 0..scans {
+            must(&mut session, "select id from rows where key = hashint4(7)")?;
+        }
+        let seen = must(&mut watcher, counted)?.join("").parse::<u64>().unwrap_or(0);
+        if seen > scans || scans - seen >= 64 {
+            return Err(format!("{seen} of {scans} scans are in the view"));
+        }
+        let gone = format!(
+            "select from pg_stat_activity where pid = {} having count(*) = 0",
+            session.process()
+        );
+        drop(session);
+        while must(&mut watcher, &gone)?.is_empty() {}
+        equal("scans", must(&mut watcher, counted)?, vec![scans.to_string()])?;
+        must(&mut watcher, "select forebay_stat_reset()")?;
     }
     clean(&server)
 }
