@@ -405,12 +405,12 @@ fn a_session_that_ends(case: &Case) -> Result<(), String> {
         if seen > scans || scans - seen >= 64 {
             return Err(format!("{seen} of {scans} scans are in the view"));
         }
-        let gone = format!(
+        let ended = format!(
             "select from pg_stat_activity where pid = {} having count(*) = 0",
             session.process()
         );
         drop(session);
-        while must(&mut watcher, &gone)?.is_empty() {}
+        while must(&mut watcher, &ended)?.is_empty() {}
         equal("scans", must(&mut watcher, counted)?, vec![scans.to_string()])?;
         must(&mut watcher, "select forebay_stat_reset()")?;
     }
