@@ -210,9 +210,9 @@ mod tests {
         // More reads than the system can do: each read is due long before its turn.
         let demand = Demand::new(&settings(1, 1_000_000), &[], &mut fastrand::Rng::with_seed(1));
         let first = Instant::now();
+        // A latch that blocks the first read and so all of them, like a disk that stalls.
+        let page = file.write(demand.blocks[0][0]).unwrap();
         let work = || {
-            // A latch that blocks all readers, like a disk that stalls.
-            let page = file.write(demand.blocks[0][0])?;
             thread::sleep(Duration::from_millis(100));
             drop(page);
             wait_for_reads(&pool, 200);
@@ -220,11 +220,7 @@ mod tests {
         };
         let (_, samples) = with_readers(&pool, &file, &demand, work).unwrap();
         let late = samples.iter().filter(|one| one.took > Duration::from_millis(30)).count();
-        assert!(
-            late > 100,
-            "the reads behind the one that stood still: {late} of {}",
-            samples.len()
-        );
+        assert!(late > 100, "the reads behind the stalled one: {late} of {}", samples.len());
         assert!(samples.iter().all(|one| one.at >= first));
     }
 
