@@ -26,7 +26,7 @@ use forebay_measure::{DiskRun, bad_input};
 #[derive(Debug, Clone, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Without an experiment, all of them run with quick settings (about three \
+    after_help = "Without an experiment, all of them run with quick settings (about two \
                   minutes) and a report is written to forebay-report/.\n\
                   The working file is made in --dir and removed afterwards, also after Ctrl-C. \
                   Those of depth and sync have no name while they are used where the system allows that, and \

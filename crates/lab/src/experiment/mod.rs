@@ -57,7 +57,8 @@ impl Choice {
         let mut all = vec![
             Choice::Depth(typed("--quick --survey")),
             Choice::Sync(typed("--quick")),
-            Choice::Strategies(typed("--quick --noise-check")),
+            // For the noise floor alone: how well our own streams read is a question of their authors.
+            Choice::Strategies(typed("--quick --strategies os --noise-check")),
             Choice::Checkpoint(typed("--quick --essential")),
             // All programs share the device's own readahead, and the user did not ask to change it.
             Choice::Readahead(typed("--quick --files own --set-via descriptor")),
