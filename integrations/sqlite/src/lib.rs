@@ -48,6 +48,7 @@
 #![expect(unsafe_code, reason = "SQLite calls the entry points")]
 
 mod abi;
+mod blocked;
 mod file;
 mod hint;
 mod memory;

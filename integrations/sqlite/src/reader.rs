@@ -1,8 +1,9 @@
 //! Decides when the reads of one file are examined.
 //!
-//! Timing a read costs two clock readings, and parsing a page costs more. Where no read waits, neither is useful. So an
+//! Timing a read costs two clock readings, and parsing a page costs more. Where no read waits, neither is useful. A read
+//! waited if it took long and its thread blocked: one that only lost the processor counts as one that took no time. An
 //! idle reader times only a few reads, as a `Sampler` decides. After a read that waited, the reader times the next 16,
-//! since on a busy machine any read may wait now and then. A second one among those activates the reader. While it is
+//! since any read may wait now and then. A second one among those activates the reader. While it is
 //! active, each page read goes to the predictor, until 256 reads in a row neither waited nor were usefully predicted.
 //! Then the reader discards what it has learnt: the file may have changed by the next time, and most of its interior
 //! pages are in the kernel's memory if they are needed again.
@@ -17,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use forebay_lookahead::{HINTS_MOST, HintCounts, Sampler, read_waited};
 
+use crate::blocked::times_blocked;
 use crate::hint::Descriptor;
 use crate::memory::{Grow, Line, NoMemory, boxed, filled, text};
 use crate::page::{Geometry, HEADER, Kind};
@@ -115,6 +117,8 @@ pub(crate) struct Reader {
     /// The bytes by which SQLite detects that another process has changed the file.
     stamp: [u8; 16],
     pub(crate) wal: WalIndex,
+    /// How often the thread had blocked by the last read that took long.
+    times_blocked: Option<u64>,
     /// The kernel has no way to report which pages of this file it holds: ZFS, FUSE with `direct_io`.
     residency_unknown: bool,
     /// The salts of the log at the time the trees were learnt.
@@ -224,6 +228,7 @@ impl Reader {
             recent_leaves: [0; RECENT_LEAVES],
             stamp: [0; 16],
             wal: WalIndex::default(),
+            times_blocked: times_blocked(),
             residency_unknown: false,
             salts: [0; 2],
             wakes: 0,
@@ -321,7 +326,7 @@ impl Reader {
         offset: i64,
         bytes: &[u8],
     ) -> Result<(), NoMemory> {
-        let read = began.elapsed();
+        let read = self.without_preemption(began.elapsed());
         #[cfg(test)]
         let read = if self.planted == Planted::Waits { Duration::from_millis(1) } else { read };
         self.track(offset, bytes);
@@ -332,6 +337,16 @@ impl Reader {
             self.timed(number, bytes, read, part_of.is_some())?;
         }
         Ok(())
+    }
+
+    /// How long a read took: no time if it took long although the thread has not blocked since the last such read.
+    fn without_preemption(&mut self, read: Duration) -> Duration {
+        if !read_waited(read) {
+            return read;
+        }
+        let times = times_blocked();
+        let before = std::mem::replace(&mut self.times_blocked, times);
+        if times.is_some() && times == before { Duration::ZERO } else { read }
     }
 
     /// The page size, if these bytes are only the start of a page: from SQLite 3.45 on, a read of an overflow page
@@ -549,6 +564,19 @@ mod tests {
         }
         assert!(matches!(reader.state, State::Idle(_)));
         assert!(reader.stats().as_str().starts_with("wakes=1 asked=0"), "{:?}", reader.stats());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_read_that_took_long_without_blocking_did_not_wait() {
+        let (mut reader, _file) = reader(&database());
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(reader.without_preemption(SLOW), SLOW, "it may have waited");
+        // A lock inside of the process, which any allocation may take, blocks now and then.
+        assert!((0..1000).any(|_| reader.without_preemption(SLOW).is_zero()));
+        std::thread::sleep(Duration::from_millis(1));
+        assert_eq!(reader.without_preemption(SLOW), SLOW);
+        assert_eq!(reader.without_preemption(FAST), FAST);
     }
 
     #[test]
