@@ -179,13 +179,7 @@ fb_bitmap_next_page(FbBitmap *bitmap)
 		if (pgBufferUsage.shared_blks_read != reads)
 		{
 			if (timed)
-			{
-				instr_time	now;
-
-				INSTR_TIME_SET_CURRENT(now);
-				INSTR_TIME_SUBTRACT(now, since);
-				spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-			}
+				spent = fb_elapsed_ns(since);
 			fbl_sampler_read(&bitmap->sampler, spent);
 		}
 		if (bitmap->active || spent >= 0)

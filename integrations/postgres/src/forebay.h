@@ -269,6 +269,17 @@ struct FbAhead
 	bool		leads;
 };
 
+/* Nanoseconds since then. */
+static inline int64
+fb_elapsed_ns(instr_time since)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, since);
+	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
+}
+
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scan_fetched(void);

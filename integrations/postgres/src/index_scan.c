@@ -147,13 +147,7 @@ fb_fetch_ends(FbScan *scan)
 	fetching = NULL;
 	scan->reads = pgBufferUsage.shared_blks_read - scan->reads;
 	if (scan->reads > 0 && scan->timed)
-	{
-		instr_time	now;
-
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, scan->since);
-		scan->spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-	}
+		scan->spent = fb_elapsed_ns(scan->since);
 }
 
 /*
@@ -347,13 +341,7 @@ fb_gettuple_timed(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	found = btgettuple(desc, direction);
 	reads = pgBufferUsage.shared_blks_read - reads;
 	if (timed && reads > 0)
-	{
-		instr_time	now;
-
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, since);
-		spent = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-	}
+		spent = fb_elapsed_ns(since);
 	fb_ahead_began(scan->ahead, found ? pos->currPage : InvalidBlockNumber, reads, spent);
 	return found;
 }

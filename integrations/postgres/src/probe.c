@@ -365,13 +365,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 		INSTR_TIME_SET_CURRENT(since);
 		buffer = ReadBuffer(index, leaf);
 		if (pgBufferUsage.shared_blks_read != reads)
-		{
-			instr_time	now;
-
-			INSTR_TIME_SET_CURRENT(now);
-			INSTR_TIME_SUBTRACT(now, since);
-			*spent_ns = Max(*spent_ns, 0) + (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-		}
+			*spent_ns = Max(*spent_ns, 0) + fb_elapsed_ns(since);
 		LockBuffer(buffer, BUFFER_LOCK_SHARE);
 		page = BufferGetPage(buffer);
 		links = fb_page_links(page);

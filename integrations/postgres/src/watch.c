@@ -125,7 +125,6 @@ fb_exec_watched(PlanState *node)
 	int64		spent_ns = -1;
 	bool		timed = fb_trace || (watch->by_page ? fb_page_ends(watch) : watch->left > 0);
 	instr_time	since;
-	instr_time	now;
 	TupleTableSlot *row;
 
 	INSTR_TIME_SET_ZERO(since);
@@ -140,11 +139,7 @@ fb_exec_watched(PlanState *node)
 		return row;
 	}
 	if (timed)
-	{
-		INSTR_TIME_SET_CURRENT(now);
-		INSTR_TIME_SUBTRACT(now, since);
-		spent_ns = (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
-	}
+		spent_ns = fb_elapsed_ns(since);
 	watch->left = WATCH_CALLS;
 	fb_has_read(watch, reads, spent_ns);
 	return row;
