@@ -51,7 +51,7 @@ const BLOCK: usize = 4096;
 const MOMENT: Duration = Duration::from_millis(30);
 
 /// Longer than any wake-up takes, even on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// The result of a request, and its leases.
 type Answer = (Result<(), Error>, Vec<Lease>);

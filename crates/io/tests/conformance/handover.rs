@@ -32,7 +32,7 @@ pub(crate) fn claims(cell: Cell) -> Vec<Claim> {
 const BLOCK: usize = 4096;
 
 /// Longer than any wake-up takes, even on a busy machine.
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(60);
 
 /// Time for a thread that is about to sleep to do so.
 const MOMENT: Duration = Duration::from_millis(20);

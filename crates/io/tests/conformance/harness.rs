@@ -16,8 +16,8 @@ use libtest_mimic::{Completion, Failed, Trial};
 use crate::bench::{Bench, Cell};
 
 /// Maximum duration of a trial. The slowest needs seconds; this leaves room for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-const CHILD_PATIENCE: Duration = Duration::from_secs(45);
+const PATIENCE: Duration = Duration::from_secs(180);
+const CHILD_PATIENCE: Duration = Duration::from_secs(150);
 
 /// The outcome of a claim that did not panic.
 pub(crate) enum Outcome {

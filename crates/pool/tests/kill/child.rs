@@ -23,7 +23,7 @@ const WORKERS: u8 = 4;
 const PAUSE_MS_MAX: u64 = 15;
 
 /// Maximum lifetime of a writer that is not killed.
-const LIFE: Duration = Duration::from_secs(60);
+const LIFE: Duration = Duration::from_secs(240);
 
 /// The command that starts a writer on `root`.
 pub(crate) fn command(

@@ -28,8 +28,8 @@ use crate::engine::recovery::{self, Recovered};
 use crate::engine::{Engine, META, Settings};
 use crate::pipe::{self, Message};
 
-/// Maximum time until a writer must be ready to be killed. It needs less than a second.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Maximum time until a writer must be ready to be killed. It needs less than a second on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The unit that a disk writes atomically.
 const SECTOR: u64 = 512;

@@ -27,7 +27,7 @@ pub type Settings<'a> = &'a [(&'a str, &'a str)];
 pub(crate) const SUPERUSER: &str = "postgres";
 
 /// How long a server may take to start or to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The longest path of a socket, without its final zero.
 const SOCKET_PATH_MAX: usize = 107;
