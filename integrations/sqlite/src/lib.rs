@@ -17,6 +17,7 @@
 //! | `tree_counts` | page counts of each b-tree |
 //! | `wal` | which pages a write-ahead log holds |
 //! | `memory` | fallible allocation |
+//! | `blocked` | whether the thread has waited, or only lost the processor |
 //! | `hint` | the file's descriptor: requests pages from the kernel, or reads pages that it has cached |
 //!
 //! In Rust, with the SQLite that a program is linked with (here with rusqlite's names):
