@@ -731,7 +731,8 @@ pub use forebay_lookahead::DeviceCosts;
 /// The result of every fallible operation of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The README's examples compile.
+/// The examples of the README and of the guide compile.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/engines.md")]
 struct Readme;
