@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask ci` runs every check in order and stops at the first failure. `cargo xtask tidy`
 //! checks what rustc and clippy cannot: rules of our own style. `cargo xtask bugs` plants bugs, which
-//! the tests have to find. `cargo xtask figures` makes docs/benchmarks.md. `cargo xtask no-uring` runs a
+//! the tests have to find. `cargo xtask dist` makes packages. `cargo xtask figures` makes docs/benchmarks.md. `cargo xtask no-uring` runs a
 //! command that cannot use io_uring, as in most containers.
 //!
 //! Concurrency: one thread; a step's children run one after another.
@@ -17,6 +17,7 @@
 mod bugs;
 mod ci;
 mod circles;
+mod dist;
 mod figures;
 mod no_uring;
 mod tidy;
@@ -46,6 +47,12 @@ enum Task {
         /// Plant only this bug (may be given several times)
         #[arg(long, value_name = "BUG", value_parser = bugs::BUGS)]
         only: Vec<String>,
+    },
+    /// Make packages, in target/dist: of every kind, or of those named
+    Dist {
+        /// What to package
+        #[arg(value_enum)]
+        kinds: Vec<dist::Kind>,
     },
     /// Make docs/benchmarks.md from the raw output in results/
     Figures {
@@ -80,6 +87,7 @@ fn execute(task: Task) -> Result<()> {
     match task {
         Task::Ci(options) => ci::run(workspace::find()?, &options),
         Task::Bugs { only } => bugs::run(&workspace::find()?, &only),
+        Task::Dist { kinds } => dist::run(workspace::find()?, &kinds),
         Task::Figures { check } => figures::run(&workspace::find()?, check),
         Task::Tidy => tidy::run(&workspace::find()?),
         Task::NoUring { errno, command } => no_uring::replace_process(&command, errno),

@@ -96,6 +96,13 @@ pub(crate) enum Command {
     Advise(AdviseArgs),
     /// Show what a process tree reads and writes, file by file, and its avoidable waits
     Watch(WatchArgs),
+    /// Write the man pages and the completions of shells, as a package has them below /usr/share.
+    #[cfg(feature = "packaging")]
+    #[command(hide = true)]
+    Generate {
+        /// Where share is.
+        directory: std::path::PathBuf,
+    },
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+#[cfg(feature = "packaging")]
+mod packaging;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -57,6 +59,8 @@ fn run(command: &Command, words: &[OsString]) -> anyhow::Result<()> {
             forebay_advise::run(args, VERSION, &Laboratory { version: VERSION })
         }
         Command::Watch(args) => forebay_watch::run(args, VERSION),
+        #[cfg(feature = "packaging")]
+        Command::Generate { directory } => packaging::generate(directory),
     }
 }
 
