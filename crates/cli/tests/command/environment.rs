@@ -99,7 +99,7 @@ impl Drop for Scratch {
 }
 
 /// An empty file for a filesystem.
-fn disk(directory: &Path) -> PathBuf {
+pub(crate) fn disk(directory: &Path) -> PathBuf {
     let path = directory.join("disk");
     File::create(&path).unwrap().set_len(DISK_BYTES).unwrap();
     path

@@ -18,8 +18,10 @@ use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{assert_ends_with, forebay, has_ended, spawned, under_way, wait_until};
-use crate::environment::{Scratch, lacking};
+use crate::command::{
+    assert_ends_with, forebay, has_ended, mount_over, spawned, under_way, wait_until,
+};
+use crate::environment::{Scratch, disk, lacking};
 use crate::skip::skipped;
 
 /// A scratch directory with tracefs mounted in it; otherwise the test is counted as skipped.
@@ -350,22 +352,28 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
         assert_eq!(std::fs::read(&record).unwrap(), b"something else");
     }
     let Some((scratch, _tracing)) = traced(TEST) else { return };
-    let (record, json) = (scratch.path().join("record"), scratch.path().join("watched.json"));
-    std::fs::write(scratch.path().join("file"), vec![b'\n'; 4 << 20]).unwrap();
+    if let Some(reason) = lacking(Filesystem::Ext4) {
+        return skipped(TEST, &reason);
+    }
+    // A device of its own: a prediction sets its readahead, which all files on the device have.
+    let mounted = mount_over(&disk(scratch.path()), Filesystem::Ext4);
+    let place = mounted.directory();
+    let (record, json) = (place.join("record"), place.join("watched.json"));
+    std::fs::write(place.join("file"), vec![b'\n'; 4 << 20]).unwrap();
     // The shell ends when its files have been looked up, which takes long on a busy machine.
     let script = "exec 3<file >copy; read -r line <&3; echo written; while [ ! -e seen ]; do sleep 0.1; done; \
                   read -r line <&3";
     let [of_record, of_json] = [&record, &json].map(|path| path.to_str().unwrap());
     let args = ["--record", of_record, "--json", of_json, "--", "sh", "-c", script];
-    let mut watching = watch(scratch.path(), &args);
-    watching.current_dir(scratch.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watching = watch(place, &args);
+    watching.current_dir(place).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = watching.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap());
     let mut printed = String::new();
     while !printed.contains("    2 s  ") {
         assert!(lines.read_line(&mut printed).unwrap() > 0, "{printed}");
     }
-    std::fs::write(scratch.path().join("seen"), "").unwrap();
+    std::fs::write(place.join("seen"), "").unwrap();
     lines.read_to_string(&mut printed).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -375,7 +383,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     let copied =
         files.iter().find(|file| file["path"].as_str().is_some_and(|it| it.ends_with("/copy")));
     assert_eq!(copied.map(|file| file["writes"]["bytes"].as_u64()), Some(Some(8)), "{seen}");
-    let (again, printed) = replayed(scratch.path(), &record, 0);
+    let (again, printed) = replayed(place, &record, 0);
     assert_eq!(again, seen);
     // The end of the output is the same as in the watch itself.
     let end = printed.split_once("source: ").unwrap().1;
@@ -383,7 +391,7 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
 
     let predict = |readahead: &str, code| {
         let args = ["--replay", of_record, "--predict", "--rounds", "3", "--predict-seconds", "3"];
-        let output = watch(scratch.path(), &[&args[..], &["--json", of_json, readahead]].concat());
+        let output = watch(place, &[&args[..], &["--json", of_json, readahead]].concat());
         let output = { output }.output().unwrap();
         let printed =
             [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
@@ -393,22 +401,23 @@ fn what_was_recorded_is_seen_again_and_a_damaged_record_is_refused() {
     };
     let (ways, printed) = predict("--readahead=4KiB,256KiB", 0);
     assert!(ways == 8 && printed.contains("kernel readahead: 256.0 KiB"), "{printed}");
-    std::fs::remove_file(scratch.path().join("file")).unwrap();
-    std::fs::remove_file(scratch.path().join("copy")).unwrap();
+    std::fs::remove_file(place.join("file")).unwrap();
+    std::fs::remove_file(place.join("copy")).unwrap();
 
     let whole = std::fs::read(&record).unwrap();
     std::fs::write(&record, &whole[..whole.len() - 7]).unwrap();
-    let (cut, _) = replayed(scratch.path(), &record, 0);
+    let (cut, _) = replayed(place, &record, 0);
     let remark = cut["remarks"][0].as_str().unwrap();
     assert!(remark.starts_with("the record is incomplete"), "{remark}");
     let mut bytes = whole;
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     std::fs::write(&record, bytes).unwrap();
-    let (_, printed) = replayed(scratch.path(), &record, 2);
+    let (_, printed) = replayed(place, &record, 2);
     assert!(
         printed.contains("record is damaged: a checksum is wrong") && printed.lines().count() == 1
     );
+    mounted.remove().unwrap();
 }
 
 #[test]
