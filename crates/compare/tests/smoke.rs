@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,14 @@ const SMALL: [&str; 10] = [
     "7",
 ];
 
+/// The program under test. Cargo sets the variable for a running test as well; while it compiles, a shell that stands
+/// in front of rustc may drop it for the hyphen in its name.
+fn program() -> PathBuf {
+    std::env::var_os("CARGO_BIN_EXE_forebay-compare").expect("cargo names the program").into()
+}
+
 fn compare(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-compare"));
+    let mut command = Command::new(program());
     command.args(SMALL).args(args).current_dir(directory).stdin(Stdio::null());
     command
 }
@@ -125,7 +131,7 @@ fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
     for (args, expected) in cases {
         let last_wins: Vec<&str> =
             SMALL.chunks(2).filter(|pair| pair[0] != args[0]).flatten().copied().collect();
-        let output = Command::new(env!("CARGO_BIN_EXE_forebay-compare"))
+        let output = Command::new(program())
             .args(last_wins)
             .args(args)
             .current_dir(scratch.path())
@@ -146,7 +152,7 @@ fn compare_lookups(directory: &Path, peer: &str, args: &[&str]) -> Output {
     let path = directory.join("peer");
     std::fs::write(&path, peer).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-compare"));
+    let mut command = Command::new(program());
     command.args(LOOKUPS).args(["--seconds", "1"]).args(args);
     command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
 }
@@ -201,7 +207,7 @@ fn a_peer_that_fails_ends_the_run_with_what_it_said() {
     ] {
         let last_wins: Vec<&str> =
             LOOKUPS.chunks(2).filter(|pair| pair[0] != args[0]).flatten().copied().collect();
-        let output = Command::new(env!("CARGO_BIN_EXE_forebay-compare"))
+        let output = Command::new(program())
             .args(last_wins)
             .args(args)
             .current_dir(scratch.path())

@@ -16,6 +16,7 @@ mod again;
 mod binaries;
 mod disks;
 mod ordinary_user;
+mod packages;
 mod report;
 mod run;
 mod steps;
@@ -84,6 +85,7 @@ const LONG: &[Step] = &[
         what: "how late emulated disks are, where scans cross",
         run: steps::timing,
     },
+    Step { name: "dist", what: "each package installed and used", run: packages::run },
     Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
     Step {
         name: "portable-pool",

@@ -135,14 +135,14 @@ fn machine() -> &'static str {
 }
 
 /// Runs `command` to its end.
-fn succeed(command: &mut Command) -> Result<()> {
+pub(crate) fn succeed(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| missing(command))?;
     ensure!(status.success(), "{command:?}: {status}");
     Ok(())
 }
 
 /// What `command` prints, without the line's end.
-fn output(command: &mut Command) -> Result<String> {
+pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| missing(command))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
