@@ -125,7 +125,7 @@ fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
         (&["--memory", "8MiB"], "--memory"),
         (&["--page-size", "5000"], "--page-size"),
         (&["--peers", "postgres"], "postgres"),
-        (&["--json", "no/such/file.json"], "--json"),
+        (&["--json", "no/such/file.json"], "there is no directory"),
         (&["--json", "."], "is a directory"),
     ];
     for (args, expected) in cases {
