@@ -263,9 +263,14 @@ mod tests {
     fn drawn_blocks_end_with_the_time_and_stay_below_the_bound() {
         let fake = Fake::new(None);
         let blocks = Blocks::Drawn { below: 10, seed: 1 };
-        let time = Duration::from_millis(30);
-        let outcome = measure(&fake, &fake.content, blocks, 3, time).unwrap();
-        assert!(outcome.elapsed >= time && outcome.reads > 0);
+        // On a busy machine no thread may begin in a short time.
+        let times = (0..12).map(|double| Duration::from_millis(30) * 2_u32.pow(double));
+        let has_read = times.map(|time| {
+            let outcome = measure(&fake, &fake.content, blocks, 3, time).unwrap();
+            assert!(outcome.elapsed >= time);
+            outcome.reads > 0
+        });
+        assert!({ has_read }.any(|it| it));
         assert!(fake.read.into_inner().unwrap().keys().all(|block| *block < 10));
     }
 

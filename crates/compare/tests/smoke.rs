@@ -126,7 +126,7 @@ fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
         (&["--page-size", "5000"], "--page-size"),
         (&["--peers", "postgres"], "postgres"),
         (&["--json", "no/such/file.json"], "there is no directory"),
-        (&["--json", "."], "is a directory"),
+        (&["--json", "."], "Is a directory"),
     ];
     for (args, expected) in cases {
         let last_wins: Vec<&str> =
