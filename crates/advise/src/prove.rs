@@ -30,7 +30,7 @@ use crate::args::PostgresArgs;
 use forebay_measure::interrupt;
 use forebay_measure::progress::Progress;
 use forebay_measure::report::{Advice, AppliesTo, Record, Verdict, numbers};
-use forebay_measure::statistics::{BOUND, Estimate, Judgement, median, paired_ratio};
+use forebay_measure::statistics::{Estimate, Judgement, median, paired_ratio};
 use forebay_session::{Connection, Refused};
 
 /// The experiment's name in records.
@@ -114,10 +114,9 @@ pub(super) struct After {
 }
 
 impl After {
-    /// Whether there is a significant gain, and no query is significantly slower.
+    /// Whether there is a gain for which it would be proposed, and no query is significantly slower.
     pub(super) fn is_there(&self) -> bool {
-        self.gain.is_some_and(|gain| gain.low > 1.0 && gain.value > 1.0 / BOUND)
-            && self.harmed().is_none()
+        self.gain.is_some_and(|gain| gain.is_gain()) && self.harmed().is_none()
     }
 
     /// The first query that is significantly slower than before.
