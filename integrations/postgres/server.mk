@@ -1,8 +1,8 @@
-# The extension for one server, in the current directory. Makefile calls it, with VPATH, PG_CONFIG, CARGO_TARGET_DIR.
+# The extension for one server, in the current directory. Makefile calls it, with VPATH, PG_CONFIG, RUST, CARGO_TARGET_DIR.
 #
 # The decisions are Rust, a static library that cargo builds first; all else is C over PGXS.
 
-rust := $(VPATH)/../..
+rust := $(RUST)
 
 MODULE_big = forebay
 EXTENSION = forebay

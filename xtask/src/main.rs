@@ -19,6 +19,7 @@ mod ci;
 mod circles;
 mod dist;
 mod figures;
+mod links;
 mod no_uring;
 mod tidy;
 mod words;

@@ -19,7 +19,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{DependencyKind, Metadata};
 
-use crate::{circles, words};
+use crate::ci::snippets;
+use crate::{circles, links, words};
 
 /// A Rust file longer than this is split.
 const LINES_MAX: usize = 800;
@@ -94,6 +95,8 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     read(workspace.workspace_root.as_std_path(), "", &mut texts)?;
     let mut findings = leftovers(&texts);
     findings.extend(texts.iter().flat_map(|(path, text)| words::find(path, text)));
+    findings.extend(snippets::without_a_test(&texts));
+    findings.extend(links::broken(workspace.workspace_root.as_std_path(), &texts));
     let is_rust = |path: &str| Path::new(path).extension().is_some_and(|end| end == "rs");
     texts.retain(|path, _| is_rust(path));
     for (path, text) in &texts {

@@ -107,3 +107,8 @@ impl fmt::Display for PageId {
         write!(out, "block {} of file {}", self.block, self.file.0)
     }
 }
+
+/// The examples of the guide compile.
+#[cfg(all(doctest, feature = "url"))]
+#[doc = include_str!("../../../docs/object.md")]
+struct Guide;

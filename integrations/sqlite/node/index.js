@@ -5,7 +5,7 @@ const path = require("node:path");
 
 /** The path of the extension, for programs that load it themselves. */
 function getLoadablePath() {
-  return path.join(__dirname, "libforebay_sqlite.so");
+  return path.join(__dirname, `linux-${process.arch}`, "libforebay_sqlite.so");
 }
 
 /**

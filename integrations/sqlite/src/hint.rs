@@ -85,13 +85,14 @@ impl Descriptor {
         let _ = self.borrow().map(|it| rustix::fs::fadvise(it, offset, size, Advice::WillNeed));
     }
 
-    /// Fills `into` from `offset` on, if all of these bytes are in the kernel's memory. `None` if the filesystem cannot
-    /// report that (a container's overlay, FUSE, NFS).
+    /// Fills `into` from `offset` on, if all of these bytes are in the kernel's memory. `None` if that cannot be known
+    /// without waiting: the filesystem cannot report it (a container's overlay, FUSE, NFS), or the call is forbidden
+    /// (seccomp) or missing (gVisor, QEMU, Linux before 4.14).
     pub(crate) fn read_cached(&self, offset: u64, into: &mut [u8]) -> Option<bool> {
         let (Some(descriptor), size) = (self.borrow(), into.len()) else { return Some(false) };
         let vector = &mut [IoSliceMut::new(into)];
         match rustix::io::preadv2(descriptor, vector, offset, ReadWriteFlags::NOWAIT) {
-            Err(Errno::OPNOTSUPP) => None,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM | Errno::INVAL) => None,
             read => Some(read == Ok(size)),
         }
     }
@@ -133,6 +134,8 @@ impl Descriptor {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use rusqlite::{Connection, ffi};
     use rustix::fs::MemfdFlags;
 
@@ -151,6 +154,29 @@ mod tests {
         assert!(!resident(2 << 20, 100), "after its end");
         let proc = Descriptor::of(&std::fs::File::open("/proc/version").unwrap());
         assert!(!proc.is_resident(0, 5), "what cannot be mapped");
+    }
+
+    #[test]
+    fn where_the_call_is_missing_it_is_not_known_whether_bytes_are_in_memory() {
+        use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[7; 4096]).unwrap();
+        for errno in [Errno::NOSYS, Errno::PERM, Errno::INVAL] {
+            let file = file.try_clone().unwrap();
+            // A filter is one of its thread.
+            let known = std::thread::spawn(move || {
+                let filter = SeccompFilter::new(
+                    [(libc::SYS_preadv2, Vec::new())].into(),
+                    SeccompAction::Allow,
+                    SeccompAction::Errno(errno.raw_os_error().unsigned_abs()),
+                    std::env::consts::ARCH.try_into().unwrap(),
+                );
+                apply_filter(&BpfProgram::try_from(filter.unwrap()).unwrap()).unwrap();
+                let descriptor = Descriptor::of(&file);
+                (descriptor.read_cached(0, &mut [0; 16]), descriptor.is_resident(0, 16))
+            });
+            assert_eq!(known.join().unwrap(), (None, true), "{errno}");
+        }
     }
 
     #[test]

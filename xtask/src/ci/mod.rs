@@ -19,6 +19,7 @@ mod ordinary_user;
 mod packages;
 mod report;
 mod run;
+pub(crate) mod snippets;
 mod steps;
 
 use std::fs;
@@ -86,7 +87,8 @@ const LONG: &[Step] = &[
         run: steps::timing,
     },
     Step { name: "dist", what: "each package installed and used", run: packages::run },
-    Step { name: "package", what: "crates as they are published, and lean", run: steps::package },
+    Step { name: "snippets", what: "what the pages show, as written", run: snippets::run },
+    Step { name: "lean", what: "the pool without its features", run: steps::lean },
     Step {
         name: "portable-pool",
         what: "the pool without Linux's own calls",

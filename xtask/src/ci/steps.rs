@@ -1,10 +1,9 @@
 //! The steps that cargo runs: what each compiles, and what it runs.
 
-use std::path::PathBuf;
+use std::env;
 use std::process::Command;
-use std::{env, fs};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::again;
 use super::binaries::{Binaries, Test};
@@ -52,8 +51,8 @@ const LONGEST: [&str; 9] = [
     "forebay_lab",
 ];
 
-/// The crates that other projects build on.
-const PUBLISHED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
+/// The crates whose documentation other projects read.
+const DOCUMENTED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
 /// The tests of the extension, and of advice to a server: the package's directory, and the target.
 const SERVERS: &[(&str, &str)] =
@@ -217,7 +216,7 @@ pub(super) fn hits(run: &mut Run) -> Result<()> {
 
 pub(super) fn doc(run: &mut Run) -> Result<()> {
     let mut command = run.cargo(&["doc", "--no-deps"]);
-    command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));
+    command.args(DOCUMENTED.iter().flat_map(|name| ["-p", name]));
     command.env("RUSTDOCFLAGS", with_flags("RUSTDOCFLAGS", "-D warnings"));
     run.build(command)
 }
@@ -255,29 +254,8 @@ pub(super) fn cuts(run: &mut Run) -> Result<()> {
     run.tests(&selected, None, &[("FOREBAY_POWER_CUTS", "100000")])
 }
 
-/// Cargo unpacks a package only once for each version, so a later run would build with the contents of an earlier run.
-fn forget_packages() -> Result<()> {
-    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| Some(env::home_dir()?.join(".cargo"))).context("no home")?;
-    for registry in fs::read_dir(home.join("registry/src"))? {
-        for package in fs::read_dir(registry?.path())? {
-            let package = package?;
-            if package.file_name().to_string_lossy().starts_with("forebay-") {
-                fs::remove_dir_all(package.path())?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Published crates are built from their packages, which lack files that are not included; and the pool without its
-/// features. Everything has been fetched by now.
-pub(super) fn package(run: &mut Run) -> Result<()> {
+pub(super) fn lean(run: &mut Run) -> Result<()> {
     let mut lean = run.cargo(&["build", "--quiet", "-p", "forebay", "--no-default-features"]);
     lean.envs([run.lints()]);
-    run.build(lean)?;
-    forget_packages()?;
-    let mut command = run.cargo(&["package", "--quiet", "--allow-dirty", "--offline"]);
-    command.args(PUBLISHED.iter().flat_map(|name| ["-p", name]));
-    run.build(command)
+    run.build(lean)
 }

@@ -1,8 +1,9 @@
-//! The forebay command, with its man pages and the completions of shells.
+//! The forebay command, with its man pages and the completions of shells: a Debian package, whose program uses the
+//! system's C library, and a tarball, whose program is linked statically with musl.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::{env, fs};
 
 use anyhow::Result;
 
@@ -11,23 +12,32 @@ use super::{Dist, output, succeed};
 const ABOUT: &str =
     "measures disks, finds settings for servers, and shows what a process waits for";
 
+const PACKAGE: &str = "forebay-cli";
+const FEATURES: &str = "packaging,tls,object";
+
 pub(super) fn make(dist: &Dist) -> Result<()> {
-    let program = dist.build("forebay-cli", "packaging,tls,object")?.join("forebay");
     let stage = dist.stage("command")?;
-    let bin = stage.join("usr/bin");
-    fs::create_dir_all(&bin)?;
-    fs::copy(&program, bin.join("forebay"))?;
-    let share = stage.join("usr/share");
-    succeed(Command::new(&program).arg("generate").arg(&share))?;
+    lay_out(&dist.build(PACKAGE, FEATURES)?.join("forebay"), &stage.join("usr"))?;
+    dist.deb("forebay", &stage, &shared_libraries(&stage, "usr/bin/forebay")?, ABOUT)?;
+    let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
+    let stage = dist.stage("command-static")?;
+    lay_out(&dist.build_for(&target, PACKAGE, FEATURES)?.join("forebay"), &stage)?;
+    dist.tar("forebay", &stage)
+}
+
+fn lay_out(program: &Path, prefix: &Path) -> Result<()> {
+    fs::create_dir_all(prefix.join("bin"))?;
+    fs::copy(program, prefix.join("bin/forebay"))?;
+    let share = prefix.join("share");
+    succeed(Command::new(program).arg("generate").arg(&share))?;
     for page in fs::read_dir(share.join("man/man1"))? {
         succeed(Command::new("gzip").args(["-9", "--no-name"]).arg(page?.path()))?;
     }
-    dist.deb("forebay", &stage, &shared_libraries(&stage, "usr/bin/forebay")?, ABOUT)?;
-    dist.tar("forebay", &stage.join("usr"))
+    Ok(())
 }
 
 /// The packages of the libraries that `program` needs, with their oldest versions, as Debian's own packages have them.
-pub(super) fn shared_libraries(stage: &Path, program: &str) -> Result<String> {
+fn shared_libraries(stage: &Path, program: &str) -> Result<String> {
     // The tool wants to stand in a source package.
     let debian = stage.join("debian");
     fs::create_dir_all(&debian)?;

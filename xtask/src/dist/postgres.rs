@@ -1,57 +1,69 @@
-//! The extension for PostgreSQL: for each server below /usr/lib/postgresql that has its development files.
+//! The extension for PostgreSQL: for each server below /usr/lib/postgresql that has its development files, a Debian
+//! package, made by Debian's own tools from the source that goes to PGXN, and a tarball of the same files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result};
 
-use super::command::shared_libraries;
-use super::{Dist, output, succeed};
-
-/// Where Debian has its servers.
-const SERVERS: &str = "/usr/lib/postgresql";
+use super::{Dist, copy, output, source};
 
 pub(super) fn make(dist: &Dist) -> Result<()> {
-    let mut servers: Vec<PathBuf> = match fs::read_dir(SERVERS) {
-        Ok(found) => found.map(|it| Ok(it?.path())).collect::<Result<_>>()?,
-        Err(_) => Vec::new(),
-    };
-    servers.retain(|server| server.join("lib/pgxs/src/makefiles/pgxs.mk").exists());
-    servers.sort();
-    ensure!(
-        !servers.is_empty(),
-        "no server with development files below {SERVERS}: apt-get install postgresql postgresql-server-dev-all"
+    let tree = source::lay_out(dist, "debian")?;
+    let debian = tree.join("debian");
+    copy(&dist.root().join("integrations/postgres/debian"), &tree)?;
+    copy(&dist.root().join("LICENSE-MIT"), &debian.join("copyright"))?;
+    let date = output(Command::new("date").args(["--rfc-email", "--utc"]))?;
+    let changelog = format!(
+        "postgresql-forebay ({}) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- The Forebay founders <forebay@localhost>  {date}\n",
+        dist.version
     );
-    servers.iter().try_for_each(|server| of_server(dist, server))
+    fs::write(debian.join("changelog"), changelog)?;
+    let here = |program: &str| {
+        let mut command = Command::new(program);
+        command.current_dir(&tree).env("PG_SUPPORTED_VERSIONS", "installed");
+        command.env("CARGO_TARGET_DIR", dist.workspace.target_directory.join("dist-postgres"));
+        command
+    };
+    output(here("pg_buildext").arg("updatecontrol"))?;
+    // cargo is not always Debian's.
+    let flags = ["--build=binary", "--no-sign", "--no-check-builddeps"];
+    let mut build = here("dpkg-buildpackage");
+    // Without the packages of debugging symbols; the build's messages are of interest only if it fails.
+    output(build.args(flags).env("DEB_BUILD_OPTIONS", "noautodbgsym nocheck"))?;
+    let parent = tree.parent().context("no directory around the source")?;
+    for package in files(parent, "deb")? {
+        copy(&package, &dist.out)?;
+    }
+    for built in fs::read_dir(&debian)? {
+        let built = built?.path();
+        let name = built.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if let Some(major) =
+            name.strip_prefix("postgresql-").and_then(|it| it.strip_suffix("-forebay"))
+        {
+            tarball(dist, &name, major, &built.join("usr"))?;
+        }
+    }
+    Ok(())
 }
 
-fn of_server(dist: &Dist, server: &Path) -> Result<()> {
-    let config = server.join("bin/pg_config");
-    let major = server.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let name = format!("postgresql-{major}-forebay");
-    let stage = dist.stage(&name)?;
-    let work = dist.out.join("stage").join(format!("{name}-build"));
-    fs::create_dir_all(&work)?;
-    let make = |goals: &[&str]| {
-        let mut make = Command::new("make");
-        make.current_dir(&work).arg("--file");
-        make.arg(dist.root().join("integrations/postgres/Makefile")).args(goals);
-        make.arg(format!("PG_CONFIG={}", config.display()));
-        make.arg(format!("CARGO_TARGET_DIR={}", dist.workspace.target_directory));
-        succeed(&mut make)
-    };
-    make(&[])?;
-    make(&["install", &format!("DESTDIR={}", stage.display())])?;
-    let directory = output(Command::new(&config).arg("--pkglibdir"))?;
-    let library = format!("{}/forebay.so", directory.trim_start_matches('/'));
-    succeed(Command::new("strip").arg("--strip-unneeded").arg(stage.join(&library)))?;
-    let depends = format!("postgresql-{major}, {}", shared_libraries(&stage, &library)?);
-    dist.deb(
-        &name,
-        &stage,
-        &depends,
-        &format!("index scans that prefetch, for PostgreSQL {major}"),
-    )?;
-    dist.tar(&name, &stage)
+/// The library in `lib`, all else in `share/extension`: as in an image that is mounted as an extension, and to be
+/// copied to where `pg_config` names its directories.
+fn tarball(dist: &Dist, name: &str, major: &str, installed: &Path) -> Result<()> {
+    let stage = dist.stage(&format!("{name}-tarball"))?;
+    let (lib, share) = (stage.join("lib"), stage.join("share"));
+    fs::create_dir_all(&lib)?;
+    fs::create_dir_all(&share)?;
+    copy(&installed.join("lib/postgresql").join(major).join("lib/forebay.so"), &lib)?;
+    copy(&installed.join("share/postgresql").join(major).join("extension"), &share)?;
+    dist.tar(name, &stage)
+}
+
+fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(directory)?.map(|it| Ok(it?.path())).collect::<Result<_>>()?;
+    files.retain(|it| it.extension().is_some_and(|it| it == extension));
+    files.sort();
+    Ok(files)
 }
