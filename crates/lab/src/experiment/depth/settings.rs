@@ -131,7 +131,7 @@ impl Settings {
 
     /// How long there are rounds.
     pub(super) fn limits(&self) -> Limits {
-        self.rounds.limits(if self.quick { 32 } else { 240 })
+        self.rounds.limits(if self.quick { 30 } else { 240 })
     }
 
     /// Every requested cell.
