@@ -17,8 +17,8 @@ LOOKAHEAD = libforebay_lookahead_c.a
 
 PG_CPPFLAGS = -I$(VPATH)/src -I$(rust)/crates/lookahead-c/include
 PG_CFLAGS = -Wextra -Werror=implicit-function-declaration -Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers
-# Of the library, only what the C code calls is to be seen outside.
-SHLIB_LINK = $(LOOKAHEAD) -Wl,--exclude-libs,ALL
+# Of the library, only what the C code calls is kept, and none of it is visible outside.
+SHLIB_LINK = $(LOOKAHEAD) -Wl,--exclude-libs,ALL -Wl,--gc-sections
 
 # No bitcode: nothing of it would be inlined, and clang is one more thing to install.
 override with_llvm = no

@@ -34,10 +34,7 @@ pub(super) fn make(dist: &Dist) -> Result<()> {
     let html = stage.join("html");
     let mut build = Command::new(tools.join("bin").join(name));
     output(build.arg("build").arg(&stage).arg("--dest-dir").arg(&html))?;
-    let file = dist.out.join(format!("forebay-book-{}.tar.gz", dist.version));
-    let mut tar = Command::new("tar");
-    tar.args(["--create", "--gzip", "--owner=0", "--group=0", "--sort=name", "--file"]);
-    succeed(tar.arg(file).arg("--directory").arg(html).arg("."))
+    dist.tar("forebay-book", "", &html)
 }
 
 /// A page as it stands in the book, in which docs/ is the root and has README.md. What is not in the book is no link.

@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use anyhow::Result;
 
-use super::{Dist, output, succeed};
+use super::{Dist, linux_on, output, succeed};
 
 const ABOUT: &str =
     "measures disks, finds settings for servers, and shows what a process waits for";
@@ -18,11 +18,11 @@ const FEATURES: &str = "packaging,tls,object";
 pub(super) fn make(dist: &Dist) -> Result<()> {
     let stage = dist.stage("command")?;
     lay_out(&dist.build(PACKAGE, FEATURES)?.join("forebay"), &stage.join("usr"))?;
-    dist.deb("forebay", &stage, &shared_libraries(&stage, "usr/bin/forebay")?, ABOUT)?;
+    debian(dist, &stage)?;
     let target = format!("{}-unknown-linux-musl", env::consts::ARCH);
     let stage = dist.stage("command-static")?;
     lay_out(&dist.build_for(&target, PACKAGE, FEATURES)?.join("forebay"), &stage)?;
-    dist.tar("forebay", &stage)
+    dist.tar("forebay", &linux_on(env::consts::ARCH), &stage)
 }
 
 fn lay_out(program: &Path, prefix: &Path) -> Result<()> {
@@ -34,6 +34,24 @@ fn lay_out(program: &Path, prefix: &Path) -> Result<()> {
         succeed(Command::new("gzip").args(["-9", "--no-name"]).arg(page?.path()))?;
     }
     Ok(())
+}
+
+/// Makes the Debian package of what is below `stage`.
+fn debian(dist: &Dist, stage: &Path) -> Result<()> {
+    let depends = shared_libraries(stage, "usr/bin/forebay")?;
+    let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
+    let control = format!(
+        "Package: forebay\nVersion: {}\nArchitecture: {architecture}\nMaintainer: The Forebay founders <forebay@localhost>\n\
+         Depends: {depends}\nSection: database\nPriority: optional\nDescription: {ABOUT}\n",
+        dist.version
+    );
+    let doc = stage.join("usr/share/doc/forebay");
+    fs::create_dir_all(&doc)?;
+    fs::copy(dist.root().join("LICENSE-MIT"), doc.join("copyright"))?;
+    fs::create_dir_all(stage.join("DEBIAN"))?;
+    fs::write(stage.join("DEBIAN/control"), control)?;
+    let mut packager = Command::new("dpkg-deb");
+    succeed(packager.args(["--root-owner-group", "--build"]).arg(stage).arg(&dist.out))
 }
 
 /// The packages of the libraries that `program` needs, with their oldest versions, as Debian's own packages have them.

@@ -138,33 +138,9 @@ impl Dist {
         Ok(python)
     }
 
-    /// Makes a Debian package of `stage`. `depends` is its dependencies, `about` one line.
-    fn deb(&self, name: &str, stage: &Path, depends: &str, about: &str) -> Result<()> {
-        let architecture = output(Command::new("dpkg").arg("--print-architecture"))?;
-        let control = format!(
-            "Package: {name}\nVersion: {}\nArchitecture: {architecture}\nMaintainer: The Forebay founders <forebay@localhost>\n\
-             Depends: {depends}\nSection: database\nPriority: optional\nDescription: {about}\n",
-            self.version
-        );
-        let doc = stage.join("usr/share/doc").join(name);
-        fs::create_dir_all(&doc)?;
-        fs::copy(self.root().join("LICENSE-MIT"), doc.join("copyright"))?;
-        fs::create_dir_all(stage.join("DEBIAN"))?;
-        fs::write(stage.join("DEBIAN/control"), control)?;
-        let mut packager = Command::new("dpkg-deb");
-        succeed(packager.args(["--root-owner-group", "--build"]).arg(stage).arg(&self.out))?;
-        fs::remove_dir_all(stage.join("DEBIAN"))?;
-        Ok(())
-    }
-
-    /// Makes a tarball of the contents of `stage`, for this machine's architecture.
-    fn tar(&self, name: &str, stage: &Path) -> Result<()> {
-        self.tar_for(env::consts::ARCH, name, stage)
-    }
-
-    /// The same for another architecture.
-    fn tar_for(&self, architecture: &str, name: &str, stage: &Path) -> Result<()> {
-        let path = self.out.join(format!("{name}-{}-linux-{architecture}.tar.gz", self.version));
+    /// Makes a tarball of the contents of `stage`. `name` has no version yet; `system` is what it is for.
+    fn tar(&self, name: &str, system: &str, stage: &Path) -> Result<()> {
+        let path = self.out.join(format!("{name}-{}{system}.tar.gz", self.version));
         let mut tar = Command::new("tar");
         tar.args(["--create", "--gzip", "--owner=0", "--group=0", "--sort=name", "--file"]);
         succeed(tar.arg(path).arg("--directory").arg(stage).arg("."))
@@ -184,6 +160,11 @@ impl Dist {
         }
         Ok(())
     }
+}
+
+/// What a package's name says of Linux on `architecture`.
+fn linux_on(architecture: &str) -> String {
+    format!("-linux-{architecture}")
 }
 
 /// Copies a file, or a directory with all below it, into a directory or to a new name.

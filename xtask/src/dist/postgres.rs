@@ -1,13 +1,13 @@
 //! The extension for PostgreSQL: for each server below /usr/lib/postgresql that has its development files, a Debian
 //! package, made by Debian's own tools from the source that goes to PGXN, and a tarball of the same files.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{env, fs};
 
 use anyhow::{Context as _, Result};
 
-use super::{Dist, copy, output, source};
+use super::{Dist, copy, linux_on, output, source};
 
 pub(super) fn make(dist: &Dist) -> Result<()> {
     let tree = source::lay_out(dist, "debian")?;
@@ -57,7 +57,7 @@ fn tarball(dist: &Dist, name: &str, major: &str, installed: &Path) -> Result<()>
     fs::create_dir_all(&share)?;
     copy(&installed.join("lib/postgresql").join(major).join("lib/forebay.so"), &lib)?;
     copy(&installed.join("share/postgresql").join(major).join("extension"), &share)?;
-    dist.tar(name, &stage)
+    dist.tar(name, &linux_on(env::consts::ARCH), &stage)
 }
 
 fn files(directory: &Path, extension: &str) -> Result<Vec<PathBuf>> {

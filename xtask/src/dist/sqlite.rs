@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::{Dist, copy, output};
+use super::{Dist, copy, linux_on, output};
 
 const PACKAGE: &str = "forebay-sqlite";
 const LIBRARY: &str = "libforebay_sqlite.so";
@@ -80,7 +80,7 @@ pub(super) fn for_c(dist: &Dist) -> Result<()> {
         copy(&library(dist, architecture)?, &stage.join("lib"))?;
         fs::write(config.join("forebay-sqlite.pc"), pkg_config(&dist.version))?;
         licences(dist, &stage)?;
-        dist.tar_for(architecture, PACKAGE, &stage)?;
+        dist.tar(PACKAGE, &linux_on(architecture), &stage)?;
     }
     Ok(())
 }

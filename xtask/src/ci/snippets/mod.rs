@@ -132,7 +132,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
 /// Writes what runs the page's blocks into `directory`, and returns it.
 fn script(page: &Page, blocks: &[Block], directory: &Path) -> Result<PathBuf> {
     fs::write(directory.join("check.py"), pages::CHECK)?;
-    let mut script = format!("set -euo pipefail\n{}\n{}\n", pages::BEFORE, page.before);
+    let mut script = format!("set -euo pipefail\n{}\n{}\n", pages::BEFORE, page.before.concat());
     for block in blocks.iter().filter(|it| RUN.contains(&&*it.language)) {
         let place = format!("{}:{}", page.path, block.line);
         let file = directory.join(format!("{}.{}", block.line, block.language));
