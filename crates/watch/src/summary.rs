@@ -167,6 +167,8 @@ impl Summary {
     /// Title: the subject, its number of processes, and how long it was watched.
     pub(super) fn title(&self) -> String {
         let processes = match self.processes {
+            // Those that called nothing are not counted.
+            0 => "no active process".to_owned(),
             1 => "1 process".to_owned(),
             count => format!("{count} processes"),
         };
