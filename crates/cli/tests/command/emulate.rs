@@ -70,8 +70,10 @@ pub(crate) fn guardians_of(path: &Path) -> Vec<Pid> {
         let line = std::fs::read(entry.path().join("cmdline")).ok()?;
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let is_one = words.contains(&b"forebay-guardian".as_slice()) && words.contains(&path);
-        let number = entry.file_name().to_str()?.parse().ok()?;
-        if is_one { Pid::from_raw(number) } else { None }
+        let number = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        // A command that it starts has its words, too, until exec.
+        let leads = || rustix::process::getpgid(Some(number)) == Ok(number);
+        (is_one && leads()).then_some(number)
     });
     ours.collect()
 }
