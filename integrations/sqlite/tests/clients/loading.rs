@@ -177,7 +177,7 @@ fn the_shells_start_leaves_statements_to_the_database_that_they_are_meant_for() 
     let Some(shell) = shell("the_shells_start_leaves_statements") else { return };
     let manual = include_str!("../../../../docs/sqlite.md");
     let (_, after) = manual.split_once("if `~/.sqliterc` says:").unwrap();
-    let lines = after.split("```").nth(1).unwrap();
+    let lines = after.split("```sqlite").nth(1).unwrap().split("```").next().unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (rc, data, other) = (file("rc"), file("data.db"), file("other.db"));
