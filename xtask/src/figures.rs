@@ -51,6 +51,8 @@ struct Row {
 enum Cell {
     /// Words.
     Words(String),
+    /// Of things that are counted, in all its digits.
+    Count { count: Source },
     /// The quotient of `over` and `under`.
     Ratio { over: Source, under: Source },
     /// One figure.
@@ -121,6 +123,7 @@ impl Cell {
     fn shown(&self, root: &Path) -> Result<String> {
         Ok(match self {
             Cell::Words(words) => words.clone(),
+            Cell::Count { count } => format!("{:.0}", count.value(root)?),
             Cell::Ratio { over, under } => number(over.value(root)? / under.value(root)?),
             Cell::Figure { source, unit } => {
                 let space = if unit.is_empty() { "" } else { " " };

@@ -98,8 +98,12 @@ pub(super) fn command(place: &Place<'_>) -> Result<()> {
     let root = Root::new(&path)?;
     root.with(place.package(".deb")?, || {
         lists(root.command("/usr/bin/forebay"))?;
-        // What it is for: a file is read, and the requests are counted.
-        output(root.command("/usr/bin/forebay").args(["explain", "1,3,2,6,4,9"])).map(drop)
+        // Measures a disk, if only for a moment.
+        let depth =
+            ["lab", "depth", "--quick", "--size", "16MiB", "--rounds", "1", "--depths", "0,16"];
+        let says = output(root.command("/usr/bin/forebay").args(depth).args(["--dir", "/tmp"]))?;
+        ensure!(says.contains("uring direct") || says.contains("sync direct"), "{says}");
+        Ok(())
     })?;
     let unpacked = place.unpacked(".tar.gz")?;
     let mut alone = Command::new("chroot");
