@@ -15,8 +15,9 @@ use cargo_metadata::Metadata;
 
 use crate::{workspace, wrapper};
 
-/// Power cuts for each bug: several times the number that finds the rarest.
-const CUTS: &str = "1600";
+/// Power cuts for each bug: several times the number that finds the rarest; and for one that those have missed, as the
+/// order of threads may hide one on a busy machine.
+const CUTS: [&str; 2] = ["1600", "16000"];
 
 /// The bugs, by the names at their places in the code.
 pub(crate) const BUGS: [&str; 6] = [
@@ -38,7 +39,10 @@ pub(crate) fn run(workspace: &Metadata, only: &[String]) -> Result<()> {
     let chosen = |bug: &&str| only.is_empty() || only.iter().any(|name| name == bug);
     for bug in BUGS.into_iter().filter(chosen) {
         let start = Instant::now();
-        let said = find(bug, workspace)?;
+        let found = CUTS.iter().find_map(|cuts| find(bug, cuts, workspace).transpose());
+        let Some(said) = found.transpose()? else {
+            bail!("{bug} was planted, and {} power cuts did not find it", CUTS.join(" and "))
+        };
         println!("{bug}: found in {:.1} s: {said}", start.elapsed().as_secs_f64());
     }
     Ok(())
@@ -56,20 +60,20 @@ pub(crate) fn suite(workspace: &Metadata) -> Result<Command> {
     Ok(command)
 }
 
-/// Runs the suite with `bug` planted. Returns the first promise that was broken.
-fn find(bug: &str, workspace: &Metadata) -> Result<String> {
+/// Runs the suite with `bug` planted. Returns the first promise that was broken, if one was.
+fn find(bug: &str, cuts: &str, workspace: &Metadata) -> Result<Option<String>> {
     // A process that finds a bug exits without cleaning up.
     let scratch = tempfile::Builder::new().prefix("forebay-bugs-").tempdir()?;
     let mut command = suite(workspace)?;
-    command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", CUTS).env("TMPDIR", scratch.path());
+    command.env("FOREBAY_BUG", bug).env("FOREBAY_POWER_CUTS", cuts).env("TMPDIR", scratch.path());
     let output = command.output().context("cannot run cargo")?;
     if output.status.success() {
-        bail!("{bug} was planted, and {CUTS} power cuts did not find it");
+        return Ok(None);
     }
     let text = String::from_utf8_lossy(&output.stdout);
     // In the middle of a line when a thread of the suite was writing one.
     if let Some(said) = text.find("found by ").and_then(|at| text[at..].lines().next()) {
-        return Ok(said.to_owned());
+        return Ok(Some(said.to_owned()));
     }
     // It failed otherwise: a panic of the code with its bug, for example, or an unrelated failure.
     let errors = String::from_utf8_lossy(&output.stderr);
