@@ -65,7 +65,7 @@ pub(crate) fn run(workspace: Metadata, kinds: &[Kind]) -> Result<()> {
     if out.exists() {
         fs::remove_dir_all(&out)?;
     }
-    fs::create_dir_all(&out)?;
+    fs::create_dir_all(out.join("stage"))?;
     let package = workspace.packages.iter().find(|it| it.name.as_str() == "forebay-cli");
     let version = package.context("there is no crate forebay-cli")?.version.to_string();
     let dist = Dist { workspace, out, version };
