@@ -1,7 +1,7 @@
 //! `cargo xtask dist`: the packages, in target/dist.
 //!
-//! Each kind builds what it packages with the profile `packaged`, lays it out below target/dist/stage, and calls the
-//! packager of its own world: dpkg, tar, Python's `wheel`, npm, cargo. What is to run on other systems than this one is
+//! A kind builds what it packages with the profile `packaged`, lays it out below target/dist/stage, and calls the
+//! packager of each ecosystem: dpkg, tar, Python's `wheel`, npm, cargo. What is to run on other systems than this one is
 //! built by cargo-zigbuild, which links against older C libraries and for other architectures; it comes from PyPI, as
 //! `wheel` does, into target/dist-tools.
 //!

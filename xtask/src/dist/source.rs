@@ -12,7 +12,7 @@ use super::{Dist, copy, output, succeed};
 const EXTENSION: &str = "integrations/postgres";
 const CRATES: [&str; 2] = ["lookahead", "lookahead-c"];
 
-/// Lays the source out in a directory of its own, for `purpose`.
+/// Lays the source out in a separate directory, for `purpose`.
 pub(super) fn lay_out(dist: &Dist, purpose: &str) -> Result<PathBuf> {
     let tree = dist.stage(purpose)?.join(format!("forebay-{}", dist.version));
     fs::create_dir_all(&tree)?;

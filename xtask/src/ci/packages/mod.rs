@@ -2,7 +2,7 @@
 //!
 //! A use is a query whose reads wait, after which the counter of prefetched pages must have counted: a package that
 //! can only be loaded proves little. Debian packages are installed in a fresh root of Debian's, those of Python and node
-//! in empty directories of theirs, those for another architecture under qemu-user. What a check needs comes from the
+//! in empty directories, those for another architecture under qemu-user. What a check needs comes from the
 //! network.
 
 mod crates;
@@ -120,7 +120,7 @@ pub(super) fn run(run: &mut Run) -> Result<()> {
         }
         let packages = files(&out)?;
         let scratch = TempDir::with_prefix_in("forebay-package-", SCRATCH)?;
-        // A server has a user of its own.
+        // The server runs as another user.
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o755))?;
         let place =
             Place { workspace: &run.workspace, scratch: scratch.path(), packages: &packages };

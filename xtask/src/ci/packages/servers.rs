@@ -53,7 +53,7 @@ pub(super) fn debian(place: &Place<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs the query in a cluster of its own.
+/// Runs the query in a new cluster.
 fn in_a_cluster(root: &Root<'_>, path: &Path, major: &str) -> Result<()> {
     let programs = format!("/usr/lib/postgresql/{major}/bin");
     let (data, log) = (format!("/var/lib/postgresql/{major}-used"), "/tmp/log");

@@ -2,12 +2,12 @@
 //! through the VFS.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
-use super::{Place, files, nothing_is_left, root, was_useful};
+use super::{Place, nothing_is_left, root, was_useful};
 use crate::dist::{output, succeed};
 
 /// Makes a database and drops it from the page cache.
@@ -40,7 +40,7 @@ print(forebay_sqlite.stats(db)['useful'])
 }
 
 /// Makes a database in `scratch` that is not in the page cache.
-fn cold_database(scratch: &Path) -> Result<std::path::PathBuf> {
+fn cold_database(scratch: &Path) -> Result<PathBuf> {
     let path = scratch.join("data.db");
     succeed(Command::new("python3").args(["-c", MADE]).arg(&path))?;
     Ok(path)
@@ -132,8 +132,5 @@ int main(void)
     compile.args(["-Wall", "-Wextra", "-Werror", "-o"]).arg(place.scratch.join("program"));
     succeed(compile.arg(source).args(flags.split_whitespace()))?;
     let mut run = Command::new(place.scratch.join("program"));
-    was_useful(&output(run.env("LD_LIBRARY_PATH", unpacked.join("lib")))?)?;
-    // The other one is only looked at: its library is that of the wheel.
-    anyhow::ensure!(!files(&unpacked.join("lib"))?.is_empty(), "an empty archive");
-    Ok(())
+    was_useful(&output(run.env("LD_LIBRARY_PATH", unpacked.join("lib")))?)
 }
