@@ -16,6 +16,7 @@ pub struct Session {
     client: Client,
     notices: Receiver<String>,
     process: u32,
+    config: Config,
 }
 
 /// What a client sees of one statement; two that are equal cannot be distinguished.
@@ -94,7 +95,7 @@ impl Session {
         });
         let mut client = config.connect(NoTls)?;
         let process = client.query_one("select pg_backend_pid()", &[])?.get::<_, i32>(0);
-        Ok(Session { client, notices, process: process.unsigned_abs() })
+        Ok(Session { client, notices, process: process.unsigned_abs(), config: config.clone() })
     }
 
     /// Runs `sql`, one statement or several, and gathers what it does.
@@ -164,25 +165,27 @@ impl Session {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Runs `sql`, which another connection cancels `after` a while if it is not over by then.
+    /// Runs `sql`, which another connection cancels `after` a while if it has not ended by then. A cancel that comes too
+    /// late meets an idle session, which ignores it.
     pub fn run_cancelled(&mut self, sql: &str, after: Duration) -> Outcome {
-        let token = self.client.cancel_token();
-        let (over, wait) = channel::<()>();
-        let canceller = std::thread::spawn(move || {
-            if wait.recv_timeout(after).is_err() {
-                // It may be over in this very moment.
-                let _ = token.cancel_query(NoTls);
-                return true;
-            }
-            false
-        });
-        let outcome = self.run(sql);
-        let _ = over.send(());
-        // A request that comes too late meets whatever runs next: better this than a statement of the caller's.
-        if canceller.join().unwrap_or(true) && outcome.code() != Some("57014") {
-            self.run("select pg_sleep(0.2)");
-        }
-        outcome
+        let mut other = match self.config.connect(NoTls) {
+            Ok(other) => other,
+            Err(error) => return Outcome { error: Some(seen(&error)), ..Outcome::default() },
+        };
+        // Unlike a cancel request of the protocol, the signal has been sent when this returns.
+        let cancel = format!("select pg_cancel_backend({})", self.process);
+        std::thread::scope(|scope| {
+            let (over, wait) = channel::<()>();
+            scope.spawn(move || {
+                if wait.recv_timeout(after).is_err() {
+                    // The session itself may have ended.
+                    let _ = other.simple_query(&cancel);
+                }
+            });
+            let outcome = self.run(sql);
+            let _ = over.send(());
+            outcome
+        })
     }
 
     /// Runs `sql`, which must succeed, and gives its rows.
