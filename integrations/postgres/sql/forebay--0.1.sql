@@ -10,7 +10,10 @@ CREATE FUNCTION forebay_stat_indexes(
 	OUT useful bigint,
 	OUT wasted bigint,
 	OUT resident bigint,
-	OUT waited_ms double precision)
+	OUT waited_ms double precision,
+	OUT insert_prefetched bigint,
+	OUT insert_useful bigint,
+	OUT insert_waited_ms double precision)
 RETURNS SETOF record
 AS 'MODULE_PATHNAME'
 LANGUAGE C VOLATILE STRICT PARALLEL RESTRICTED;

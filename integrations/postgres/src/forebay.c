@@ -248,6 +248,7 @@ _PG_init(void)
 							"How many blocks a scan looks ahead at most.",
 							"A tablespace's effective_io_concurrency holds where it is more; where it is 0, nothing is prefetched.",
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
+	fb_insert_init();
 	fb_stats_init();
 	fb_explain_init();
 	fb_strategy_init();

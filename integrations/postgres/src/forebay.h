@@ -6,6 +6,7 @@
  *	forebay.c	settings, hooks, which nodes of a plan are registered
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
+ *	insert.c	look-ahead of inserts into b-tree indexes
  *	leaf.c		the rows ahead of a b-tree scan
  *	look.c		accesses to index pages that do not count as the query's
  *	nested_loop.c	the outer rows of a nested loop, as the next values its inner scan descends for
@@ -182,6 +183,9 @@ typedef enum FbStat
 	FB_WASTED,
 	FB_RESIDENT,
 	FB_WAITED_NS,
+	FB_INSERT_PREFETCHED,
+	FB_INSERT_USEFUL,
+	FB_INSERT_WAITED_NS,
 	FB_STATS,					/* how many there are */
 } FbStat;
 
@@ -289,6 +293,13 @@ extern bool fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block,
 extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
 extern bool fb_scan_has_hints(FbScan *scan);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
+extern bool fb_install_am(Relation index);
+extern bool fb_is_of_server(Relation heap);
+
+/* insert.c */
+extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
+					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
+extern void fb_insert_init(void);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000
@@ -339,6 +350,7 @@ extern bool fb_replace_method(PlanState *node, ExecProcNodeMtd from, ExecProcNod
 /* probe.c */
 extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
 extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
+extern BlockNumber fb_descend(Relation index, Relation heap, BTScanInsert search, bool may_read);
 extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
 extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
 						  bool *longer, int64 *spent_ns);
@@ -373,6 +385,7 @@ extern bool fb_segment_of(SMgrRelation smgr, BlockNumber block, File *file, off_
 extern void fb_stats_init(void);
 extern void fb_stats_expect(Oid index);
 extern void fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts);
+extern void fb_stats_add_inserts(Oid index, const struct fbl_counts *counts);
 
 /* explain.c */
 extern void fb_explain_init(void);

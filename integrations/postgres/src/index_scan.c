@@ -2,7 +2,7 @@
  * Look-ahead of b-tree scans.
  *
  * The functions of an index's access method are in its relation-cache entry. Once for each index in a session, we
- * install a copy there whose amgettuple, amrescan and amendscan are ours; they call nbtree's. A scan that is not
+ * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call nbtree's. A scan that is not
  * registered passes through. A registered scan is timed from row to row, and look-ahead starts when its reads wait:
  * forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead, request.c prefetches them.
  *
@@ -594,7 +594,7 @@ fb_exec_index_only(PlanState *node)
  * The routine is one constant for all B-trees since PostgreSQL 19, so the entry gets another routine. It is the same for
  * all indexes: a copy of the server's with our functions. Before 19, the entry's own copy stays in the entry's memory.
  */
-static bool
+bool
 fb_install_am(Relation index)
 {
 	static const IndexAmRoutine *server = NULL;
@@ -614,17 +614,18 @@ fb_install_am(Relation index)
 		ours.amgettuple = fb_gettuple;
 		ours.amrescan = fb_rescan;
 		ours.amendscan = fb_endscan;
+		ours.aminsert = fb_insert;
 	}
 	/* Another extension has replaced functions already: leave this index to it. */
 	if (memcmp(index->rd_indam, server, sizeof(IndexAmRoutine)) != 0 || server->amgettuple != btgettuple ||
-		server->amrescan != btrescan || server->amendscan != btendscan)
+		server->amrescan != btrescan || server->amendscan != btendscan || server->aminsert != btinsert)
 		return false;
 	index->rd_indam = &ours;
 	return true;
 }
 
 /* Whether the server itself reads the table, at any time, with the same relation-cache entries as a query. */
-static bool
+bool
 fb_is_of_server(Relation heap)
 {
 	return RelationGetRelid(heap) < FirstNormalObjectId || heap->rd_rel->relkind == RELKIND_TOASTVALUE;

@@ -227,14 +227,14 @@ fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element)
 
 /* Whether the values are after an entry; equal values are if the scan goes backward. */
 static bool
-fb_lie_behind(FbProbe *probe, Relation index, Page page, OffsetNumber at)
+fb_lie_behind(BTScanInsert search, Relation index, Page page, OffsetNumber at)
 {
-	return _bt_compare(index, &probe->search, page, at) >= (probe->search.nextkey ? 0 : 1);
+	return _bt_compare(index, search, page, at) >= (search->nextkey ? 0 : 1);
 }
 
 /* The first entry of a page that the values are not after; one past the last entry if there is none. */
 static OffsetNumber
-fb_first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+fb_first_not_before(BTScanInsert search, Relation index, Page page, BTPageOpaque links)
 {
 	OffsetNumber low = P_FIRSTDATAKEY(links);
 	OffsetNumber high = PageGetMaxOffsetNumber(page) + 1;
@@ -243,7 +243,7 @@ fb_first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque link
 	{
 		OffsetNumber middle = low + (high - low) / 2;
 
-		if (fb_lie_behind(probe, index, page, middle))
+		if (fb_lie_behind(search, index, page, middle))
 			low = middle + 1;
 		else
 			high = middle;
@@ -253,18 +253,16 @@ fb_first_not_before(FbProbe *probe, Relation index, Page page, BTPageOpaque link
 
 /* Whether all matching entries are to the right of a page, because it was split. */
 static bool
-fb_is_right_of(FbProbe *probe, Relation index, Page page, BTPageOpaque links)
+fb_is_right_of(BTScanInsert search, Relation index, Page page, BTPageOpaque links)
 {
-	return !P_RIGHTMOST(links) && fb_lie_behind(probe, index, page, P_HIKEY);
+	return !P_RIGHTMOST(links) && fb_lie_behind(search, index, page, P_HIKEY);
 }
 
-/* The leaf for the values that were set; invalid if there is none, or finding it needs a read that is not permitted. */
+/* The leaf for a search key; invalid if there is none, or finding it needs a read that is not permitted. */
 BlockNumber
-fb_probe_leaf(FbProbe *probe, bool may_read)
+fb_descend(Relation index, Relation heap, BTScanInsert search, bool may_read)
 {
-	IndexScanDesc desc = *probe->scan;
-	Relation	index = desc->indexRelation;
-	Buffer		buffer = FbGetRoot(index, desc->heapRelation);
+	Buffer		buffer = FbGetRoot(index, heap);
 	BlockNumber next;
 
 	if (buffer == InvalidBuffer)
@@ -281,11 +279,11 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 			break;
 		}
 		level = links->btpo_level;
-		if (fb_is_right_of(probe, index, page, links))
+		if (fb_is_right_of(search, index, page, links))
 			next = links->btpo_next;
 		else
 		{
-			OffsetNumber at = fb_first_not_before(probe, index, page, links);
+			OffsetNumber at = fb_first_not_before(search, index, page, links);
 
 			/* The first downlink of a page covers everything before the second. */
 			at = Max(OffsetNumberPrev(at), P_FIRSTDATAKEY(links));
@@ -311,6 +309,15 @@ fb_probe_leaf(FbProbe *probe, bool may_read)
 	}
 	UnlockReleaseBuffer(buffer);
 	return next;
+}
+
+/* The leaf for the values that were set; invalid if there is none, or finding it needs a read that is not permitted. */
+BlockNumber
+fb_probe_leaf(FbProbe *probe, bool may_read)
+{
+	IndexScanDesc desc = *probe->scan;
+
+	return fb_descend(desc->indexRelation, desc->heapRelation, &probe->search, may_read);
 }
 
 /* Whether an entry of the leaf matches all known conditions of the scan. */
@@ -376,8 +383,8 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 			break;
 		}
 		last = PageGetMaxOffsetNumber(page);
-		right = fb_is_right_of(probe, index, page, links);
-		at = right ? last + 1 : fb_first_not_before(probe, index, page, links);
+		right = fb_is_right_of(&probe->search, index, page, links);
+		at = right ? last + 1 : fb_first_not_before(&probe->search, index, page, links);
 		leaf = right || (!backward && at > last && !P_RIGHTMOST(links)) ? links->btpo_next : P_NONE;
 		if (backward && !right)
 			at--;

@@ -205,16 +205,9 @@ fb_stats_expect(Oid index)
 	}
 }
 
+/* Adds to the counters of an index, one by one. Raises no errors. */
 static void
-fb_stats_count(Entry *entry, FbStat stat, uint64 count)
-{
-	if (count != 0)
-		pg_atomic_fetch_add_u64(&entry->values[stat], count);
-}
-
-/* Adds counts to an index's entry. Raises no errors. */
-static void
-fb_stats_write(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *counts)
+fb_stats_write(Oid index, const uint64 *added)
 {
 	Key			key = {MyDatabaseId, index};
 	Entry	   *entry;
@@ -232,26 +225,19 @@ fb_stats_write(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *co
 	if (entry == NULL)
 		entry = fb_stats_enter(others, HASH_FIND);
 	if (entry != NULL)
-	{
-		fb_stats_count(entry, FB_SCANS, scans);
-		fb_stats_count(entry, FB_ROWS, rows);
-		if (counts != NULL)
-		{
-			fb_stats_count(entry, FB_PREFETCHED, counts->asked);
-			fb_stats_count(entry, FB_USEFUL, counts->useful);
-			fb_stats_count(entry, FB_WASTED, counts->asked - counts->useful);
-			fb_stats_count(entry, FB_RESIDENT, counts->resident);
-			fb_stats_count(entry, FB_WAITED_NS, counts->waited_ns);
-		}
-	}
+		for (int i = 0; i < FB_STATS; i++)
+			if (added[i] != 0)
+				pg_atomic_fetch_add_u64(&entry->values[i], added[i]);
 	fb_stats_release();
 }
 
 static void
 fb_stats_flush(Pending *one)
 {
+	uint64		added[FB_STATS] = {[FB_SCANS] = one->scans, [FB_ROWS] = one->rows};
+
 	if (one->scans > 0)
-		fb_stats_write(one->index, one->scans, one->rows, NULL);
+		fb_stats_write(one->index, added);
 	one->scans = 0;
 	one->rows = 0;
 }
@@ -277,7 +263,17 @@ fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *coun
 
 	if (lock == NULL || counts != NULL || scans >= PENDING_SCANS || rows >= PENDING_ROWS)
 	{
-		fb_stats_write(index, scans, rows, counts);
+		uint64		added[FB_STATS] = {[FB_SCANS] = scans, [FB_ROWS] = rows};
+
+		if (counts != NULL)
+		{
+			added[FB_PREFETCHED] = counts->asked;
+			added[FB_USEFUL] = counts->useful;
+			added[FB_WASTED] = counts->asked - counts->useful;
+			added[FB_RESIDENT] = counts->resident;
+			added[FB_WAITED_NS] = counts->waited_ns;
+		}
+		fb_stats_write(index, added);
 		return;
 	}
 	if (one->index != index)
@@ -287,6 +283,19 @@ fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *coun
 	one->rows += rows;
 	if (one->scans >= PENDING_SCANS || one->rows >= PENDING_ROWS)
 		fb_stats_flush(one);
+}
+
+/* Adds the counts of the inserts into an index by one command. Raises no errors. */
+void
+fb_stats_add_inserts(Oid index, const struct fbl_counts *counts)
+{
+	uint64		added[FB_STATS] = {
+		[FB_INSERT_PREFETCHED] = counts->asked,
+		[FB_INSERT_USEFUL] = counts->useful,
+		[FB_INSERT_WAITED_NS] = counts->waited_ns,
+	};
+
+	fb_stats_write(index, added);
 }
 
 /* Whether an entry's index exists. One whose creation is not committed does not: it gets a new entry afterwards. */
@@ -361,7 +370,7 @@ fb_stats_may_see(Key key)
 		 (has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) || fb_may_read(key.index, GetUserId())));
 }
 
-/* A row for each scanned index of this database, and one, with index NULL, for all that had no room. */
+/* A row for each index of this database that was scanned, or whose inserts have waited, and one, with index NULL, for all that had no room. */
 Datum
 forebay_stat_indexes(PG_FUNCTION_ARGS)
 {
@@ -394,7 +403,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		Datum		values[COLUMNS];
 		bool		nulls[COLUMNS] = {false};
 
-		if (row->values[FB_SCANS] == 0 || !fb_stats_may_see(row->key))
+		if ((row->values[FB_SCANS] == 0 && row->values[FB_INSERT_WAITED_NS] == 0) || !fb_stats_may_see(row->key))
 		{
 			call->call_cntr++;
 			continue;
@@ -402,7 +411,7 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		values[0] = ObjectIdGetDatum(row->key.index);
 		nulls[0] = !OidIsValid(row->key.index);
 		for (int i = 0; i < FB_STATS; i++)
-			values[i + 1] = i == FB_WAITED_NS ? Float8GetDatum(row->values[i] / 1e6) : Int64GetDatum(row->values[i]);
+			values[i + 1] = i == FB_WAITED_NS || i == FB_INSERT_WAITED_NS ? Float8GetDatum(row->values[i] / 1e6) : Int64GetDatum(row->values[i]);
 		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
 	}
 	SRF_RETURN_DONE(call);

@@ -36,7 +36,7 @@ fn last_link(file: &File) -> Result<(u64, usize, u64), String> {
 pub(crate) fn is_left(case: &Case) -> Result<(), String> {
     // With those of the server's assertions that are in its headers.
     let extension = variant(case, "asserts", &["COPT=-O0 -DUSE_ASSERT_CHECKING"])?;
-    let mut server = serve_with(case, &extension)?;
+    let mut server = serve_with(case, &extension, "1MB")?;
     let mut session = connect(&server, &[])?;
     must(&mut session, TABLE)?;
     must(&mut session, "vacuum analyze few")?;

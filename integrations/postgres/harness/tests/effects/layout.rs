@@ -27,7 +27,7 @@ fn planted(case: &Case) -> Result<Extension, String> {
 }
 
 pub(crate) fn is_refused(case: &Case) -> Result<(), String> {
-    let server = serve_with(case, &planted(case)?)?;
+    let server = serve_with(case, &planted(case)?, "1MB")?;
     let expected = must(&mut connect(&server, &[])?, JOIN)?;
     let count = server.hint_count().map_err(text)?;
     let before = count.now().map_err(text)?;

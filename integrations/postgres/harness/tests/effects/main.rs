@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod copy;
 mod damage;
 mod layout;
 
@@ -21,6 +22,7 @@ const TESTS: &[Test] = &[
     ("a_run_condition_ends_a_scan_as_a_limit_does", run_condition),
     ("catalogs_are_left_to_the_server", catalogs),
     ("other_extensions_see_every_call_of_a_node", wrappers),
+    ("copy_does_the_same_and_prefetches_leaves", copy::does_the_same),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];
@@ -55,13 +57,13 @@ fn variant(case: &Case, name: &str, variables: &[&str]) -> Result<Extension, Str
 }
 
 fn serve(case: &Case) -> Result<Server, String> {
-    serve_with(case, case.extension.as_ref().ok_or("the extension has no Makefile")?)
+    serve_with(case, case.extension.as_ref().ok_or("the extension has no Makefile")?, "1MB")
 }
 
-fn serve_with(case: &Case, extension: &Extension) -> Result<Server, String> {
+fn serve_with(case: &Case, extension: &Extension, buffers: &str) -> Result<Server, String> {
     // Row locks are not to become locks of whole relations.
     let settings = [
-        ("shared_buffers", "1MB"),
+        ("shared_buffers", buffers),
         ("max_parallel_workers_per_gather", "0"),
         ("max_pred_locks_per_transaction", "4000"),
     ];
