@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times one query on a PostgreSQL cluster with and without forebay, in interleaved rounds.
+"""Times one query or command on a PostgreSQL cluster with and without forebay, in interleaved rounds.
 
 Each variant is NAME or NAME:setting=value,... ; one whose name begins with "off" does not load the library. The
 first one is what the others are compared with, round by round.
@@ -12,10 +12,16 @@ first one is what the others are compared with, round by round.
       --query "select count(abalance) from pgbench_accounts where hashint4(aid) between 0 and 12000000" \\
       --set enable_bitmapscan=off,enable_seqscan=off off on on64:forebay.distance_max=64
 
+  queries.py --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --rounds 7 --server shared_buffers=32MB \\
+      --command "copy t from '/srv/rows.{run}'" off on
+
+A command is rolled back. {run} in it is the number of the run, from 0 on, as rows that were rolled back stay in the indexes.
+
 The cluster is one without users, stopped; it is started with settings on the command line and stopped again.
 """
 
 import argparse
+import itertools
 import json
 import os
 import pwd
@@ -28,6 +34,9 @@ import sys
 import tempfile
 
 
+RUNS = itertools.count()
+
+
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", required=True, help="data directory")
@@ -35,7 +44,9 @@ def arguments():
     parser.add_argument("--library", required=True, help="forebay.so, built for that server")
     parser.add_argument("--mode", choices=["cold", "cache", "warm"], default="cold")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--query", required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--query", help="timed by EXPLAIN (ANALYZE)")
+    what.add_argument("--command", help="timed by psql")
     parser.add_argument("--set", default="", help="settings of all variants, a=b,c=d")
     parser.add_argument("--server", default="", help="settings of the server, a=b,c=d")
     parser.add_argument("--warm-up", default="", help="a query that is run first in every session")
@@ -135,8 +146,14 @@ def measure(server, args, variant):
     if args.device:
         # The session's own start reads catalogs: the difference of variants is what counts.
         before = device_reads(args.device)
-    plan = server.sql([*statements, f"explain (analyze, buffers, timing off, summary on) {args.query}"])
-    figures = {"ms": float(re.search(r"Execution Time: ([\d.]+)", plan)[1])}
+    if args.command:
+        command = args.command.replace("{run}", str(next(RUNS)))
+        # The first command of a session reads catalogs.
+        plan = server.sql([*statements, "select 1", "begin", "\\timing on", command, "\\timing off", "rollback"])
+        figures = {"ms": float(re.search(r"Time: ([\d.]+) ms", plan)[1])}
+    else:
+        plan = server.sql([*statements, f"explain (analyze, buffers, timing off, summary on) {args.query}"])
+        figures = {"ms": float(re.search(r"Execution Time: ([\d.]+)", plan)[1])}
     if before:
         after = device_reads(args.device)
         figures |= {"requests": after[0] - before[0], "mib": (after[1] - before[1]) / 2**20}

@@ -34,6 +34,7 @@
 #include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/guc.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* After this many rows in a row without a next one, no row is looked for while this many are inserted. */
@@ -427,6 +428,15 @@ fb_try_open(Oid relation)
 	return rel;
 }
 
+/* The table of a command; invalid if there is none. Raises no errors: those of the command come in its own order. */
+static Oid
+fb_table_of(RangeVar *name)
+{
+	if (name->schemaname != NULL)
+		return get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true));
+	return RelnameGetRelid(name->relname);
+}
+
 /* Installs our functions for the indexes of a table that rows will be inserted into, or of its partitions. */
 static void
 fb_expect_inserts(Oid relation, int *partitions)
@@ -471,7 +481,7 @@ fb_insert_utility(PlannedStmt *statement, const char *text, bool read_only_tree,
 	if (fb_enabled && fb_writes && IsA(statement->utilityStmt, CopyStmt))
 	{
 		CopyStmt   *copy = castNode(CopyStmt, statement->utilityStmt);
-		Oid			relation = copy->is_from ? RangeVarGetRelid(copy->relation, NoLock, true) : InvalidOid;
+		Oid			relation = copy->is_from ? fb_table_of(copy->relation) : InvalidOid;
 		int			partitions = 0;
 
 		if (OidIsValid(relation))
