@@ -70,7 +70,7 @@ const COPIES: &[Copy] = &[
     },
     Copy {
         name: "columns that were dropped and added",
-        table: "create table keyed (gone int, id int, key text, kind int); alter table keyed drop gone",
+        table: "create table keyed (first int, id int, key text, kind int); alter table keyed drop first",
         then: "alter table keyed add more text default 'more'; create index on keyed (more, key)",
         copy: "copy keyed (id, key, kind) from program 'cat full.copy'",
         ..PLAIN
@@ -188,7 +188,7 @@ fn refusals(server: &Server) -> Result<(), String> {
     let mut owner = connect(server, &[])?;
     must(
         &mut owner,
-        "create role nobody; create schema hidden; create table hidden.rows (id int primary key)",
+        "create role guest; create schema hidden; create table hidden.rows (id int primary key)",
     )?;
     for command in [
         "copy hidden.rows from '/no/such/file'",
@@ -197,7 +197,7 @@ fn refusals(server: &Server) -> Result<(), String> {
     ] {
         let [stock, ours] = [&[][..], PRELOADED].map(|settings| {
             let mut session = connect(server, settings)?;
-            must(&mut session, "set role nobody")?;
+            must(&mut session, "set role guest")?;
             Ok::<_, String>(session.run(command).error)
         });
         let stock = stock?;
