@@ -11,15 +11,18 @@ use crate::workspace;
 
 pub(super) fn make(dist: &Dist) -> Result<()> {
     let order = publication_order(&dist.workspace.packages);
-    let mut cargo = workspace::cargo(&dist.workspace);
     forget_packages()?;
-    // As `cargo publish` does before it uploads. Where a checkout is packaged, it may have changes.
-    cargo.args(["publish", "--dry-run", "--allow-dirty"]);
-    for package in &order {
-        cargo.args(["--package", &package.name]);
-    }
     let target = dist.workspace.target_directory.join("dist-crates");
-    succeed(cargo.arg("--target-dir").arg(&target))?;
+    // All that `cargo publish` does before it uploads; then the files, which it keeps to itself.
+    for command in [["publish", "--dry-run"], ["package", "--no-verify"]] {
+        let mut cargo = workspace::cargo(&dist.workspace);
+        // A checkout that is packaged may have changes.
+        cargo.args(command).arg("--allow-dirty").arg("--target-dir").arg(&target);
+        for package in &order {
+            cargo.args(["--package", &package.name]);
+        }
+        succeed(&mut cargo)?;
+    }
     for package in &order {
         let file = format!("{}-{}.crate", package.name, package.version);
         copy(target.join("package").join(file).as_std_path(), &dist.out)?;
