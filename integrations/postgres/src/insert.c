@@ -405,8 +405,12 @@ bool
 fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap, IndexUniqueCheck check,
 		  bool unchanged, IndexInfo *info)
 {
-	FbInserts  *inserts = info->ii_AmCache;
+	FbInserts  *inserts;
 
+	/* TOAST and some extensions pass none. */
+	if (info == NULL)
+		return btinsert(index, values, isnull, tid, heap, check, unchanged, info);
+	inserts = info->ii_AmCache;
 	if (inserts == &first_row)
 		info->ii_AmCache = inserts = fb_enabled && fb_writes ? fb_inserts_make(index, info) : &nothing;
 	else if (inserts == NULL)
