@@ -21,6 +21,9 @@ use forebay_measure::statistics::{Estimate, ROUNDS_MIN, median, paired_ratio};
 /// Conditions changed if the unchanged run waits more than this many times as long as recorded, or below the inverse.
 const ALIKE: f64 = 1.5;
 
+/// A difference in waiting of less than this part of the time that was repeated is neither a gain nor a loss.
+const NEGLIGIBLE: f64 = 0.01;
+
 /// Shorter waits count as this long, since logarithms are taken of them.
 const LEAST: Duration = Duration::from_micros(1);
 
@@ -129,8 +132,11 @@ impl Prediction {
             let compared = of(least, |it| it.waited);
             // One round gives no interval.
             let ratio = compared.filter(|it| at > 0 && it.rounds > 1);
+            let is_negligible =
+                |ratio: &Estimate| (ratio.value - 1.0).abs() * least < NEGLIGIBLE * seconds;
             let verdict = match ratio {
                 _ if at == 0 => "",
+                Some(ratio) if ratio.rounds >= ROUNDS_MIN && is_negligible(&ratio) => "negligible",
                 Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.high < 1.0 => "gains",
                 Some(ratio) if ratio.rounds >= ROUNDS_MIN && ratio.low > 1.0 => "loses",
                 _ => "undecided",

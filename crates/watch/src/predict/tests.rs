@@ -299,6 +299,17 @@ fn a_strategy_that_waits_where_hardly_any_read_waited_is_predicted_to_wait() {
 }
 
 #[test]
+fn a_difference_that_is_no_part_of_the_time_is_neither_a_gain_nor_a_loss() {
+    let done = [(1_000_000, read(1, 3, 2000)), (100_000_000, read(1, 77, 1000))];
+    let plan = plan(&done, 1 << 30).unwrap();
+    for (waits, verdict) in [(45, "negligible"), (1, "negligible"), (5000, "loses")] {
+        let variants = [variant(&[3; 5], 1.0), variant(&[waits; 5], 1.0)];
+        let way = &Prediction::of(&plan, &variants).ways[1];
+        assert_eq!(way.verdict, verdict, "{waits} us in {} s", way.seconds);
+    }
+}
+
+#[test]
 fn what_tasks_that_are_left_out_waited_is_not_compared() {
     let twice = (1..=128).flat_map(|task| [read(task, 3, 100), read(task, 4, 100)]);
     let once = std::iter::once(read(999, 5, 1_000_000));
