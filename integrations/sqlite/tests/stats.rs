@@ -172,6 +172,31 @@ print(*prefetched())
 }
 
 #[test]
+fn a_log_whose_shared_memory_is_stale_and_read_only_is_read() {
+    let script = "
+import shutil
+stock = sqlite3.connect(path, isolation_level=None)
+stock.execute('pragma journal_mode=wal')
+stock.execute('pragma wal_autocheckpoint=0')
+stock.execute('update \"rows of it\" set b = zeroblob(3001) where a % 4 > 0')
+# No process has the copy open that could make its shared memory valid.
+for end in '', '-wal', '-shm':
+    shutil.copy(path + end, path + '.copy' + end)
+def answers(vfs):
+    for end in '', '-wal':
+        with open(path + '.copy' + end) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    db = sqlite3.connect(f'file:{path}.copy?mode=ro&readonly_shm=1&vfs={vfs}', uri=True)
+    queries = 'select sum(length(b)) from \"rows of it\" where k between 0 and 8000', 'pragma integrity_check', 'pragma journal_mode'
+    return [db.execute(query).fetchone()[0] for query in queries]
+unix = answers('unix')
+print(answers('forebay') == unix, unix[1:])
+";
+    let says = python_says("a_log_whose_shared_memory_is_stale_and_read_only_is_read", script);
+    assert!(says.is_none_or(|says| says == "True ['ok', 'wal']\n"));
+}
+
+#[test]
 fn mapped_pages_are_served_as_ever() {
     let script = "
 query = 'select sum(length(b)), count(*) from \"rows of it\" where k between 0 and 5000'
