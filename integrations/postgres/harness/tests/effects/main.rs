@@ -20,6 +20,7 @@ const TESTS: &[Test] = &[
     ("functions_see_the_settings_of_their_rows", functions_see_settings),
     ("counters_of_blocks_are_those_of_stock", counters),
     ("a_run_condition_ends_a_scan_as_a_limit_does", run_condition),
+    ("the_right_side_of_except_ends_with_the_left", except),
     ("catalogs_are_left_to_the_server", catalogs),
     ("other_extensions_see_every_call_of_a_node", wrappers),
     ("copy_does_the_same_and_prefetches_leaves", copy::does_the_same),
@@ -269,6 +270,39 @@ fn run_condition(case: &Case) -> Result<(), String> {
     let (rows, wasted) = counts.split_once('|').ok_or("the scan is not counted")?;
     let [rows, wasted] = [rows, wasted].map(|it| it.parse::<u64>().unwrap());
     if wasted <= rows / 10 { Ok(()) } else { Err(format!("{wasted} wasted for {rows} rows")) }
+}
+
+/// From 18 on EXCEPT does not read its right side to the end, unless it hashes.
+fn except(case: &Case) -> Result<(), String> {
+    let server = serve(case)?;
+    let mut session = connect(&server, PRELOADED)?;
+    // Not vacuumed, so that the scan reads the heap too.
+    let table = "create table late as select id, note from items order by hashint4(id);
+        create index late_id on late (id); analyze late; set enable_hashagg = off";
+    must(&mut session, table)?;
+    let query = "select id from items where id < 600 except select id from late where id >= 0";
+    let plan = must(&mut session, &format!("explain {query}"))?.join("\n");
+    if case.installation.major < 18 {
+        return Ok(());
+    }
+    equal(
+        &plan,
+        plan.contains("SetOp Except") && plan.matches("Index Only Scan").count() == 2,
+        true,
+    )?;
+    equal("rows", must(&mut session, query)?.len(), 0)?;
+    let counts = must(&mut session, &WASTED.replace("items_id", "late_id"))?.join("");
+    let (rows, wasted) = counts.split_once('|').ok_or("the scan is not counted")?;
+    let [rows, wasted] = [rows, wasted].map(|it| it.parse::<u64>().unwrap());
+    if case.installation.major < 18 {
+        return equal("rows", rows, 16_384);
+    }
+    // At most one block in ten that the right side has read.
+    if rows < 700 && wasted <= 60 {
+        Ok(())
+    } else {
+        Err(format!("{wasted} wasted for {rows} rows"))
+    }
 }
 
 fn catalogs(case: &Case) -> Result<(), String> {
