@@ -42,6 +42,8 @@
 #define LONE_PAUSE 256
 /* What it takes, in nanoseconds, to write a modified block to the kernel where a read needs its buffer. */
 #define WRITE_NS 30000
+/* After this many next rows in a row without a leaf to prefetch, as with sorted keys, look-ahead stops until an insert waits. */
+#define UNPRODUCTIVE_MAX 64
 /* Of a partitioned table, the indexes of at most this many partitions are looked ahead for. */
 #define PARTITIONS_MAX 256
 
@@ -78,6 +80,8 @@ typedef struct FbInserts
 	uint32		tail;
 	/* Rows in a row without a next one. */
 	uint32		lone;
+	/* Next rows in a row without a leaf to prefetch. */
+	uint32		unproductive;
 	/* A copy of the table's page that has the row after the last, and where that row is. */
 	PGAlignedBlock *page;
 	BlockNumber block;
@@ -315,15 +319,21 @@ fb_prefetch_next(FbInserts *inserts, Relation index, Relation heap, IndexInfo *i
 	const struct fbl_run *runs;
 	size_t		count;
 
-	for (uint32 room = fbl_hints_available(inserts->hints); room > 0; room--)
+	for (uint32 room = fbl_hints_available(inserts->hints); room > 0 && inserts->unproductive < UNPRODUCTIVE_MAX; room--)
 	{
 		BlockNumber leaf;
+		bool		resident;
 
 		if (!fb_find_next(inserts, index, heap, info))
 			break;
+		inserts->unproductive++;
 		leaf = inserts->rows[(inserts->tail - 1) % FB_VALUES_MOST].leaf;
-		if (leaf != InvalidBlockNumber && !fbl_hints_contains(inserts->hints, leaf))
-			fbl_hints_predict(inserts->hints, leaf, fb_in_buffers(index, leaf));
+		if (leaf == InvalidBlockNumber || fbl_hints_contains(inserts->hints, leaf))
+			continue;
+		resident = fb_in_buffers(index, leaf);
+		fbl_hints_predict(inserts->hints, leaf, resident);
+		if (!resident)
+			inserts->unproductive = 0;
 	}
 	count = fbl_hints_take_runs(inserts->hints, &runs);
 	for (size_t i = 0; i < count; i++)
@@ -395,7 +405,9 @@ fb_insert_watched(FbInserts *inserts, Relation index, Datum *values, bool *isnul
 	if (inserts->hints != NULL)
 	{
 		fbl_hints_on_read(inserts->hints, leaf, spent_ns);
-		inserts->active = !fbl_hints_is_idle(inserts->hints);
+		if (fbl_read_waited(spent_ns))
+			inserts->unproductive = 0;
+		inserts->active = !fbl_hints_is_idle(inserts->hints) && inserts->unproductive < UNPRODUCTIVE_MAX;
 	}
 	return inserted;
 }
