@@ -37,12 +37,12 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
-/* After this many rows in a row without a next one, no row is looked for while this many are inserted. */
+/* After this many consecutive rows without a next one, none is looked for while this many are inserted. */
 #define LONE_MAX 16
 #define LONE_PAUSE 256
-/* What it takes, in nanoseconds, to write a modified block to the kernel where a read needs its buffer. */
+/* The time to write a dirty block to the kernel, in nanoseconds, where a read needs its buffer. */
 #define WRITE_NS 30000
-/* After this many next rows in a row without a leaf to prefetch, as with sorted keys, look-ahead stops until an insert waits. */
+/* After this many consecutive rows without a leaf to prefetch, as with sorted keys, it stops until an insert waits. */
 #define UNPRODUCTIVE_MAX 64
 /* Of a partitioned table, the indexes of at most this many partitions are looked ahead for. */
 #define PARTITIONS_MAX 256
@@ -78,9 +78,9 @@ typedef struct FbInserts
 	NextRow    *rows;
 	uint32		head;
 	uint32		tail;
-	/* Rows in a row without a next one. */
+	/* Consecutive rows without a next one. */
 	uint32		lone;
-	/* Next rows in a row without a leaf to prefetch. */
+	/* Consecutive next rows without a leaf to prefetch. */
 	uint32		unproductive;
 	/* A copy of the table's page that has the row after the last, and where that row is. */
 	PGAlignedBlock *page;

@@ -370,7 +370,10 @@ fb_stats_may_see(Key key)
 		 (has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_STATS) || fb_may_read(key.index, GetUserId())));
 }
 
-/* A row for each index of this database that was scanned, or whose inserts have waited, and one, with index NULL, for all that had no room. */
+/*
+ * A row for each index of this database that was scanned, or whose inserts have waited, and one, with index NULL, for all
+ * that had no room.
+ */
 Datum
 forebay_stat_indexes(PG_FUNCTION_ARGS)
 {
@@ -411,7 +414,8 @@ forebay_stat_indexes(PG_FUNCTION_ARGS)
 		values[0] = ObjectIdGetDatum(row->key.index);
 		nulls[0] = !OidIsValid(row->key.index);
 		for (int i = 0; i < FB_STATS; i++)
-			values[i + 1] = i == FB_WAITED_NS || i == FB_INSERT_WAITED_NS ? Float8GetDatum(row->values[i] / 1e6) : Int64GetDatum(row->values[i]);
+			values[i + 1] = i == FB_WAITED_NS || i == FB_INSERT_WAITED_NS
+				? Float8GetDatum(row->values[i] / 1e6) : Int64GetDatum(row->values[i]);
 		SRF_RETURN_NEXT(call, HeapTupleGetDatum(heap_form_tuple(call->tuple_desc, values, nulls)));
 	}
 	SRF_RETURN_DONE(call);

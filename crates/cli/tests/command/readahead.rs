@@ -437,8 +437,9 @@ fn activation_is_found_and_stable_over_20_repetitions_on_each_filesystem() {
         for record in records(&report, "activation") {
             let (cell, metrics) = (&record["cell"], &record["metrics"]);
             assert_eq!(metrics["repetitions"], 20);
-            // A page that is evicted in between, for want of memory, changes a repetition.
-            assert!(metrics["repetitions_agreeing"].as_u64() >= Some(18), "{name}: {record}");
+            // Of two streams on a busy machine, one repetition in 20 was seen to begin a read later.
+            let least = if cell["streams"] == 2 { 18 } else { 20 };
+            assert!(metrics["repetitions_agreeing"].as_u64() >= Some(least), "{name}: {record}");
             let is_sequence = cell["stride_bytes"] == cell["request_bytes"] && cell["streams"] == 1;
             let reads = &metrics["reads_until_ahead"];
             match (cell["advice"].as_str().unwrap(), cell["start"].as_str().unwrap()) {

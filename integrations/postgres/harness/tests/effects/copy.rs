@@ -82,7 +82,7 @@ const COPIES: &[Copy] = &[
         ..PLAIN
     },
     Copy {
-        name: "a statement trigger and one for each row after it",
+        name: "a trigger after each row",
         then: "create index on keyed (key);
                create function note() returns trigger language plpgsql as $$ begin
                    if new.id % 1000 = 0 then raise notice '%', new.id; end if; return null; end $$;
