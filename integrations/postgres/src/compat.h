@@ -41,6 +41,20 @@ typedef RelFileNodeBackend FbLocator;
 #define FbRegisterExplainOption(name, handler) RegisterExtensionExplainOption(name, handler)
 #endif
 
+/* random() without arguments. */
+#if PG_VERSION_NUM >= 170000
+#define FB_F_RANDOM F_RANDOM_
+#else
+#define FB_F_RANDOM F_RANDOM
+#endif
+
+#if PG_VERSION_NUM >= 180000
+/* Without the targets that were pruned. */
+#define FbUpdatedColumns(node) ((node)->mt_updateColnosLists)
+#else
+#define FbUpdatedColumns(node) (castNode(ModifyTable, (node)->ps.plan)->updateColnosLists)
+#endif
+
 #if PG_VERSION_NUM >= 180000
 #define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
 #define FB_RUN_PASS query, direction, count

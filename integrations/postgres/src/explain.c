@@ -57,19 +57,30 @@ fb_explain_validate(ExplainState *es, List *options, ParseState *state)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("EXPLAIN option %s requires ANALYZE", "FOREBAY")));
 }
+/* The counters of a registered node: of an index scan, or of a ModifyTable's inserts into indexes. */
+static bool
+fb_explain_counts(PlanState *node, struct fbl_counts *counts)
+{
+	FbScan	   *scan;
+
+	if (IsA(node, ModifyTableState))
+		return fb_modify_counts(node, counts);
+	scan = fb_scan_of(node);
+	if (scan != NULL)
+		*counts = fb_scan_counts(scan);
+	return scan != NULL;
+}
 
 /* Adds the counters to the output for a registered node. */
 static void
 fb_explain_node(PlanState *node, List *ancestors, const char *relationship, const char *plan, ExplainState *es)
 {
-	FbScan	   *scan = fb_explain_is_wanted(es) ? fb_scan_of(node) : NULL;
+	struct fbl_counts counts;
 
 	if (next_node)
 		next_node(node, ancestors, relationship, plan, es);
-	if (scan != NULL)
+	if (fb_explain_is_wanted(es) && fb_explain_counts(node, &counts))
 	{
-		struct fbl_counts counts = fb_scan_counts(scan);
-
 		if (es->format == EXPLAIN_FORMAT_TEXT)
 		{
 			ExplainIndentText(es);

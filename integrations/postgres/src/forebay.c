@@ -63,8 +63,8 @@ fb_query_freed(void *arg)
 	if (!slist_is_empty(&query->bitmaps))
 		fb_bitmaps_release(query);
 #endif
-	if (!slist_is_empty(&query->joins))
-		fb_joins_release(query);
+	if (!slist_is_empty(&query->queues))
+		fb_queues_release(query);
 	fb_detach(FB_OF_ESTATE, query->estate);
 	dlist_delete(&query->link);
 }
@@ -183,6 +183,9 @@ fb_walk_plan(PlanState *node, void *context)
 	if (IsA(node, BitmapHeapScanState))
 		fb_bitmap_register(fb_query_of(walk), node, step.whole);
 #endif
+	/* Rows one at a time have nothing ahead. */
+	if (fb_writes && IsA(node, ModifyTableState) && outerPlanState(node)->plan->plan_rows > 1)
+		fb_modify_register(fb_query_of(walk), castNode(ModifyTableState, node));
 	if (walk->reader != NULL)
 		fb_reader_note(walk->reader, node);
 	/* For most queries of one row, this is all of the plan. */

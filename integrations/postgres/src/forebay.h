@@ -6,14 +6,17 @@
  *	forebay.c	settings, hooks, which nodes of a plan are registered
  *	index_scan.c	look-ahead of b-tree scans
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
+ *	copy_rows.c	the rows that COPY has put into the table, as the next ones that are inserted into its indexes
  *	insert.c	look-ahead of inserts into b-tree indexes
  *	leaf.c		the rows ahead of a b-tree scan
  *	look.c		accesses to index pages that do not count as the query's
+ *	modify.c	the rows of a ModifyTable's plan, as the next ones that are inserted into indexes
  *	nested_loop.c	the outer rows of a nested loop, as the next values its inner scan descends for
  *	nodes.c		replacing the function that executes a node of a plan
  *	outer_safe.c	whether rows of a plan may be computed before they are requested
  *	probe.c		what an index scan with other key values would read
  *	privileges.c	who may see what is known about a relation
+ *	queue.c		rows of a plan node that are fetched before their turn
  *	registry.c	our data about the server's objects
  *	request.c	whether a block is in shared buffers, and prefetching it
  *	segments.c	the open files of a relation
@@ -149,7 +152,8 @@ struct FbQuery
 	bool		may_stop;
 	dlist_head	scans;			/* of FbScan */
 	slist_head	bitmaps;		/* of FbBitmap */
-	slist_head	joins;			/* of FbJoin, those whose outer node was replaced */
+	slist_head	queues;			/* of FbQueue, those whose node was replaced */
+	slist_head	modifies;		/* of FbModify */
 	MemoryContextCallback on_free;
 	/* Memory for its first scan, as many queries have only one. */
 	FbScan		scan;
@@ -273,6 +277,122 @@ struct FbAhead
 	bool		leads;
 };
 
+/* A row in a queue. */
+typedef struct FbRow
+{
+	TupleTableSlot *slot;
+	Size		size;
+} FbRow;
+
+typedef struct FbQueue FbQueue;
+
+/* What a queue is used for. */
+typedef struct FbQueueUse
+{
+	/* Whether to fetch rows ahead. Called when the queue is empty. */
+	bool		(*wanted) (FbQueue *queue);
+	/* The row `head` is about to be returned: looks ahead from it. */
+	void		(*look) (FbQueue *queue);
+	/* The node is restarted, and the rows are numbered from 0 again. */
+	void		(*restarted) (FbQueue *queue);
+} FbQueueUse;
+
+/* The rows of a plan node, some of them fetched ahead. See queue.c. */
+struct FbQueue
+{
+	slist_node	link;			/* in its query, once our function was installed */
+	FbQuery    *query;
+	PlanState  *node;
+	const FbQueueUse *use;
+	/* The function that executes the node when ours does not; NULL until ours is installed first. */
+	ExecProcNodeMtd real;
+	/* Our function is installed. */
+	bool		active;
+	const TupleTableSlotOps *ops;
+	TupleDesc	desc;
+	/* By number modulo FB_VALUES_MOST: the next row, and the number after the last. work_mem bounds their size. */
+	FbRow	   *rows;
+	uint64		head;
+	uint64		tail;
+	Size		size;
+	bool		ended;
+	/* The row before `head` was returned, and is in use. */
+	bool		held;
+
+	bool		in_call;
+	bool		registered;
+	bool		rescanned;
+};
+
+/* A row that will be inserted. */
+typedef struct FbNextRow
+{
+	/* Where it is in the table, if it is there. */
+	ItemPointerData tid;
+	/* Where it will be inserted into the index; invalid if unknown. */
+	BlockNumber leaf;
+} FbNextRow;
+
+typedef struct FbInserts FbInserts;
+
+/* The source of the next rows. */
+typedef struct FbRowSource
+{
+	/* Finds the row of number `tail`; returns false if there is none. Sets the search key, unless it is unknown. */
+	bool		(*next) (FbInserts *inserts, FbNextRow *row, bool *known);
+	/* A row is inserted: makes `head` the number of the one after it. Returns its leaf, invalid if unknown. */
+	BlockNumber (*take) (FbInserts *inserts, ItemPointer tid);
+} FbRowSource;
+
+/* The inserts of one command into one index. See insert.c. */
+struct FbInserts
+{
+	MemoryContextCallback on_free;
+	slist_node	link;			/* in its FbModify, if that is the source */
+	Relation	index;
+	Relation	heap;
+	IndexInfo  *info;
+	Oid			index_oid;
+	/* Which inserts are timed. */
+	struct fbl_sampler sampler;
+	/* NULL until an insert waits for a read. */
+	fbl_hints  *hints;
+	bool		active;
+	/* The index, or the table, is not one that can be looked ahead for. */
+	bool		unsuitable;
+	/* Pages of the index that were read ahead and are not counted yet. */
+	int64		owed;
+	/* A lower bound of the number of blocks of the index. */
+	BlockNumber index_blocks;
+
+	/* All that follows is valid if there are hints. */
+	BTScanInsertData search;
+	const FbRowSource *source;
+	/* The next rows, by number modulo FB_VALUES_MOST: the first, and the number after the last. */
+	FbNextRow  *rows;
+	uint64		head;
+	uint64		tail;
+	/* Consecutive next rows without a leaf to prefetch. */
+	uint32		unproductive;
+	/* A copy of a page of the table; invalid before the first. */
+	PGAlignedBlock *page;
+	BlockNumber block;
+
+	/* For rows that are in the table: where the row after the last is in the page. */
+	OffsetNumber at;
+	/* The command that puts the rows there, within its transaction. */
+	CommandId	command;
+	/* There is no row after the last, so far. */
+	bool		ended;
+	/* Consecutive rows without a next one. */
+	uint32		lone;
+
+	/* For rows of a plan: the ModifyTable; the target; for each key, the row's column that has it, or 0. */
+	struct FbModify *modify;
+	ResultRelInfo *result;
+	AttrNumber	columns[INDEX_MAX_KEYS];
+};
+
 /* Nanoseconds since then. */
 static inline int64
 fb_elapsed_ns(instr_time since)
@@ -299,7 +419,25 @@ extern bool fb_is_of_server(Relation heap);
 /* insert.c */
 extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
+extern bool fb_inserts_set_key(FbInserts *inserts, int at, Datum value, bool null);
+extern bool fb_inserts_set_stored_key(FbInserts *inserts, int at, HeapTuple row);
+extern bool fb_inserts_copy_page(FbInserts *inserts, BlockNumber block);
+extern void fb_inserts_prefetch(FbInserts *inserts);
+extern void fb_expect_inserts(Relation heap);
+extern Relation fb_try_open(Oid relation);
+extern bool fb_writes;
 extern void fb_insert_init(void);
+
+/* copy_rows.c */
+extern const FbRowSource fb_copied_rows;
+extern void fb_copy_init(void);
+
+/* modify.c */
+extern void fb_modify_register(FbQuery *query, ModifyTableState *node);
+extern bool fb_modify_find(FbInserts *inserts);
+extern bool fb_modify_counts(PlanState *node, struct fbl_counts *counts);
+extern bool fb_modify_prepare(FbInserts *inserts);
+extern void fb_modify_wake(FbInserts *inserts);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000
@@ -331,10 +469,18 @@ extern void fb_elements_register(FbScan *scan, ScanKey keys, int key_count);
 
 /* nested_loop.c */
 extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
-extern void fb_joins_release(FbQuery *query);
+
+/* queue.c */
+extern bool fb_queue_prepare(FbQueue *queue);
+extern bool fb_queue_has(FbQueue *queue, uint64 number);
+extern TupleTableSlot *fb_queue_row(FbQueue *queue, uint64 number);
+extern void fb_queue_wake(FbQueue *queue);
+extern TupleTableSlot *fb_exec_queued(PlanState *node);
+extern void fb_queues_release(FbQuery *query);
 
 /* outer_safe.c */
 extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
+extern bool fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone);
 extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
 
 /* look.c */
@@ -362,7 +508,7 @@ typedef enum FbKind
 	FB_OF_KEYS,					/* FbScan, by the keys of its node */
 	FB_OF_SCAN,					/* FbScan, by its descriptor */
 	FB_OF_BITMAP,				/* FbBitmap, by its node */
-	FB_OF_OUTER,				/* FbJoin, by its outer node */
+	FB_OF_QUEUED,				/* FbQueue, by its node */
 	FB_OF_WATCHED,				/* a scan node's watch */
 	FB_KINDS,					/* how many there are */
 } FbKind;

@@ -1,7 +1,7 @@
 /*
  * Whether rows of a plan may be computed before they are requested.
  *
- * A nested loop's outer rows are fetched ahead of their use. This must not be observable: the code that computes them
+ * Rows of the plan of a nested loop's outer side, or of a ModifyTable, are fetched ahead of their use. This must not be observable: the code that computes them
  * must have no effects and must not depend on anything that happens meanwhile; if rows after the last used one might
  * never have been computed, it must raise no errors and call only immutable functions; and if the query may stop at any
  * row, the next row must be available in bounded time.
@@ -14,7 +14,9 @@
 
 #include "access/transam.h"
 #include "catalog/pg_proc.h"
+#include "compat.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
 typedef struct Check
@@ -24,6 +26,8 @@ typedef struct Check
 	bool		stable;
 	bool		no_errors;
 	bool		steady;
+	/* No other expression is evaluated between two rows: functions that only change a state of their own are allowed. */
+	bool		alone;
 } Check;
 
 static bool fb_plan_is_safe(Plan *plan, Check *check);
@@ -35,6 +39,8 @@ fb_function_is_unsafe(Oid function, void *context)
 	Check	   *check = context;
 	char		volatility = func_volatile(function);
 
+	if (check->alone && (function == F_NEXTVAL || function == F_GEN_RANDOM_UUID || function == FB_F_RANDOM))
+		return false;
 	if (volatility == PROVOLATILE_VOLATILE || (volatility == PROVOLATILE_STABLE && !check->stable))
 		return true;
 	return check->no_errors && !get_func_leakproof(function);
@@ -87,6 +93,10 @@ fb_node_is_unsafe(Node *node, void *context)
 		case T_MinMaxExpr:
 		case T_SubscriptingRef:
 			if (check->no_errors)
+				return true;
+			break;
+		case T_NextValueExpr:
+			if (!check->alone)
 				return true;
 			break;
 		case T_SQLValueFunction:
@@ -282,6 +292,19 @@ fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure)
 	 */
 	check.stable = true;
 	return sure && fb_plan_is_safe(plan, &check) && fb_has_no_effects(statement);
+}
+
+/*
+ * Whether rows of a ModifyTable's plan may be computed before they are requested. All are computed, unless the command
+ * fails; if it would fail for two reasons, it may then report the other. `alone`: no expression of the command is
+ * evaluated between two rows.
+ */
+bool
+fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone)
+{
+	Check		check = {.statement = statement, .stable = alone, .alone = alone};
+
+	return fb_plan_is_safe(plan, &check);
 }
 
 /* Whether a node whose rows are all read is certain to read all rows of a child. */

@@ -4,9 +4,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod copy;
 mod damage;
 mod layout;
+mod writes;
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ const TESTS: &[Test] = &[
     ("the_right_side_of_except_ends_with_the_left", except),
     ("catalogs_are_left_to_the_server", catalogs),
     ("other_extensions_see_every_call_of_a_node", wrappers),
-    ("copy_does_the_same_and_prefetches_leaves", copy::does_the_same),
+    ("writes_do_the_same_and_prefetch_leaves", writes::do_the_same),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];

@@ -1,0 +1,179 @@
+/*
+ * The rows that COPY has put into the table, as the next ones that are inserted into its indexes.
+ *
+ * COPY puts up to a thousand rows into the table at a time, and then inserts them into each index, one after the other.
+ * So when a row is inserted into an index, the rows after it are in the table's pages, which are in shared buffers. The
+ * next rows are those that the same command has put behind the current row. A command that inserts one row at a time
+ * has none there, and look-ahead stops after a few looks.
+ *
+ * Failure: none beyond that of reading the table's pages, which the command has just written.
+ */
+#include "forebay.h"
+
+#include "access/relation.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/lsyscache.h"
+#include "utils/rel.h"
+
+/* After this many consecutive rows without a next one, none is looked for while this many are inserted. */
+#define LONE_MAX 16
+#define LONE_PAUSE 256
+
+static ProcessUtility_hook_type next_utility = NULL;
+
+/* A row of the copied page that this transaction has put there; NULL if there is none. */
+static HeapTupleHeader
+fb_own_row(FbInserts *inserts, OffsetNumber at)
+{
+	Page		page = (Page) inserts->page->data;
+	ItemId		item = PageGetItemId(page, at);
+	HeapTupleHeader row = ItemIdIsNormal(item) ? (HeapTupleHeader) PageGetItem(page, item) : NULL;
+
+	if (row == NULL || !(row->t_infomask & HEAP_XMAX_INVALID) || (row->t_infomask & HEAP_COMBOCID) ||
+		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(row)))
+		return NULL;
+	return row;
+}
+
+/* The command's first row at or after the cursor, in its page; NULL if there is none. */
+static HeapTupleHeader
+fb_row_in_page(FbInserts *inserts)
+{
+	for (; inserts->at <= PageGetMaxOffsetNumber((Page) inserts->page->data); inserts->at++)
+	{
+		HeapTupleHeader row = fb_own_row(inserts, inserts->at);
+
+		if (row != NULL && HeapTupleHeaderGetRawCommandId(row) == inserts->command)
+			return row;
+	}
+	return NULL;
+}
+
+/* Moves the cursor to just after a row that was inserted. */
+static void
+fb_continue_after(FbInserts *inserts, ItemPointer tid)
+{
+	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
+	HeapTupleHeader row = NULL;
+
+	if (fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)) &&
+		at <= PageGetMaxOffsetNumber((Page) inserts->page->data))
+		row = fb_own_row(inserts, at);
+	inserts->ended = row == NULL;
+	if (row == NULL)
+		return;
+	inserts->command = HeapTupleHeaderGetRawCommandId(row);
+	inserts->at = at + 1;
+}
+
+/* The next row after the last, and its tid; NULL if there is none. */
+static HeapTupleHeader
+fb_next_row(FbInserts *inserts, ItemPointer tid)
+{
+	HeapTupleHeader row;
+
+	if (inserts->ended)
+		return NULL;
+	row = fb_row_in_page(inserts);
+	if (row == NULL)
+	{
+		/* The table's pages were filled one after the other. */
+		inserts->at = FirstOffsetNumber;
+		if (fb_inserts_copy_page(inserts, inserts->block + 1))
+			row = fb_row_in_page(inserts);
+	}
+	if (row == NULL)
+	{
+		inserts->ended = true;
+		return NULL;
+	}
+	ItemPointerSet(tid, inserts->block, inserts->at++);
+	return row;
+}
+
+/* Sets the search key to the next row's values. */
+static bool
+fb_next_copied(FbInserts *inserts, FbNextRow *next, bool *known)
+{
+	HeapTupleHeader row = fb_next_row(inserts, &next->tid);
+	HeapTupleData tuple;
+
+	if (row == NULL)
+		return false;
+	tuple.t_len = ItemIdGetLength(PageGetItemId((Page) inserts->page->data, ItemPointerGetOffsetNumber(&next->tid)));
+	tuple.t_self = next->tid;
+	tuple.t_tableOid = RelationGetRelid(inserts->heap);
+	tuple.t_data = row;
+	*known = true;
+	for (int i = 0; i < inserts->search.keysz && *known; i++)
+		*known = fb_inserts_set_stored_key(inserts, i, &tuple);
+	/* Entries with equal keys are in the order of their tids, except where there can be only one. */
+	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
+	return true;
+}
+
+/* A row is inserted: returns its leaf, and makes sure that the rows after it are the next ones. */
+static BlockNumber
+fb_take_copied(FbInserts *inserts, ItemPointer tid)
+{
+	while (inserts->head != inserts->tail)
+	{
+		FbNextRow  *row = &inserts->rows[inserts->head++ % FB_VALUES_MOST];
+
+		if (ItemPointerEquals(&row->tid, tid))
+		{
+			inserts->lone = 0;
+			return row->leaf;
+		}
+	}
+	/* The last row of some, or one elsewhere. */
+	if (++inserts->lone < LONE_MAX)
+		fb_continue_after(inserts, tid);
+	else if (inserts->lone == LONE_MAX + LONE_PAUSE)
+		inserts->lone = 0;
+	return InvalidBlockNumber;
+}
+
+const FbRowSource fb_copied_rows = {fb_next_copied, fb_take_copied};
+
+/* The table of a command; invalid if there is none. Raises no errors: those of the command come in its own order. */
+static Oid
+fb_table_of(RangeVar *name)
+{
+	if (name->schemaname != NULL)
+		return get_relname_relid(name->relname, get_namespace_oid(name->schemaname, true));
+	return RelnameGetRelid(name->relname);
+}
+
+static void
+fb_copy_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+				  ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	if (fb_enabled && fb_writes && IsA(statement->utilityStmt, CopyStmt))
+	{
+		CopyStmt   *copy = castNode(CopyStmt, statement->utilityStmt);
+		Oid			relation = copy->is_from ? fb_table_of(copy->relation) : InvalidOid;
+		Relation	heap = OidIsValid(relation) ? fb_try_open(relation) : NULL;
+
+		if (heap != NULL)
+		{
+			fb_expect_inserts(heap);
+			relation_close(heap, AccessShareLock);
+		}
+	}
+	if (next_utility)
+		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
+}
+
+void
+fb_copy_init(void)
+{
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = fb_copy_utility;
+}

@@ -1,0 +1,319 @@
+/*
+ * The rows of a ModifyTable's plan, as the next ones that are inserted into indexes.
+ *
+ * INSERT ... SELECT, INSERT of several VALUES and UPDATE put one row at a time into the table and its indexes. When an
+ * insert into an index waits, some rows of the plan are fetched before their turn (queue.c); for an index whose keys
+ * are known from them, insert.c prefetches the leaves.
+ *
+ * An UPDATE's row contains the new values and the place of the old row, which has the other columns. The new row's place
+ * is not known; it is taken to be at the end of the table.
+ *
+ * Left out: MERGE, whose actions compute the values; rows that are routed to partitions; columns that are generated.
+ * A BEFORE trigger may change a row or suppress it, which costs a hint.
+ *
+ * Failure: see queue.c and insert.c.
+ */
+#include "forebay.h"
+
+#include "compat.h"
+#include "executor/executor.h"
+#include "storage/bufmgr.h"
+
+typedef struct FbModify
+{
+	FbQueue		queue;
+	slist_node	link;			/* in its query */
+	ModifyTableState *node;
+	/* Whether rows may be fetched ahead was determined, and what the result was. */
+	bool		prepared;
+	bool		possible;
+	slist_head	inserts;		/* of FbInserts, those with hints */
+} FbModify;
+
+static bool
+fb_modify_wants_rows(FbQueue *queue)
+{
+	slist_iter	each;
+
+	slist_foreach(each, &((FbModify *) queue)->inserts)
+		if (slist_container(FbInserts, link, each.cur)->active)
+			return true;
+	return false;
+}
+
+/* A row is about to be returned: looks ahead from it. */
+static void
+fb_modify_look(FbQueue *queue)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetPerTupleMemoryContext(queue->query->estate));
+	slist_iter	each;
+
+	slist_foreach(each, &((FbModify *) queue)->inserts)
+	{
+		FbInserts  *inserts = slist_container(FbInserts, link, each.cur);
+
+		if (!inserts->active)
+			continue;
+		/* The rows before were used while there was no look-ahead. */
+		if (inserts->tail < queue->head)
+			inserts->head = inserts->tail = queue->head;
+		fb_inserts_prefetch(inserts);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static void
+fb_modify_restarted(FbQueue *queue)
+{
+	slist_iter	each;
+
+	slist_foreach(each, &((FbModify *) queue)->inserts)
+	{
+		FbInserts  *inserts = slist_container(FbInserts, link, each.cur);
+
+		inserts->head = inserts->tail = 0;
+	}
+}
+
+static const FbQueueUse modify_use = {fb_modify_wants_rows, fb_modify_look, fb_modify_restarted};
+
+/* Whether a row of the plan is for this target; `old` is the place of the row that it replaces. */
+static bool
+fb_row_is_for(FbInserts *inserts, TupleTableSlot *row, ItemPointer *old)
+{
+	ModifyTableState *node = inserts->modify->node;
+	Datum		value;
+	bool		null;
+
+	if (node->operation == CMD_INSERT)
+		return true;
+	if (node->mt_nrels > 1)
+	{
+		value = ExecGetJunkAttribute(row, node->mt_resultOidAttno, &null);
+		if (null || DatumGetObjectId(value) != RelationGetRelid(inserts->heap))
+			return false;
+	}
+	value = ExecGetJunkAttribute(row, inserts->result->ri_RowIdAttNo, &null);
+	*old = (ItemPointer) DatumGetPointer(value);
+	return !null;
+}
+
+/* The row of the table at this place; returns false if its page is not in shared buffers. */
+static bool
+fb_old_row(FbInserts *inserts, ItemPointer tid, HeapTuple tuple)
+{
+	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
+	Page		page = (Page) inserts->page->data;
+	ItemId		item;
+
+	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
+	if (inserts->block != ItemPointerGetBlockNumber(tid) &&
+		!fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)))
+		return false;
+	item = at <= PageGetMaxOffsetNumber(page) ? PageGetItemId(page, at) : NULL;
+	if (item == NULL || !ItemIdIsNormal(item))
+		return false;
+	tuple->t_len = ItemIdGetLength(item);
+	tuple->t_self = *tid;
+	tuple->t_tableOid = RelationGetRelid(inserts->heap);
+	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+	return true;
+}
+
+/* Sets the search key to a row's values; returns false if they are not known. */
+static bool
+fb_set_planned_row(FbInserts *inserts, TupleTableSlot *row)
+{
+	static ItemPointerData last = {{0xFFFF, 0xFFFE}, MaxOffsetNumber};
+	ItemPointer old_tid = NULL;
+	HeapTupleData old = {0};
+
+	if (!fb_row_is_for(inserts, row, &old_tid))
+		return false;
+	for (int i = 0; i < inserts->search.keysz; i++)
+	{
+		AttrNumber	column = inserts->columns[i];
+		bool		null;
+
+		if (column > 0)
+		{
+			Datum		value = slot_getattr(row, column, &null);
+
+			if (!fb_inserts_set_key(inserts, i, value, null))
+				return false;
+		}
+		else if ((old.t_data == NULL && !fb_old_row(inserts, old_tid, &old)) ||
+				 !fb_inserts_set_stored_key(inserts, i, &old))
+			return false;
+	}
+	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
+	return true;
+}
+
+static bool
+fb_next_planned(FbInserts *inserts, FbNextRow *next, bool *known)
+{
+	FbQueue    *queue = &inserts->modify->queue;
+
+	if (!fb_queue_has(queue, inserts->tail))
+		return false;
+	*known = fb_set_planned_row(inserts, fb_queue_row(queue, inserts->tail));
+	return true;
+}
+
+static BlockNumber
+fb_take_planned(FbInserts *inserts, ItemPointer tid)
+{
+	FbQueue    *queue = &inserts->modify->queue;
+	uint64		number = queue->head - 1;
+	bool		looked = queue->held && number >= inserts->head && number < inserts->tail;
+
+	inserts->head = Min(queue->head, inserts->tail);
+	return looked ? inserts->rows[number % FB_VALUES_MOST].leaf : InvalidBlockNumber;
+}
+
+static const FbRowSource planned_rows = {fb_next_planned, fb_take_planned};
+
+/* Finds the ModifyTable that inserts into an index; returns false if it is another command. */
+bool
+fb_modify_find(FbInserts *inserts)
+{
+	dlist_iter	query;
+	slist_iter	each;
+
+	dlist_foreach(query, &fb_queries)
+	{
+		slist_foreach(each, &dlist_container(FbQuery, link, query.cur)->modifies)
+		{
+			FbModify   *modify = slist_container(FbModify, link, each.cur);
+
+			for (int i = 0; i < modify->node->mt_nrels; i++)
+			{
+				ResultRelInfo *result = &modify->node->resultRelInfo[i];
+
+				for (int j = 0; j < result->ri_NumIndices; j++)
+				{
+					if (result->ri_IndexRelationInfo[j] != inserts->info)
+						continue;
+					inserts->modify = modify;
+					inserts->result = result;
+					return true;
+				}
+			}
+		}
+	}
+	return false;
+}
+
+/* Whether no expression of the command is evaluated between two rows, but those of constraints and indexes. */
+static bool
+fb_plan_is_alone(FbModify *modify)
+{
+	ModifyTable *plan = castNode(ModifyTable, modify->node->ps.plan);
+
+	if (modify->queue.query->estate->es_plannedstmt->hasModifyingCTE || plan->returningLists != NIL ||
+		plan->withCheckOptionLists != NIL || plan->onConflictAction != ONCONFLICT_NONE)
+		return false;
+	for (int i = 0; i < modify->node->mt_nrels; i++)
+	{
+		TriggerDesc *triggers = modify->node->resultRelInfo[i].ri_TrigDesc;
+
+		if (triggers != NULL && (triggers->trig_insert_before_row || triggers->trig_update_before_row))
+			return false;
+	}
+	return true;
+}
+
+/* Where the plan's rows have an index's keys; returns false if one is generated. */
+static bool
+fb_find_columns(FbInserts *inserts)
+{
+	ModifyTableState *node = inserts->modify->node;
+	List	   *updated = NIL;
+
+	if (node->operation == CMD_UPDATE)
+		updated = list_nth(FbUpdatedColumns(node), inserts->result - node->resultRelInfo);
+	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(inserts->index); i++)
+	{
+		AttrNumber	column = inserts->info->ii_IndexAttrNumbers[i];
+		ListCell   *each;
+
+		if (TupleDescAttr(RelationGetDescr(inserts->heap), column - 1)->attgenerated != '\0')
+			return false;
+		/* An INSERT's rows have all columns of the table. */
+		inserts->columns[i] = node->operation == CMD_INSERT ? column : 0;
+		foreach(each, updated)
+			if (lfirst_int(each) == column)
+				inserts->columns[i] = foreach_current_index(each) + 1;
+	}
+	return true;
+}
+
+/* Prepares look-ahead for an index; returns false if the command's rows may not be fetched ahead, or lack its keys. */
+bool
+fb_modify_prepare(FbInserts *inserts)
+{
+	FbModify   *modify = inserts->modify;
+	EState	   *estate = modify->queue.query->estate;
+
+	if (!modify->prepared)
+	{
+		modify->prepared = true;
+		modify->possible = !modify->queue.query->may_stop &&
+			fb_modify_is_safe(modify->queue.node->plan, estate->es_plannedstmt, fb_plan_is_alone(modify)) &&
+			fb_queue_prepare(&modify->queue);
+	}
+	if (!modify->possible || !fb_find_columns(inserts))
+		return false;
+	inserts->source = &planned_rows;
+	slist_push_head(&modify->inserts, &inserts->link);
+	return true;
+}
+
+void
+fb_modify_wake(FbInserts *inserts)
+{
+	fb_queue_wake(&inserts->modify->queue);
+}
+
+/* Adds up the counts of a ModifyTable's inserts; returns false if none has waited. */
+bool
+fb_modify_counts(PlanState *node, struct fbl_counts *counts)
+{
+	FbQueue    *queue = fb_attached(FB_OF_QUEUED, outerPlanState(node));
+	slist_iter	each;
+
+	if (queue == NULL)
+		return false;
+	memset(counts, 0, sizeof(*counts));
+	slist_foreach(each, &((FbModify *) queue)->inserts)
+	{
+		struct fbl_counts one = fbl_hints_counts(slist_container(FbInserts, link, each.cur)->hints);
+
+		counts->asked += one.asked;
+		counts->useful += one.useful;
+		counts->resident += one.resident;
+		counts->waited_ns += one.waited_ns;
+		counts->ahead_most = Max(counts->ahead_most, one.ahead_most);
+	}
+	return true;
+}
+
+/* Registers a ModifyTable with several rows, at its query's start. */
+void
+fb_modify_register(FbQuery *query, ModifyTableState *node)
+{
+	FbModify   *modify;
+
+	if (node->operation != CMD_INSERT && node->operation != CMD_UPDATE)
+		return;
+	for (int i = 0; i < node->mt_nrels; i++)
+		if (node->resultRelInfo[i].ri_RelationDesc->rd_rel->relkind == RELKIND_RELATION)
+			fb_expect_inserts(node->resultRelInfo[i].ri_RelationDesc);
+	modify = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbModify));
+	modify->queue.query = query;
+	modify->queue.node = outerPlanState(node);
+	modify->queue.use = &modify_use;
+	modify->node = node;
+	slist_push_head(&query->modifies, &modify->link);
+}
