@@ -59,11 +59,14 @@ fb_queue_context_reset(Datum arg)
 static TupleTableSlot *
 fb_queue_call(FbQueue *queue)
 {
+	/* A node may begin a scan, whose memory must last. */
+	MemoryContext old = MemoryContextSwitchTo(queue->query->estate->es_query_cxt);
 	TupleTableSlot *slot;
 
 	queue->in_call = true;
 	slot = queue->real(queue->node);
 	queue->in_call = false;
+	MemoryContextSwitchTo(old);
 	return slot;
 }
 

@@ -152,6 +152,14 @@ const WRITES: &[Write] = &[
         ..INSERT
     },
     Write {
+        // An expression is evaluated for each row, in memory that is then reset.
+        name: "INSERT of two sources, of which the second begins ahead",
+        then: "create index on keyed (key); create index on keyed (lower(key || key || key))",
+        command: "insert into keyed select id, key(id), kind from source where id % 2 = 0
+                  union all select id, key(id), kind from source where id % 2 = 1",
+        ..INSERT
+    },
+    Write {
         name: "INSERT with a sequence, random numbers and stable functions",
         table: "drop sequence if exists numbers; create sequence numbers start 30001;
                 create table keyed (id int default nextval('numbers'), key text, kind int, at timestamptz default date_trunc('year', now()))",
