@@ -340,7 +340,7 @@ typedef struct FbRowSource
 {
 	/* Finds the row of number `tail`; returns false if there is none. Sets the search key, unless it is unknown. */
 	bool		(*next) (FbInserts *inserts, FbNextRow *row, bool *known);
-	/* A row is inserted: makes `head` the number of the one after it. Returns its leaf, invalid if unknown. */
+	/* A row's leaf is read: makes `head` the number of the row after it. Returns the leaf, invalid if unknown. */
 	BlockNumber (*take) (FbInserts *inserts, ItemPointer tid);
 } FbRowSource;
 
@@ -364,6 +364,8 @@ struct FbInserts
 	int64		owed;
 	/* A lower bound of the number of blocks of the index. */
 	BlockNumber index_blocks;
+	/* The next row to insert was looked for, in case of a conflict. */
+	bool		checked;
 
 	/* All that follows is valid if there are hints. */
 	BTScanInsertData search;
@@ -419,6 +421,7 @@ extern bool fb_is_of_server(Relation heap);
 /* insert.c */
 extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
+extern bool fb_check_conflict(IndexScanDesc desc, ScanDirection direction);
 extern bool fb_inserts_set_key(FbInserts *inserts, int at, Datum value, bool null);
 extern bool fb_inserts_set_stored_key(FbInserts *inserts, int at, HeapTuple row);
 extern bool fb_inserts_copy_page(FbInserts *inserts, BlockNumber block);
@@ -435,6 +438,7 @@ extern void fb_copy_init(void);
 /* modify.c */
 extern void fb_modify_register(FbQuery *query, ModifyTableState *node);
 extern bool fb_modify_find(FbInserts *inserts);
+extern struct IndexInfo *fb_modify_index_of(Relation index);
 extern bool fb_modify_counts(PlanState *node, struct fbl_counts *counts);
 extern bool fb_modify_prepare(FbInserts *inserts);
 extern void fb_modify_wake(FbInserts *inserts);

@@ -110,12 +110,22 @@ fb_scan_is_at_row(IndexScanDesc desc)
 		memcmp(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid, sizeof(ItemPointerData)) == 0;
 }
 
+/* Whether a scan looks for a row with which a row to insert would conflict. */
+static inline bool
+fb_looks_for_conflict(IndexScanDesc desc)
+{
+	return desc->xs_snapshot != NULL && desc->xs_snapshot->snapshot_type == SNAPSHOT_DIRTY;
+}
+
 /* The registered scan of this descriptor, or NULL. */
 static inline FbScan *
 fb_scan_lookup(IndexScanDesc desc)
 {
 	if (desc != last_desc)
 	{
+		/* Each call of such a scan is to get to fb_gettuple_other. */
+		if (fb_looks_for_conflict(desc))
+			return NULL;
 		last_scan = state == DIFFERS ? NULL : fb_attached(FB_OF_SCAN, desc);
 		last_desc = desc;
 	}
@@ -455,7 +465,11 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static pg_noinline bool
 fb_gettuple_other(IndexScanDesc desc, ScanDirection direction)
 {
-	return fb_scan_lookup(desc) != NULL ? fb_gettuple(desc, direction) : btgettuple(desc, direction);
+	if (fb_scan_lookup(desc) != NULL)
+		return fb_gettuple(desc, direction);
+	if (fb_looks_for_conflict(desc))
+		return fb_check_conflict(desc, direction);
+	return btgettuple(desc, direction);
 }
 
 /* Replaces btgettuple. Every instruction before the server's own counts here. */

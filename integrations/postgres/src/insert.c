@@ -218,58 +218,110 @@ fb_inserts_prefetch(FbInserts *inserts)
 		fb_prefetch(inserts->index, runs[i].first, runs[i].blocks);
 }
 
+/* The state when a row's leaf is about to be read. */
+typedef struct Visit
+{
+	BlockNumber leaf;
+	int64		reads;
+	int64		hits;
+	int64		writes;
+	bool		timed;
+	instr_time	since;
+} Visit;
+
+/* A row's leaf is about to be read. `tid` is where the row is in the table, NULL if it is not there yet. */
+static void
+fb_visit_begin(FbInserts *inserts, ItemPointer tid, Visit *visit)
+{
+	visit->leaf = InvalidBlockNumber;
+	if (inserts->active)
+	{
+		visit->leaf = inserts->source->take(inserts, tid);
+		/* Rows of a plan are fetched, and looked ahead for, when the plan is run. */
+		if (inserts->modify == NULL)
+			fb_inserts_prefetch(inserts);
+	}
+	visit->timed = fbl_sampler_begin(&inserts->sampler) || inserts->active;
+	visit->reads = pgBufferUsage.shared_blks_read;
+	visit->hits = pgBufferUsage.shared_blks_hit;
+	visit->writes = pgBufferUsage.shared_blks_written;
+	if (visit->timed)
+		INSTR_TIME_SET_CURRENT(visit->since);
+}
+
+/* The row's leaf was read. */
+static void
+fb_visit_end(FbInserts *inserts, const Visit *visit)
+{
+	int64		reads = pgBufferUsage.shared_blks_read - visit->reads;
+	int64		spent_ns = -1;
+
+	if (reads > 0)
+	{
+		/* The rest is the wait for reads. */
+		if (visit->timed)
+			spent_ns = Max(0, fb_elapsed_ns(visit->since) -
+						   WRITE_NS * (pgBufferUsage.shared_blks_written - visit->writes));
+		fbl_sampler_read(&inserts->sampler, spent_ns);
+	}
+	else if (!inserts->active)
+		return;
+	if (inserts->owed > 0)
+		fb_look_settle(inserts->index, &inserts->owed, pgBufferUsage.shared_blks_hit - visit->hits);
+	if (inserts->hints == NULL && fbl_read_waited(spent_ns))
+		fb_inserts_prepare(inserts);
+	if (inserts->hints == NULL)
+		return;
+	fbl_hints_on_read(inserts->hints, visit->leaf, spent_ns);
+	if (fbl_read_waited(spent_ns))
+		inserts->unproductive = 0;
+	inserts->active = !fbl_hints_is_idle(inserts->hints) && inserts->unproductive < UNPRODUCTIVE_MAX;
+	if (inserts->active && inserts->modify != NULL)
+		fb_modify_wake(inserts);
+}
+
 /* btinsert, for a command that has inserted a row before. */
 static pg_noinline bool
 fb_insert_watched(FbInserts *inserts, Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 				  IndexUniqueCheck check, bool unchanged, IndexInfo *info)
 {
-	BlockNumber leaf = InvalidBlockNumber;
-	int64		reads;
-	int64		hits;
-	int64		writes;
-	int64		spent_ns = -1;
-	bool		timed;
 	bool		inserted;
-	instr_time	since;
+	Visit		visit;
 
-	if (inserts->active)
+	/* Its leaf was read to look for a conflict. */
+	if (inserts->checked)
 	{
-		leaf = inserts->source->take(inserts, tid);
-		/* Rows of a plan are fetched, and looked ahead for, when the plan is run. */
-		if (inserts->modify == NULL)
-			fb_inserts_prefetch(inserts);
+		inserts->checked = false;
+		return btinsert(index, values, isnull, tid, heap, check, unchanged, info);
 	}
-	timed = fbl_sampler_begin(&inserts->sampler) || inserts->active;
-	reads = pgBufferUsage.shared_blks_read;
-	hits = pgBufferUsage.shared_blks_hit;
-	writes = pgBufferUsage.shared_blks_written;
-	if (timed)
-		INSTR_TIME_SET_CURRENT(since);
+	fb_visit_begin(inserts, tid, &visit);
 	inserted = btinsert(index, values, isnull, tid, heap, check, unchanged, info);
-	reads = pgBufferUsage.shared_blks_read - reads;
-	if (reads > 0)
-	{
-		/* The rest is the wait for reads. */
-		if (timed)
-			spent_ns = Max(0, fb_elapsed_ns(since) - WRITE_NS * (pgBufferUsage.shared_blks_written - writes));
-		fbl_sampler_read(&inserts->sampler, spent_ns);
-	}
-	else if (!inserts->active)
-		return inserted;
-	if (inserts->owed > 0)
-		fb_look_settle(index, &inserts->owed, pgBufferUsage.shared_blks_hit - hits);
-	if (inserts->hints == NULL && fbl_read_waited(spent_ns))
-		fb_inserts_prepare(inserts);
-	if (inserts->hints != NULL)
-	{
-		fbl_hints_on_read(inserts->hints, leaf, spent_ns);
-		if (fbl_read_waited(spent_ns))
-			inserts->unproductive = 0;
-		inserts->active = !fbl_hints_is_idle(inserts->hints) && inserts->unproductive < UNPRODUCTIVE_MAX;
-		if (inserts->active && inserts->modify != NULL)
-			fb_modify_wake(inserts);
-	}
+	fb_visit_end(inserts, &visit);
 	return inserted;
+}
+
+/* btgettuple for a scan that looks for a row with which a row to insert would conflict (ON CONFLICT). */
+bool
+fb_check_conflict(IndexScanDesc desc, ScanDirection direction)
+{
+	IndexInfo  *info = fb_writes ? fb_modify_index_of(desc->indexRelation) : NULL;
+	FbInserts  *inserts;
+	Visit		visit;
+	bool		found;
+
+	/* The first call descends to the leaf. */
+	if (info == NULL || BTScanPosIsValid(((BTScanOpaque) desc->opaque)->currPos))
+		return btgettuple(desc, direction);
+	inserts = info->ii_AmCache;
+	if (inserts == NULL || inserts == &first_row)
+		info->ii_AmCache = inserts = fb_inserts_make(desc->indexRelation, desc->heapRelation, info);
+	if (inserts->unsuitable)
+		return btgettuple(desc, direction);
+	fb_visit_begin(inserts, NULL, &visit);
+	found = btgettuple(desc, direction);
+	fb_visit_end(inserts, &visit);
+	inserts->checked = true;
+	return found;
 }
 
 /* Replaces btinsert. */

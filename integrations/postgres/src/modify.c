@@ -174,9 +174,9 @@ fb_take_planned(FbInserts *inserts, ItemPointer tid)
 
 static const FbRowSource planned_rows = {fb_next_planned, fb_take_planned};
 
-/* Finds the ModifyTable that inserts into an index; returns false if it is another command. */
-bool
-fb_modify_find(FbInserts *inserts)
+/* The ModifyTable that inserts into an index, given by its relation or its IndexInfo; NULL if there is none. */
+static FbModify *
+fb_modify_of(Relation index, IndexInfo *info, ResultRelInfo **to, int *at)
 {
 	dlist_iter	query;
 	slist_iter	each;
@@ -193,16 +193,36 @@ fb_modify_find(FbInserts *inserts)
 
 				for (int j = 0; j < result->ri_NumIndices; j++)
 				{
-					if (result->ri_IndexRelationInfo[j] != inserts->info)
+					if (result->ri_IndexRelationInfo[j] != info && result->ri_IndexRelationDescs[j] != index)
 						continue;
-					inserts->modify = modify;
-					inserts->result = result;
-					return true;
+					*to = result;
+					*at = j;
+					return modify;
 				}
 			}
 		}
 	}
-	return false;
+	return NULL;
+}
+
+/* Finds the ModifyTable that inserts into an index; returns false if it is another command. */
+bool
+fb_modify_find(FbInserts *inserts)
+{
+	int			at;
+
+	inserts->modify = fb_modify_of(NULL, inserts->info, &inserts->result, &at);
+	return inserts->modify != NULL;
+}
+
+/* The IndexInfo with which the current command, if it is a ModifyTable, inserts into an index; or NULL. */
+IndexInfo *
+fb_modify_index_of(Relation index)
+{
+	ResultRelInfo *result;
+	int			at;
+
+	return fb_modify_of(index, NULL, &result, &at) != NULL ? result->ri_IndexRelationInfo[at] : NULL;
 }
 
 /* Whether no expression of the command is evaluated between two rows, but those of constraints and indexes. */

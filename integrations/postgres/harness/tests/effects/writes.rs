@@ -6,17 +6,17 @@ use forebay_postgres_harness::{Server, Session};
 
 use crate::{PRELOADED, connect, serve_with};
 
-/// What is copied: 2,000 rows, whose keys lie anywhere among those of the table.
+/// What is written: 1,000 rows, whose keys lie anywhere among those of the table.
 const SOURCE: &str =
     "create table source as select g as id, case when g % 11 > 0 then key(g) end as key, g % 5 as kind
-         from generate_series(30001, 32000) g;
+         from generate_series(30001, 31000) g;
      copy source to program 'cat > source.copy';
      copy (select id, key(id), kind from source) to program 'cat > full.copy'";
 const KEY: &str = "create function key(int) returns text language sql immutable as
-    $$ select md5($1::text) || repeat('k', 60) $$";
-/// 30,000 rows, with an index of more pages than there are buffers.
+    $$ select md5($1::text) || repeat('k', 180) $$";
+/// 12,000 rows, with an index of more pages than there are buffers.
 const ROWS: &str =
-    "insert into keyed (id, key, kind) select g, key(g), g % 5 from generate_series(1, 30000) g";
+    "insert into keyed (id, key, kind) select g, key(g), g % 5 from generate_series(1, 12000) g";
 
 struct Write {
     name: &'static str,
@@ -46,11 +46,11 @@ const INSERT: Write = Write {
     command: "insert into keyed select id, key(id), kind from source",
     ..PLAIN
 };
-/// Every fourteenth row gets another key.
+/// Every tenth row gets another key.
 const UPDATE: Write = Write {
     name: "UPDATE",
     table: "create table keyed (id int, key text, kind int) with (fillfactor = 90)",
-    command: "update keyed set key = key(id + 50000) where id % 14 = 3",
+    command: "update keyed set key = key(id + 50000) where id % 10 = 3",
     ..INSERT
 };
 const KEEP: &str = "create function keep() returns trigger language plpgsql as $$ begin
@@ -69,7 +69,7 @@ const WRITES: &[Write] = &[
     },
     Write {
         name: "a unique violation in the middle",
-        then: "alter table keyed add primary key (key); insert into keyed values (0, key(31000), 0)",
+        then: "alter table keyed add primary key (key); insert into keyed values (0, key(30500), 0)",
         ..PLAIN
     },
     Write {
@@ -148,7 +148,7 @@ const WRITES: &[Write] = &[
     },
     Write {
         name: "INSERT of rows in the order of the key, of the table itself",
-        command: "insert into keyed select id + 40000, key || id, kind from keyed where id % 14 = 3",
+        command: "insert into keyed select id + 40000, key || id, kind from keyed where id % 10 = 3",
         ..INSERT
     },
     Write {
@@ -170,7 +170,7 @@ const WRITES: &[Write] = &[
     },
     Write {
         name: "INSERT with a unique violation in the middle",
-        then: "alter table keyed add primary key (key); insert into keyed values (0, key(31000), 0)",
+        then: "alter table keyed add primary key (key); insert into keyed values (0, key(30500), 0)",
         ..INSERT
     },
     Write {
@@ -215,13 +215,26 @@ const WRITES: &[Write] = &[
     },
     Write {
         name: "INSERT that ends with an error of the source",
-        command: "insert into keyed select id, key(id), 1 / (id - 31500) from source",
+        command: "insert into keyed select id, key(id), 1 / (id - 30500) from source",
+        ..INSERT
+    },
+    Write {
+        name: "INSERT ... ON CONFLICT DO NOTHING",
+        then: "alter table keyed add primary key (key)",
+        command: "insert into keyed select id, key(id - id % 3 * 10000), kind from source on conflict do nothing",
+        ..INSERT
+    },
+    Write {
+        name: "INSERT ... ON CONFLICT DO UPDATE, with a second index",
+        then: "alter table keyed add primary key (key); create index on keyed (id); create index on keyed (kind, key)",
+        command: "insert into keyed select id, key(id - id % 3 * 10000), kind from source
+                  on conflict (key) do update set id = excluded.id, kind = keyed.kind + 1",
         ..INSERT
     },
     UPDATE,
     Write {
         name: "UPDATE of a column that is not a key, with a key",
-        command: "update keyed set id = id + 50000, kind = 7 where id % 14 = 3",
+        command: "update keyed set id = id + 50000, kind = 7 where id % 10 = 3",
         ..UPDATE
     },
     Write {
@@ -240,7 +253,7 @@ const WRITES: &[Write] = &[
                 create table keyed_1 (kind int, key text, id int);
                 alter table keyed attach partition keyed_1 for values with (modulus 2, remainder 1)",
         then: "create index on keyed (key); create index on keyed (kind, id)",
-        command: "update keyed set id = id + 50001, key = key(id + 50000) where id % 14 = 3",
+        command: "update keyed set id = id + 50001, key = key(id + 50000) where id % 10 = 3",
         ..UPDATE
     },
     Write {
