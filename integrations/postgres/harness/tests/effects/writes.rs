@@ -290,6 +290,7 @@ const SEEN: &[&str] = &[
     "select string_agg(id::text, ',' order by id) from keyed \
      where key = any (array(select key(id) from source where id % 50 = 0)) and id > 30000",
     "select count(*) from keyed where kind = 3",
+    "select count(bt_index_check(oid, true)) from pg_class where relname like 'keyed%' and relkind = 'i'",
 ];
 /// Accesses to blocks of the table and its indexes, in this transaction.
 const BLOCKS: &str =
@@ -326,7 +327,7 @@ fn written(
 pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
     let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "2MB")?;
     let mut owner = connect(&server, &[])?;
-    for sql in [KEY, SOURCE, KEEP] {
+    for sql in [KEY, SOURCE, KEEP, "create extension amcheck"] {
         owner.rows(sql).map_err(text)?;
     }
     for write in WRITES.iter().filter(|write| case.installation.major >= write.since) {
