@@ -343,7 +343,20 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
         }
     }
     counters(&server)?;
+    if case.installation.major >= 18 {
+        explained(&server)?;
+    }
     refusals(&server)
+}
+
+/// EXPLAIN shows at the Insert what was prefetched for it.
+fn explained(server: &Server) -> Result<(), String> {
+    let mut session = connect(server, PRELOADED)?;
+    written(server, &Write { command: "select", ..INSERT }, &mut session)?;
+    let explain = format!("explain (analyze, forebay, costs off, buffers off) {}", INSERT.command);
+    let plan = must(&mut session, &explain)?;
+    let line = plan.get(1).filter(|line| line.trim_start().starts_with("Forebay: prefetched="));
+    line.map(|_| ()).ok_or_else(|| format!("{plan:?}"))
 }
 
 /// A command that is refused for two reasons names the one that the server finds first.
