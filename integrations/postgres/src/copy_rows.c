@@ -95,22 +95,12 @@ fb_next_row(FbInserts *inserts, ItemPointer tid)
 	return row;
 }
 
-/* Sets the search key to the next row's values. */
 static bool
-fb_next_copied(FbInserts *inserts, FbNextRow *next, bool *known)
+fb_next_copied(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
 {
-	HeapTupleHeader row = fb_next_row(inserts, &next->tid);
-	HeapTupleData tuple;
-
-	if (row == NULL)
+	if (fb_next_row(inserts, &next->tid) == NULL)
 		return false;
-	tuple.t_len = ItemIdGetLength(PageGetItemId((Page) inserts->page->data, ItemPointerGetOffsetNumber(&next->tid)));
-	tuple.t_self = next->tid;
-	tuple.t_tableOid = RelationGetRelid(inserts->heap);
-	tuple.t_data = row;
-	*known = true;
-	for (int i = 0; i < inserts->search.keysz && *known; i++)
-		*known = fb_inserts_set_stored_key(inserts, i, &tuple);
+	*values = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(&next->tid));
 	/* Entries with equal keys are in the order of their tids, except where there can be only one. */
 	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
 	return true;

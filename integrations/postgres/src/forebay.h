@@ -338,8 +338,11 @@ typedef struct FbInserts FbInserts;
 /* The source of the next rows. */
 typedef struct FbRowSource
 {
-	/* Finds the row of number `tail`; returns false if there is none. Sets the search key, unless it is unknown. */
-	bool		(*next) (FbInserts *inserts, FbNextRow *row, bool *known);
+	/*
+	 * Finds the row of number `tail`; returns false if there is none. `values` is then a row of the table; NULL if it is
+	 * not known.
+	 */
+	bool		(*next) (FbInserts *inserts, FbNextRow *row, TupleTableSlot **values);
 	/* A row's leaf is read: makes `head` the number of the row after it. Returns the leaf, invalid if unknown. */
 	BlockNumber (*take) (FbInserts *inserts, ItemPointer tid);
 } FbRowSource;
@@ -369,6 +372,8 @@ struct FbInserts
 
 	/* All that follows is valid if there are hints. */
 	BTScanInsertData search;
+	/* To evaluate the index's expressions and predicate; NULL if it has none. */
+	EState	   *estate;
 	const FbRowSource *source;
 	/* The next rows, by number modulo FB_VALUES_MOST: the first, and the number after the last. */
 	FbNextRow  *rows;
@@ -379,6 +384,9 @@ struct FbInserts
 	/* A copy of a page of the table; invalid before the first. */
 	PGAlignedBlock *page;
 	BlockNumber block;
+	/* A row of that page. */
+	HeapTupleData tuple;
+	TupleTableSlot *stored;
 
 	/* For rows that are in the table: where the row after the last is in the page. */
 	OffsetNumber at;
@@ -389,10 +397,9 @@ struct FbInserts
 	/* Consecutive rows without a next one. */
 	uint32		lone;
 
-	/* For rows of a plan: the ModifyTable; the target; for each key, the row's column that has it, or 0. */
+	/* For rows of a plan: the ModifyTable, and its target. */
 	struct FbModify *modify;
 	ResultRelInfo *result;
-	AttrNumber	columns[INDEX_MAX_KEYS];
 };
 
 /* Nanoseconds since then. */
@@ -422,9 +429,8 @@ extern bool fb_is_of_server(Relation heap);
 extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
 extern bool fb_check_conflict(IndexScanDesc desc, ScanDirection direction);
-extern bool fb_inserts_set_key(FbInserts *inserts, int at, Datum value, bool null);
-extern bool fb_inserts_set_stored_key(FbInserts *inserts, int at, HeapTuple row);
 extern bool fb_inserts_copy_page(FbInserts *inserts, BlockNumber block);
+extern TupleTableSlot *fb_inserts_stored(FbInserts *inserts, OffsetNumber at);
 extern void fb_inserts_prefetch(FbInserts *inserts);
 extern void fb_expect_inserts(Relation heap);
 extern Relation fb_try_open(Oid relation);

@@ -8,8 +8,8 @@
  * What is known about a command's inserts into one index is attached to the executor's IndexInfo, in the field reserved
  * for the access method, which nbtree does not use. It ends with the command.
  *
- * Left out: expression and partial indexes, as evaluating an expression early could change which error a command
- * reports first; operator classes that are not built in; rows whose key is stored out of line.
+ * Left out: operator classes, and functions in an index's expressions or predicate, that are not built in, as these could
+ * have effects; rows whose key is stored out of line.
  *
  * Failure: the pages read here are those that the insert itself reads, so an unreadable one is an error of the command.
  * All pins and locks are released before a function returns. An entry that moves to another leaf costs a hint.
@@ -20,9 +20,12 @@
 #include "access/relation.h"
 #include "access/tableam.h"
 #include "access/transam.h"
+#include "catalog/index.h"
 #include "catalog/pg_inherits.h"
 #include "compat.h"
+#include "executor/executor.h"
 #include "executor/instrument.h"
+#include "nodes/nodeFuncs.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
@@ -71,19 +74,32 @@ fb_inserts_make(Relation index, Relation heap, IndexInfo *info)
 	return inserts;
 }
 
-/* Whether the keys of an index are plain columns with the server's own comparisons. */
+static bool
+fb_is_not_of_server(Oid function, void *context)
+{
+	return function >= FirstNormalObjectId;
+}
+
+/* Whether an expression calls a function that is not the server's own; an expression_tree_walker. */
+static bool
+fb_calls_others(Node *node, void *context)
+{
+	return node != NULL && (check_functions_in_node(node, fb_is_not_of_server, context) ||
+							expression_tree_walker(node, fb_calls_others, context));
+}
+
+/* Whether an index has only comparisons, and functions, of the server itself. */
 static bool
 fb_index_is_suitable(FbInserts *inserts)
 {
 	Relation	index = inserts->index;
 	IndexInfo  *info = inserts->info;
 
-	if (info->ii_Expressions != NIL || info->ii_Predicate != NIL || fb_distance_of(index) == 0 ||
-		inserts->heap->rd_tableam != GetHeapamTableAmRoutine())
+	if (fb_distance_of(index) == 0 || inserts->heap->rd_tableam != GetHeapamTableAmRoutine() ||
+		fb_calls_others((Node *) info->ii_Expressions, NULL) || fb_calls_others((Node *) info->ii_Predicate, NULL))
 		return false;
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(index); i++)
-		if (info->ii_IndexAttrNumbers[i] <= 0 ||
-			index_getprocid(index, i + 1, BTORDER_PROC) >= FirstNormalObjectId)
+		if (index_getprocid(index, i + 1, BTORDER_PROC) >= FirstNormalObjectId)
 			return false;
 	return true;
 }
@@ -115,6 +131,10 @@ fb_inserts_prepare(FbInserts *inserts)
 	inserts->page = palloc(sizeof(PGAlignedBlock));
 	inserts->block = InvalidBlockNumber;
 	inserts->ended = true;
+	if (inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL)
+		inserts->estate = CreateExecutorState();
+	/* A copy, as no resource owner must count our slot's reference to it. */
+	inserts->stored = FbMakeSlot(CreateTupleDescCopyConstr(RelationGetDescr(inserts->heap)), &TTSOpsHeapTuple);
 	inserts->hints = fbl_hints_init(palloc(fbl_hints_size()), fb_distance_of(inserts->index), true,
 									FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	MemoryContextSwitchTo(old);
@@ -141,29 +161,56 @@ fb_inserts_copy_page(FbInserts *inserts, BlockNumber block)
 	return !PageIsNew((Page) inserts->page->data);
 }
 
-/* Sets a column of the search key; returns false if the value is not in the row. */
-bool
-fb_inserts_set_key(FbInserts *inserts, int at, Datum value, bool null)
+/* The row at that place of the copied page, until the next call; NULL if there is none. */
+TupleTableSlot *
+fb_inserts_stored(FbInserts *inserts, OffsetNumber at)
 {
-	AttrNumber	column = inserts->info->ii_IndexAttrNumbers[at];
-	ScanKey		key = &inserts->search.scankeys[at];
+	Page		page = (Page) inserts->page->data;
+	ItemId		item = at <= PageGetMaxOffsetNumber(page) ? PageGetItemId(page, at) : NULL;
 
-	if (!null && TupleDescAttr(RelationGetDescr(inserts->heap), column - 1)->attlen == -1 &&
-		VARATT_IS_EXTERNAL(DatumGetPointer(value)))
-		return false;
-	key->sk_argument = value;
-	key->sk_flags = (inserts->index->rd_indoption[at] << SK_BT_INDOPTION_SHIFT) | (null ? SK_ISNULL : 0);
-	return true;
+	if (item == NULL || !ItemIdIsNormal(item))
+		return NULL;
+	inserts->tuple.t_len = ItemIdGetLength(item);
+	ItemPointerSet(&inserts->tuple.t_self, inserts->block, at);
+	inserts->tuple.t_tableOid = RelationGetRelid(inserts->heap);
+	inserts->tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+	return ExecStoreHeapTuple(&inserts->tuple, inserts->stored, false);
 }
 
-/* The same with the value of a row of the table. */
-bool
-fb_inserts_set_stored_key(FbInserts *inserts, int at, HeapTuple row)
+/* Makes a row the one that the index's expressions are evaluated for; returns false if it will not be in the index. */
+static bool
+fb_set_expressions_row(FbInserts *inserts, TupleTableSlot *row)
 {
-	bool		null;
-	Datum		value = heap_getattr(row, inserts->info->ii_IndexAttrNumbers[at], RelationGetDescr(inserts->heap), &null);
+	ExprContext *context = GetPerTupleExprContext(inserts->estate);
 
-	return fb_inserts_set_key(inserts, at, value, null);
+	ResetExprContext(context);
+	context->ecxt_scantuple = row;
+	if (inserts->info->ii_Predicate != NIL && inserts->info->ii_PredicateState == NULL)
+		inserts->info->ii_PredicateState = ExecPrepareQual(inserts->info->ii_Predicate, inserts->estate);
+	return ExecQual(inserts->info->ii_PredicateState, context);
+}
+
+/* Sets the search key to a row's values; returns false if it has no entry, or the values are not all in the row. */
+static bool
+fb_set_row(FbInserts *inserts, TupleTableSlot *row)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		nulls[INDEX_MAX_KEYS];
+
+	if (inserts->estate != NULL && !fb_set_expressions_row(inserts, row))
+		return false;
+	FormIndexDatum(inserts->info, row, inserts->estate, values, nulls);
+	for (int i = 0; i < inserts->search.keysz; i++)
+	{
+		ScanKey		key = &inserts->search.scankeys[i];
+
+		if (!nulls[i] && TupleDescAttr(RelationGetDescr(inserts->index), i)->attlen == -1 &&
+			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
+			return false;
+		key->sk_argument = values[i];
+		key->sk_flags = (inserts->index->rd_indoption[i] << SK_BT_INDOPTION_SHIFT) | (nulls[i] ? SK_ISNULL : 0);
+	}
+	return true;
 }
 
 /* Finds the leaf of the next row, and records it. Returns false if there is no next row. */
@@ -171,12 +218,12 @@ static bool
 fb_find_next(FbInserts *inserts)
 {
 	FbNextRow  *next = &inserts->rows[inserts->tail % FB_VALUES_MOST];
-	bool		known;
+	TupleTableSlot *values;
 
-	if (inserts->tail - inserts->head == FB_VALUES_MOST || !inserts->source->next(inserts, next, &known))
+	if (inserts->tail - inserts->head == FB_VALUES_MOST || !inserts->source->next(inserts, next, &values))
 		return false;
 	next->leaf = InvalidBlockNumber;
-	if (known)
+	if (values != NULL && fb_set_row(inserts, values))
 	{
 		FbLook		look = fb_look_begin(inserts->index);
 

@@ -15,9 +15,11 @@
  */
 #include "forebay.h"
 
-#include "compat.h"
+#include "access/sysattr.h"
 #include "executor/executor.h"
-#include "storage/bufmgr.h"
+#include "executor/nodeModifyTable.h"
+#include "optimizer/optimizer.h"
+#include "utils/rel.h"
 
 typedef struct FbModify
 {
@@ -77,7 +79,7 @@ fb_modify_restarted(FbQueue *queue)
 
 static const FbQueueUse modify_use = {fb_modify_wants_rows, fb_modify_look, fb_modify_restarted};
 
-/* Whether a row of the plan is for this target; `old` is the place of the row that it replaces. */
+/* Whether a row of an UPDATE's plan is for this target; `old` is the place of the row that it replaces. */
 static bool
 fb_row_is_for(FbInserts *inserts, TupleTableSlot *row, ItemPointer *old)
 {
@@ -85,8 +87,6 @@ fb_row_is_for(FbInserts *inserts, TupleTableSlot *row, ItemPointer *old)
 	Datum		value;
 	bool		null;
 
-	if (node->operation == CMD_INSERT)
-		return true;
 	if (node->mt_nrels > 1)
 	{
 		value = ExecGetJunkAttribute(row, node->mt_resultOidAttno, &null);
@@ -98,66 +98,37 @@ fb_row_is_for(FbInserts *inserts, TupleTableSlot *row, ItemPointer *old)
 	return !null;
 }
 
-/* The row of the table at this place; returns false if its page is not in shared buffers. */
-static bool
-fb_old_row(FbInserts *inserts, ItemPointer tid, HeapTuple tuple)
+/* The new row that an UPDATE makes of a row of its plan; NULL if that is not known. */
+static TupleTableSlot *
+fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 {
-	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
-	Page		page = (Page) inserts->page->data;
-	ItemId		item;
+	ItemPointer tid;
+	TupleTableSlot *old;
 
+	if (!inserts->result->ri_projectNewInfoValid || !fb_row_is_for(inserts, row, &tid))
+		return NULL;
 	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
 	if (inserts->block != ItemPointerGetBlockNumber(tid) &&
 		!fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)))
-		return false;
-	item = at <= PageGetMaxOffsetNumber(page) ? PageGetItemId(page, at) : NULL;
-	if (item == NULL || !ItemIdIsNormal(item))
-		return false;
-	tuple->t_len = ItemIdGetLength(item);
-	tuple->t_self = *tid;
-	tuple->t_tableOid = RelationGetRelid(inserts->heap);
-	tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
-	return true;
+		return NULL;
+	old = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(tid));
+	/* Between two rows of the plan, the slot of the new row is not in use. */
+	return old != NULL ? ExecGetUpdateNewTuple(inserts->result, row, old) : NULL;
 }
 
-/* Sets the search key to a row's values; returns false if they are not known. */
 static bool
-fb_set_planned_row(FbInserts *inserts, TupleTableSlot *row)
+fb_next_planned(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
 {
 	static ItemPointerData last = {{0xFFFF, 0xFFFE}, MaxOffsetNumber};
-	ItemPointer old_tid = NULL;
-	HeapTupleData old = {0};
-
-	if (!fb_row_is_for(inserts, row, &old_tid))
-		return false;
-	for (int i = 0; i < inserts->search.keysz; i++)
-	{
-		AttrNumber	column = inserts->columns[i];
-		bool		null;
-
-		if (column > 0)
-		{
-			Datum		value = slot_getattr(row, column, &null);
-
-			if (!fb_inserts_set_key(inserts, i, value, null))
-				return false;
-		}
-		else if ((old.t_data == NULL && !fb_old_row(inserts, old_tid, &old)) ||
-				 !fb_inserts_set_stored_key(inserts, i, &old))
-			return false;
-	}
-	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
-	return true;
-}
-
-static bool
-fb_next_planned(FbInserts *inserts, FbNextRow *next, bool *known)
-{
 	FbQueue    *queue = &inserts->modify->queue;
+	TupleTableSlot *row;
 
 	if (!fb_queue_has(queue, inserts->tail))
 		return false;
-	*known = fb_set_planned_row(inserts, fb_queue_row(queue, inserts->tail));
+	row = fb_queue_row(queue, inserts->tail);
+	/* The columns of an INSERT's row are those of the table. */
+	*values = inserts->modify->node->operation == CMD_INSERT ? row : fb_updated_row(inserts, row);
+	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
 	return true;
 }
 
@@ -244,29 +215,29 @@ fb_plan_is_alone(FbModify *modify)
 	return true;
 }
 
-/* Where the plan's rows have an index's keys; returns false if one is generated. */
+/* Whether an index's keys or predicate contain a generated column, which is computed when the row is inserted. */
 static bool
-fb_find_columns(FbInserts *inserts)
+fb_has_generated(FbInserts *inserts)
 {
-	ModifyTableState *node = inserts->modify->node;
-	List	   *updated = NIL;
+	IndexInfo  *info = inserts->info;
+	TupleDesc	desc = RelationGetDescr(inserts->heap);
+	Bitmapset  *columns = NULL;
+	int			column = -1;
 
-	if (node->operation == CMD_UPDATE)
-		updated = list_nth(FbUpdatedColumns(node), inserts->result - node->resultRelInfo);
+	pull_varattnos((Node *) info->ii_Expressions, 1, &columns);
+	pull_varattnos((Node *) info->ii_Predicate, 1, &columns);
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(inserts->index); i++)
+		if (info->ii_IndexAttrNumbers[i] > 0)
+			columns = bms_add_member(columns, info->ii_IndexAttrNumbers[i] - FirstLowInvalidHeapAttributeNumber);
+	while ((column = bms_next_member(columns, column)) >= 0)
 	{
-		AttrNumber	column = inserts->info->ii_IndexAttrNumbers[i];
-		ListCell   *each;
+		AttrNumber	number = column + FirstLowInvalidHeapAttributeNumber;
 
-		if (TupleDescAttr(RelationGetDescr(inserts->heap), column - 1)->attgenerated != '\0')
-			return false;
-		/* An INSERT's rows have all columns of the table. */
-		inserts->columns[i] = node->operation == CMD_INSERT ? column : 0;
-		foreach(each, updated)
-			if (lfirst_int(each) == column)
-				inserts->columns[i] = foreach_current_index(each) + 1;
+		/* Zero is the whole row, less are the system's columns. */
+		if (number <= 0 || TupleDescAttr(desc, number - 1)->attgenerated != '\0')
+			return true;
 	}
-	return true;
+	return false;
 }
 
 /* Prepares look-ahead for an index; returns false if the command's rows may not be fetched ahead, or lack its keys. */
@@ -283,7 +254,7 @@ fb_modify_prepare(FbInserts *inserts)
 			fb_modify_is_safe(modify->queue.node->plan, estate->es_plannedstmt, fb_plan_is_alone(modify)) &&
 			fb_queue_prepare(&modify->queue);
 	}
-	if (!modify->possible || !fb_find_columns(inserts))
+	if (!modify->possible || fb_has_generated(inserts))
 		return false;
 	inserts->source = &planned_rows;
 	slist_push_head(&modify->inserts, &inserts->link);

@@ -53,6 +53,9 @@ const UPDATE: Write = Write {
     command: "update keyed set key = key(id + 50000) where id % 10 = 3",
     ..INSERT
 };
+/// It cannot be inlined.
+const OTHER: &str = "create function other(int) returns text language plpgsql immutable as
+    $$ begin return md5($1::text); end $$";
 const KEEP: &str = "create function keep() returns trigger language plpgsql as $$ begin
     if new.id % 10 = 0 then return null; end if;
     perform set_config('my.last', new.id::text, true);
@@ -116,13 +119,22 @@ const WRITES: &[Write] = &[
     },
     Write {
         name: "an expression",
-        then: "create index on keyed (lower(key))",
-        looks_ahead: false,
+        then: "create index on keyed (lower(key), (id + 1))",
         ..PLAIN
     },
     Write {
         name: "a part of the rows",
-        then: "create index on keyed (key) where kind = 1",
+        then: "create index on keyed (key) where kind + 1 <> 2",
+        ..PLAIN
+    },
+    Write {
+        name: "an expression that fails",
+        then: "create index on keyed (key); create index on keyed ((key || 1 / (id - 30500)))",
+        ..PLAIN
+    },
+    Write {
+        name: "an expression with a function that is not the server's",
+        then: "create index on keyed (other(id))",
         looks_ahead: false,
         ..PLAIN
     },
@@ -231,7 +243,18 @@ const WRITES: &[Write] = &[
                   on conflict (key) do update set id = excluded.id, kind = keyed.kind + 1",
         ..INSERT
     },
+    Write {
+        name: "INSERT with an expression, a part of the rows, and the whole row",
+        then: "create index on keyed (lower(key)); create index on keyed (key) where id % 10 <> 1;
+               create index on keyed ((keyed is null), id)",
+        ..INSERT
+    },
     UPDATE,
+    Write {
+        name: "UPDATE with an expression, and a part of the rows",
+        then: "create index on keyed (lower(key), id); create index on keyed (key) where kind > 1",
+        ..UPDATE
+    },
     Write {
         name: "UPDATE of a column that is not a key, with a key",
         command: "update keyed set id = id + 50000, kind = 7 where id % 10 = 3",
@@ -327,7 +350,7 @@ fn written(
 pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
     let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "2MB")?;
     let mut owner = connect(&server, &[])?;
-    for sql in [KEY, SOURCE, KEEP, "create extension amcheck"] {
+    for sql in [KEY, SOURCE, KEEP, OTHER, "create extension amcheck"] {
         owner.rows(sql).map_err(text)?;
     }
     for write in WRITES.iter().filter(|write| case.installation.major >= write.since) {
