@@ -358,7 +358,7 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
         let ours = written(&server, write, &mut connect(&server, PRELOADED)?)?;
         equal(write.name, &ours.0, &stock.0)?;
         // The server prefetches for bitmap scans of the source.
-        if (ours.1 >= stock.1 + 200) != write.looks_ahead {
+        if (ours.1 >= stock.1 + 50) != write.looks_ahead {
             return Err(format!(
                 "{}: {} leaves prefetched, {} without",
                 write.name, ours.1, stock.1
