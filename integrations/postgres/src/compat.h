@@ -49,6 +49,13 @@ typedef RelFileNodeBackend FbLocator;
 #endif
 
 #if PG_VERSION_NUM >= 180000
+/* Without the targets that were pruned. */
+#define FbUpdatedColumns(node) ((node)->mt_updateColnosLists)
+#else
+#define FbUpdatedColumns(node) (castNode(ModifyTable, (node)->ps.plan)->updateColnosLists)
+#endif
+
+#if PG_VERSION_NUM >= 180000
 #define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
 #define FB_RUN_PASS query, direction, count
 #else

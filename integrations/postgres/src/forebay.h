@@ -400,6 +400,8 @@ struct FbInserts
 	/* For rows of a plan: the ModifyTable, and its target. */
 	struct FbModify *modify;
 	ResultRelInfo *result;
+	/* An UPDATE leaves a column unchanged that the index contains. */
+	bool		needs_old;
 };
 
 /* Nanoseconds since then. */

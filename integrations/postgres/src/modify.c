@@ -16,6 +16,7 @@
 #include "forebay.h"
 
 #include "access/sysattr.h"
+#include "compat.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "optimizer/optimizer.h"
@@ -107,6 +108,8 @@ fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 
 	if (!inserts->result->ri_projectNewInfoValid || !fb_row_is_for(inserts, row, &tid))
 		return NULL;
+	if (!inserts->needs_old)
+		return ExecGetUpdateNewTuple(inserts->result, row, ExecStoreAllNullTuple(inserts->stored));
 	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
 	if (inserts->block != ItemPointerGetBlockNumber(tid) &&
 		!fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)))
@@ -215,15 +218,21 @@ fb_plan_is_alone(FbModify *modify)
 	return true;
 }
 
-/* Whether an index's keys or predicate contain a generated column, which is computed when the row is inserted. */
+/*
+ * Determines from which columns an index's keys and predicate are computed. Returns false if one is generated, as it is
+ * computed only when the row is inserted.
+ */
 static bool
-fb_has_generated(FbInserts *inserts)
+fb_know_columns(FbInserts *inserts)
 {
+	ModifyTableState *node = inserts->modify->node;
 	IndexInfo  *info = inserts->info;
-	TupleDesc	desc = RelationGetDescr(inserts->heap);
+	List	   *updated = NIL;
 	Bitmapset  *columns = NULL;
 	int			column = -1;
 
+	if (node->operation == CMD_UPDATE)
+		updated = list_nth(FbUpdatedColumns(node), inserts->result - node->resultRelInfo);
 	pull_varattnos((Node *) info->ii_Expressions, 1, &columns);
 	pull_varattnos((Node *) info->ii_Predicate, 1, &columns);
 	for (int i = 0; i < IndexRelationGetNumberOfKeyAttributes(inserts->index); i++)
@@ -234,10 +243,12 @@ fb_has_generated(FbInserts *inserts)
 		AttrNumber	number = column + FirstLowInvalidHeapAttributeNumber;
 
 		/* Zero is the whole row, less are the system's columns. */
-		if (number <= 0 || TupleDescAttr(desc, number - 1)->attgenerated != '\0')
-			return true;
+		if (number <= 0 || TupleDescAttr(RelationGetDescr(inserts->heap), number - 1)->attgenerated != '\0')
+			return false;
+		if (!list_member_int(updated, number))
+			inserts->needs_old = true;
 	}
-	return false;
+	return true;
 }
 
 /* Prepares look-ahead for an index; returns false if the command's rows may not be fetched ahead, or lack its keys. */
@@ -254,7 +265,7 @@ fb_modify_prepare(FbInserts *inserts)
 			fb_modify_is_safe(modify->queue.node->plan, estate->es_plannedstmt, fb_plan_is_alone(modify)) &&
 			fb_queue_prepare(&modify->queue);
 	}
-	if (!modify->possible || fb_has_generated(inserts))
+	if (!modify->possible || !fb_know_columns(inserts))
 		return false;
 	inserts->source = &planned_rows;
 	slist_push_head(&modify->inserts, &inserts->link);
