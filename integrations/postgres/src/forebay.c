@@ -28,6 +28,9 @@ int			fb_distance_max = 256;
 
 dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 
+/* Of fewer rows, as the planner expects, it is not worth to watch the inserts into indexes. */
+#define WRITES_MIN 10
+
 static ExecutorStart_hook_type next_start;
 static ExecutorRun_hook_type next_run;
 
@@ -183,8 +186,7 @@ fb_walk_plan(PlanState *node, void *context)
 	if (IsA(node, BitmapHeapScanState))
 		fb_bitmap_register(fb_query_of(walk), node, step.whole);
 #endif
-	/* Rows one at a time have nothing ahead. */
-	if (fb_writes && IsA(node, ModifyTableState) && outerPlanState(node)->plan->plan_rows > 1)
+	if (fb_writes && IsA(node, ModifyTableState) && outerPlanState(node)->plan->plan_rows >= WRITES_MIN)
 		fb_modify_register(fb_query_of(walk), castNode(ModifyTableState, node));
 	if (walk->reader != NULL)
 		fb_reader_note(walk->reader, node);

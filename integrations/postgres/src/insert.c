@@ -121,7 +121,7 @@ fb_inserts_prepare(FbInserts *inserts)
 	if (inserts->unsuitable)
 		return;
 	old = MemoryContextSwitchTo(inserts->info->ii_Context);
-	/* Without values: those of each row are set by fb_inserts_set_key. */
+	/* Without values: those of each row are set by fb_set_row. */
 	key = _bt_mkscankey(inserts->index, NULL);
 	inserts->search = *key;
 	pfree(key);
