@@ -2,9 +2,10 @@
  * Look-ahead of b-tree scans.
  *
  * The functions of an index's access method are in its relation-cache entry. Once for each index in a session, we
- * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call nbtree's. A scan that is not
- * registered passes through. A registered scan is timed from row to row, and look-ahead starts when its reads wait:
- * forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead, request.c prefetches them.
+ * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call
+ * nbtree's. A scan that is not registered passes through. A registered scan is timed from row to row, and look-ahead
+ * starts when its reads wait: forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead,
+ * request.c prefetches them.
  *
  * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
  * the node's return, whichever is first: it excludes what the nodes above do with the row.
