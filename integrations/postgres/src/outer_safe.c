@@ -1,10 +1,10 @@
 /*
  * Whether rows of a plan may be computed before they are requested.
  *
- * Rows of the plan of a nested loop's outer side, or of a ModifyTable, are fetched ahead of their use. This must not be observable: the code that computes them
- * must have no effects and must not depend on anything that happens meanwhile; if rows after the last used one might
- * never have been computed, it must raise no errors and call only immutable functions; and if the query may stop at any
- * row, the next row must be available in bounded time.
+ * Rows of the plan of a nested loop's outer side, or of a ModifyTable, are fetched ahead of their use. This must not be
+ * observable: the code that computes them must have no effects and must not depend on anything that happens meanwhile; if
+ * rows after the last used one might never have been computed, it must raise no errors and call only immutable functions;
+ * and if the query may stop at any row, the next row must be available in bounded time.
  *
  * The lists are allowlists: nodes and expressions of a later server are refused until they are added here.
  *
