@@ -102,7 +102,7 @@ fb_next_copied(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
 		return false;
 	*values = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(&next->tid));
 	/* Entries with equal keys are in the order of their tids, except where there can be only one. */
-	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
+	inserts->search->scantid = inserts->search->heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
 	return true;
 }
 

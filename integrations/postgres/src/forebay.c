@@ -29,7 +29,7 @@ int			fb_distance_max = 256;
 dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 
 /* Of fewer rows, as the planner expects, it is not worth to watch the inserts into indexes. */
-#define WRITES_MIN 10
+#define WRITES_MIN 20
 
 static ExecutorStart_hook_type next_start;
 static ExecutorRun_hook_type next_run;

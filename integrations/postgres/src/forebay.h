@@ -371,7 +371,7 @@ struct FbInserts
 	bool		checked;
 
 	/* All that follows is valid if there are hints. */
-	BTScanInsertData search;
+	BTScanInsert search;
 	/* To evaluate the index's expressions and predicate; NULL if it has none. */
 	EState	   *estate;
 	const FbRowSource *source;

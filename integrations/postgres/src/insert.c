@@ -109,7 +109,6 @@ static void
 fb_inserts_prepare(FbInserts *inserts)
 {
 	MemoryContext old;
-	BTScanInsert key;
 
 	if (fb_modify_find(inserts))
 		inserts->unsuitable = !fb_index_is_suitable(inserts) || !fb_modify_prepare(inserts);
@@ -122,11 +121,9 @@ fb_inserts_prepare(FbInserts *inserts)
 		return;
 	old = MemoryContextSwitchTo(inserts->info->ii_Context);
 	/* Without values: those of each row are set by fb_set_row. */
-	key = _bt_mkscankey(inserts->index, NULL);
-	inserts->search = *key;
-	pfree(key);
-	inserts->search.keysz = IndexRelationGetNumberOfKeyAttributes(inserts->index);
-	_bt_metaversion(inserts->index, &inserts->search.heapkeyspace, &inserts->search.allequalimage);
+	inserts->search = _bt_mkscankey(inserts->index, NULL);
+	inserts->search->keysz = IndexRelationGetNumberOfKeyAttributes(inserts->index);
+	_bt_metaversion(inserts->index, &inserts->search->heapkeyspace, &inserts->search->allequalimage);
 	inserts->rows = palloc(FB_VALUES_MOST * sizeof(FbNextRow));
 	inserts->page = palloc(sizeof(PGAlignedBlock));
 	inserts->block = InvalidBlockNumber;
@@ -200,9 +197,9 @@ fb_set_row(FbInserts *inserts, TupleTableSlot *row)
 	if (inserts->estate != NULL && !fb_set_expressions_row(inserts, row))
 		return false;
 	FormIndexDatum(inserts->info, row, inserts->estate, values, nulls);
-	for (int i = 0; i < inserts->search.keysz; i++)
+	for (int i = 0; i < inserts->search->keysz; i++)
 	{
-		ScanKey		key = &inserts->search.scankeys[i];
+		ScanKey		key = &inserts->search->scankeys[i];
 
 		if (!nulls[i] && TupleDescAttr(RelationGetDescr(inserts->index), i)->attlen == -1 &&
 			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
@@ -227,7 +224,7 @@ fb_find_next(FbInserts *inserts)
 	{
 		FbLook		look = fb_look_begin(inserts->index);
 
-		next->leaf = fb_descend(inserts->index, inserts->heap, &inserts->search, true);
+		next->leaf = fb_descend(inserts->index, inserts->heap, inserts->search, true);
 		inserts->owed += fb_look_end(&look);
 		/* The link to it may be damaged. */
 		if (!fb_has_block(inserts->index, next->leaf, &inserts->index_blocks))

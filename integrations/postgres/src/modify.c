@@ -131,7 +131,7 @@ fb_next_planned(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
 	row = fb_queue_row(queue, inserts->tail);
 	/* The columns of an INSERT's row are those of the table. */
 	*values = inserts->modify->node->operation == CMD_INSERT ? row : fb_updated_row(inserts, row);
-	inserts->search.scantid = inserts->search.heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
+	inserts->search->scantid = inserts->search->heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
 	return true;
 }
 
