@@ -96,13 +96,11 @@ fb_next_row(FbInserts *inserts, ItemPointer tid)
 }
 
 static bool
-fb_next_copied(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
+fb_next_copied(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
 {
-	if (fb_next_row(inserts, &next->tid) == NULL)
+	if (fb_next_row(inserts, tid) == NULL)
 		return false;
-	*values = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(&next->tid));
-	/* Entries with equal keys are in the order of their tids, except where there can be only one. */
-	inserts->search->scantid = inserts->search->heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
+	*values = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(tid));
 	return true;
 }
 

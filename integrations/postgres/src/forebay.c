@@ -28,7 +28,7 @@ int			fb_distance_max = 256;
 
 dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 
-/* Of fewer rows, as the planner expects, it is not worth to watch the inserts into indexes. */
+/* A command that is expected to write fewer rows does not look ahead in indexes. */
 #define WRITES_MIN 20
 
 static ExecutorStart_hook_type next_start;
@@ -246,7 +246,7 @@ void
 _PG_init(void)
 {
 	DefineCustomBoolVariable("forebay.enabled",
-							 "Whether index scans look ahead.",
+							 "Whether scans and writes look ahead.",
 							 "Off, queries that start from now on run none of forebay's code.",
 							 &fb_enabled, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	DefineCustomIntVariable("forebay.distance_max",

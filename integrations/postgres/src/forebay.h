@@ -153,7 +153,6 @@ struct FbQuery
 	dlist_head	scans;			/* of FbScan */
 	slist_head	bitmaps;		/* of FbBitmap */
 	slist_head	queues;			/* of FbQueue, those whose node was replaced */
-	slist_head	modifies;		/* of FbModify */
 	MemoryContextCallback on_free;
 	/* Memory for its first scan, as many queries have only one. */
 	FbScan		scan;
@@ -208,6 +207,9 @@ typedef enum FbAccess
 typedef struct FbReader FbReader;
 /* A file that is read. See strategy.c. */
 typedef struct FbFile FbFile;
+
+/* Of a partitioned table, writes to at most this many partitions look ahead. */
+#define FB_PARTITIONS_MAX 256
 
 /* How many of the next values of a restarting scan are known at most; a power of two. */
 #define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
@@ -327,7 +329,7 @@ struct FbQueue
 /* A row that will be inserted. */
 typedef struct FbNextRow
 {
-	/* Where it is in the table, if it is there. */
+	/* Where it is in the table, or will probably be. */
 	ItemPointerData tid;
 	/* Where it will be inserted into the index; invalid if unknown. */
 	BlockNumber leaf;
@@ -338,11 +340,8 @@ typedef struct FbInserts FbInserts;
 /* The source of the next rows. */
 typedef struct FbRowSource
 {
-	/*
-	 * Finds the row of number `tail`; returns false if there is none. `values` is then a row of the table; NULL if it is
-	 * not known.
-	 */
-	bool		(*next) (FbInserts *inserts, FbNextRow *row, TupleTableSlot **values);
+	/* Finds the row of number `tail`; returns false if there is none. `values` is NULL if they are not known. */
+	bool		(*next) (FbInserts *inserts, ItemPointer tid, TupleTableSlot **values);
 	/* A row's leaf is read: makes `head` the number of the row after it. Returns the leaf, invalid if unknown. */
 	BlockNumber (*take) (FbInserts *inserts, ItemPointer tid);
 } FbRowSource;
@@ -403,6 +402,17 @@ struct FbInserts
 	/* An UPDATE leaves a column unchanged that the index contains. */
 	bool		needs_old;
 };
+
+/* Adds the counts of other hints. */
+static inline void
+fb_counts_add(struct fbl_counts *counts, struct fbl_counts others)
+{
+	counts->asked += others.asked;
+	counts->useful += others.useful;
+	counts->resident += others.resident;
+	counts->waited_ns += others.waited_ns;
+	counts->ahead_most = Max(counts->ahead_most, others.ahead_most);
+}
 
 /* Nanoseconds since then. */
 static inline int64

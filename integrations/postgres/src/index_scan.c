@@ -124,7 +124,7 @@ fb_scan_lookup(IndexScanDesc desc)
 {
 	if (desc != last_desc)
 	{
-		/* Each call of such a scan is to get to fb_gettuple_other. */
+		/* Not remembered, so that each call of such a scan gets to fb_gettuple_other. */
 		if (fb_looks_for_conflict(desc))
 			return NULL;
 		last_scan = state == DIFFERS ? NULL : fb_attached(FB_OF_SCAN, desc);
@@ -523,18 +523,11 @@ struct fbl_counts
 fb_scan_counts(FbScan *scan)
 {
 	struct fbl_counts counts = {0};
-	struct fbl_counts leaves;
 
 	if (scan->hints != NULL)
-		counts = fbl_hints_counts(scan->hints);
-	if (scan->ahead == NULL || scan->ahead->leaves == NULL)
-		return counts;
-	leaves = fbl_hints_counts(scan->ahead->leaves);
-	counts.asked += leaves.asked;
-	counts.useful += leaves.useful;
-	counts.resident += leaves.resident;
-	counts.waited_ns += leaves.waited_ns;
-	counts.ahead_most = Max(counts.ahead_most, leaves.ahead_most);
+		fb_counts_add(&counts, fbl_hints_counts(scan->hints));
+	if (scan->ahead != NULL && scan->ahead->leaves != NULL)
+		fb_counts_add(&counts, fbl_hints_counts(scan->ahead->leaves));
 	return counts;
 }
 

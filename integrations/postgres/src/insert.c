@@ -35,8 +35,6 @@
 #define WRITE_NS 30000
 /* After this many consecutive rows without a leaf to prefetch, as with sorted keys, it stops until an insert waits. */
 #define UNPRODUCTIVE_MAX 64
-/* Of a partitioned table, the indexes of at most this many partitions are looked ahead for. */
-#define PARTITIONS_MAX 256
 
 bool		fb_writes = true;
 
@@ -217,8 +215,10 @@ fb_find_next(FbInserts *inserts)
 	FbNextRow  *next = &inserts->rows[inserts->tail % FB_VALUES_MOST];
 	TupleTableSlot *values;
 
-	if (inserts->tail - inserts->head == FB_VALUES_MOST || !inserts->source->next(inserts, next, &values))
+	if (inserts->tail - inserts->head == FB_VALUES_MOST || !inserts->source->next(inserts, &next->tid, &values))
 		return false;
+	/* Entries with equal keys are in the order of their tids, except where there can be only one. */
+	inserts->search->scantid = inserts->search->heapkeyspace && !inserts->index->rd_index->indisunique ? &next->tid : NULL;
 	next->leaf = InvalidBlockNumber;
 	if (values != NULL && fb_set_row(inserts, values))
 	{
@@ -421,7 +421,7 @@ fb_expect_inserts_into(Relation heap, int *partitions)
 	{
 		Relation	one;
 
-		if (partitioned && ++*partitions > PARTITIONS_MAX)
+		if (partitioned && ++*partitions > FB_PARTITIONS_MAX)
 			break;
 		one = fb_try_open(lfirst_oid(each));
 		if (one == NULL)

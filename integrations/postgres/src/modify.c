@@ -25,13 +25,19 @@
 typedef struct FbModify
 {
 	FbQueue		queue;
-	slist_node	link;			/* in its query */
+	dlist_node	link;			/* in `modifies`, until its query's memory is freed */
+	MemoryContextCallback on_free;
 	ModifyTableState *node;
+	/* Its targets that look ahead. */
+	int			target_count;
 	/* Whether rows may be fetched ahead was determined, and what the result was. */
 	bool		prepared;
 	bool		possible;
 	slist_head	inserts;		/* of FbInserts, those with hints */
 } FbModify;
+
+/* Those of all executing queries, the one that began last first. */
+static dlist_head modifies = DLIST_STATIC_INIT(modifies);
 
 static bool
 fb_modify_wants_rows(FbQueue *queue)
@@ -120,9 +126,8 @@ fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 }
 
 static bool
-fb_next_planned(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
+fb_next_planned(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
 {
-	static ItemPointerData last = {{0xFFFF, 0xFFFE}, MaxOffsetNumber};
 	FbQueue    *queue = &inserts->modify->queue;
 	TupleTableSlot *row;
 
@@ -131,7 +136,8 @@ fb_next_planned(FbInserts *inserts, FbNextRow *next, TupleTableSlot **values)
 	row = fb_queue_row(queue, inserts->tail);
 	/* The columns of an INSERT's row are those of the table. */
 	*values = inserts->modify->node->operation == CMD_INSERT ? row : fb_updated_row(inserts, row);
-	inserts->search->scantid = inserts->search->heapkeyspace && !inserts->index->rd_index->indisunique ? &last : NULL;
+	/* At the end of the table. */
+	ItemPointerSet(tid, MaxBlockNumber, MaxOffsetNumber);
 	return true;
 }
 
@@ -152,27 +158,23 @@ static const FbRowSource planned_rows = {fb_next_planned, fb_take_planned};
 static FbModify *
 fb_modify_of(Relation index, IndexInfo *info, ResultRelInfo **to, int *at)
 {
-	dlist_iter	query;
-	slist_iter	each;
+	dlist_iter	each;
 
-	dlist_foreach(query, &fb_queries)
+	dlist_foreach(each, &modifies)
 	{
-		slist_foreach(each, &dlist_container(FbQuery, link, query.cur)->modifies)
+		FbModify   *modify = dlist_container(FbModify, link, each.cur);
+
+		for (int i = 0; i < modify->target_count; i++)
 		{
-			FbModify   *modify = slist_container(FbModify, link, each.cur);
+			ResultRelInfo *result = &modify->node->resultRelInfo[i];
 
-			for (int i = 0; i < modify->node->mt_nrels; i++)
+			for (int j = 0; j < result->ri_NumIndices; j++)
 			{
-				ResultRelInfo *result = &modify->node->resultRelInfo[i];
-
-				for (int j = 0; j < result->ri_NumIndices; j++)
-				{
-					if (result->ri_IndexRelationInfo[j] != info && result->ri_IndexRelationDescs[j] != index)
-						continue;
-					*to = result;
-					*at = j;
-					return modify;
-				}
+				if (result->ri_IndexRelationInfo[j] != info && result->ri_IndexRelationDescs[j] != index)
+					continue;
+				*to = result;
+				*at = j;
+				return modify;
 			}
 		}
 	}
@@ -289,16 +291,15 @@ fb_modify_counts(PlanState *node, struct fbl_counts *counts)
 		return false;
 	memset(counts, 0, sizeof(*counts));
 	slist_foreach(each, &((FbModify *) queue)->inserts)
-	{
-		struct fbl_counts one = fbl_hints_counts(slist_container(FbInserts, link, each.cur)->hints);
-
-		counts->asked += one.asked;
-		counts->useful += one.useful;
-		counts->resident += one.resident;
-		counts->waited_ns += one.waited_ns;
-		counts->ahead_most = Max(counts->ahead_most, one.ahead_most);
-	}
+		fb_counts_add(counts, fbl_hints_counts(slist_container(FbInserts, link, each.cur)->hints));
 	return true;
+}
+
+/* The query's memory is about to be freed. */
+static void
+fb_modify_freed(void *arg)
+{
+	dlist_delete(&((FbModify *) arg)->link);
 }
 
 /* Registers a ModifyTable with several rows, at its query's start. */
@@ -309,13 +310,17 @@ fb_modify_register(FbQuery *query, ModifyTableState *node)
 
 	if (node->operation != CMD_INSERT && node->operation != CMD_UPDATE)
 		return;
-	for (int i = 0; i < node->mt_nrels; i++)
-		if (node->resultRelInfo[i].ri_RelationDesc->rd_rel->relkind == RELKIND_RELATION)
-			fb_expect_inserts(node->resultRelInfo[i].ri_RelationDesc);
 	modify = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbModify));
 	modify->queue.query = query;
 	modify->queue.node = outerPlanState(node);
 	modify->queue.use = &modify_use;
 	modify->node = node;
-	slist_push_head(&query->modifies, &modify->link);
+	modify->target_count = Min(node->mt_nrels, FB_PARTITIONS_MAX);
+	for (int i = 0; i < modify->target_count; i++)
+		if (node->resultRelInfo[i].ri_RelationDesc->rd_rel->relkind == RELKIND_RELATION)
+			fb_expect_inserts(node->resultRelInfo[i].ri_RelationDesc);
+	modify->on_free.func = fb_modify_freed;
+	modify->on_free.arg = modify;
+	MemoryContextRegisterResetCallback(query->estate->es_query_cxt, &modify->on_free);
+	dlist_push_head(&modifies, &modify->link);
 }
