@@ -220,6 +220,8 @@ fb_prefetch_heap(FbAhead *ahead, uint32 room)
 		{
 			if (blocks[at] != before && fb_scan_predict(ahead->scan, desc, blocks[at], &map))
 				room--;
+			if (ahead->source->found != NULL)
+				ahead->source->found(ahead, ahead->probed, blocks[at]);
 			before = blocks[at];
 		}
 		ahead->unproductive = room < room_before ? 0 : ahead->unproductive + 1;
@@ -263,6 +265,13 @@ void
 fb_ahead_take(FbAhead *ahead, uint64 number)
 {
 	ahead->leads = number < ahead->probed && !fb_place_of(ahead, number)->longer;
+}
+
+/* The leaf of a value ahead; invalid if it is unknown. */
+BlockNumber
+fb_ahead_leaf(FbAhead *ahead, uint64 number)
+{
+	return number < ahead->found ? fb_place_of(ahead, number)->leaf : InvalidBlockNumber;
 }
 
 /* Whether either stage is active. */

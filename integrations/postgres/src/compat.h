@@ -30,12 +30,22 @@ typedef RelFileNodeBackend FbLocator;
 #define FbGetRoot(index, heap) _bt_getroot(index, BT_READ)
 #endif
 
+#if PG_VERSION_NUM >= 150000
+#define FbForeignKeyColumns(constraint, count, referring, referred) \
+	DeconstructFkConstraintRow(constraint, count, referring, referred, NULL, NULL, NULL, NULL, NULL)
+#else
+#define FbForeignKeyColumns(constraint, count, referring, referred) \
+	DeconstructFkConstraintRow(constraint, count, referring, referred, NULL, NULL, NULL)
+#endif
+
 #if PG_VERSION_NUM >= 190000
+#define FbTupleDescFinalize(desc) TupleDescFinalize(desc)
 #define FbMakeSlot(desc, ops) MakeTupleTableSlot(desc, ops, 0)
 #define FbShmemInitHash(name, entries, control, flags) ShmemInitHash(name, entries, control, flags)
 #define FbRegisterExplainOption(name, handler) \
 	RegisterExtensionExplainOption(name, handler, GUCCheckBooleanExplainOption)
 #else
+#define FbTupleDescFinalize(desc) ((void) (desc))
 #define FbMakeSlot(desc, ops) MakeTupleTableSlot(desc, ops)
 #define FbShmemInitHash(name, entries, control, flags) ShmemInitHash(name, entries, entries, control, flags)
 #define FbRegisterExplainOption(name, handler) RegisterExtensionExplainOption(name, handler)

@@ -11,8 +11,6 @@
 #include "forebay.h"
 
 #include "access/relation.h"
-#include "access/transam.h"
-#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
@@ -25,82 +23,12 @@
 
 static ProcessUtility_hook_type next_utility = NULL;
 
-/* A row of the copied page that this transaction has put there; NULL if there is none. */
-static HeapTupleHeader
-fb_own_row(FbInserts *inserts, OffsetNumber at)
-{
-	Page		page = (Page) inserts->page->data;
-	ItemId		item = PageGetItemId(page, at);
-	HeapTupleHeader row = ItemIdIsNormal(item) ? (HeapTupleHeader) PageGetItem(page, item) : NULL;
-
-	if (row == NULL || !(row->t_infomask & HEAP_XMAX_INVALID) || (row->t_infomask & HEAP_COMBOCID) ||
-		!TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetRawXmin(row)))
-		return NULL;
-	return row;
-}
-
-/* The command's first row at or after the cursor, in its page; NULL if there is none. */
-static HeapTupleHeader
-fb_row_in_page(FbInserts *inserts)
-{
-	for (; inserts->at <= PageGetMaxOffsetNumber((Page) inserts->page->data); inserts->at++)
-	{
-		HeapTupleHeader row = fb_own_row(inserts, inserts->at);
-
-		if (row != NULL && HeapTupleHeaderGetRawCommandId(row) == inserts->command)
-			return row;
-	}
-	return NULL;
-}
-
-/* Moves the cursor to just after a row that was inserted. */
-static void
-fb_continue_after(FbInserts *inserts, ItemPointer tid)
-{
-	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
-	HeapTupleHeader row = NULL;
-
-	if (fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)) &&
-		at <= PageGetMaxOffsetNumber((Page) inserts->page->data))
-		row = fb_own_row(inserts, at);
-	inserts->ended = row == NULL;
-	if (row == NULL)
-		return;
-	inserts->command = HeapTupleHeaderGetRawCommandId(row);
-	inserts->at = at + 1;
-}
-
-/* The next row after the last, and its tid; NULL if there is none. */
-static HeapTupleHeader
-fb_next_row(FbInserts *inserts, ItemPointer tid)
-{
-	HeapTupleHeader row;
-
-	if (inserts->ended)
-		return NULL;
-	row = fb_row_in_page(inserts);
-	if (row == NULL)
-	{
-		/* The table's pages were filled one after the other. */
-		inserts->at = FirstOffsetNumber;
-		if (fb_inserts_copy_page(inserts, inserts->block + 1))
-			row = fb_row_in_page(inserts);
-	}
-	if (row == NULL)
-	{
-		inserts->ended = true;
-		return NULL;
-	}
-	ItemPointerSet(tid, inserts->block, inserts->at++);
-	return row;
-}
-
 static bool
 fb_next_copied(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
 {
-	if (fb_next_row(inserts, tid) == NULL)
+	if (!fb_table_rows_next(&inserts->table_rows, tid))
 		return false;
-	*values = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(tid));
+	*values = fb_table_rows_stored(&inserts->table_rows, ItemPointerGetOffsetNumber(tid));
 	return true;
 }
 
@@ -120,7 +48,7 @@ fb_take_copied(FbInserts *inserts, ItemPointer tid)
 	}
 	/* The last row of some, or one elsewhere. */
 	if (++inserts->lone < LONE_MAX)
-		fb_continue_after(inserts, tid);
+		fb_table_rows_begin(&inserts->table_rows, tid, 1);
 	else if (inserts->lone == LONE_MAX + LONE_PAUSE)
 		inserts->lone = 0;
 	return InvalidBlockNumber;

@@ -57,14 +57,18 @@ fb_explain_validate(ExplainState *es, List *options, ParseState *state)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("EXPLAIN option %s requires ANALYZE", "FOREBAY")));
 }
-/* The counters of a registered node: of an index scan, or of a ModifyTable's inserts into indexes. */
+
+/* The counters of a registered node: of an index scan, or of a ModifyTable's inserts into indexes and its foreign keys. */
 static bool
 fb_explain_counts(PlanState *node, struct fbl_counts *counts)
 {
 	FbScan	   *scan;
 
 	if (IsA(node, ModifyTableState))
-		return fb_modify_counts(node, counts);
+	{
+		memset(counts, 0, sizeof(*counts));
+		return (int) fb_modify_counts(node, counts) | (int) fb_foreign_key_counts(node, counts);
+	}
 	scan = fb_scan_of(node);
 	if (scan != NULL)
 		*counts = fb_scan_counts(scan);

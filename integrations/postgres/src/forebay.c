@@ -187,7 +187,10 @@ fb_walk_plan(PlanState *node, void *context)
 		fb_bitmap_register(fb_query_of(walk), node, step.whole);
 #endif
 	if (fb_writes && IsA(node, ModifyTableState) && outerPlanState(node)->plan->plan_rows >= WRITES_MIN)
+	{
 		fb_modify_register(fb_query_of(walk), castNode(ModifyTableState, node));
+		fb_foreign_keys_register(fb_query_of(walk), castNode(ModifyTableState, node));
+	}
 	if (walk->reader != NULL)
 		fb_reader_note(walk->reader, node);
 	/* For most queries of one row, this is all of the plan. */

@@ -22,8 +22,10 @@
  *	segments.c	the open files of a relation
  *	stats.c		counters of look-ahead for each index
  *	explain.c	counters of look-ahead for one scan
+ *	foreign_keys.c	look-ahead of the checks and actions of foreign keys
  *	strategy.c	readahead strategies: access hints to the kernel
  *	watch.c		scan nodes whose reads are timed
+ *	table_rows.c	the rows that a command has put into a table, or has deleted
  *	trace.c		a session's reads, sequential or not
  */
 #ifndef FB_FOREBAY_H
@@ -153,6 +155,7 @@ struct FbQuery
 	dlist_head	scans;			/* of FbScan */
 	slist_head	bitmaps;		/* of FbBitmap */
 	slist_head	queues;			/* of FbQueue, those whose node was replaced */
+	slist_head	foreign_keys;	/* of FbForeignKey */
 	MemoryContextCallback on_free;
 	/* Memory for its first scan, as many queries have only one. */
 	FbScan		scan;
@@ -229,6 +232,8 @@ typedef struct FbSource
 	void		(*wake) (FbAhead *ahead);
 	/* The scan has returned a row. NULL if that is not needed. */
 	void		(*follow) (FbAhead *ahead, ScanDirection direction);
+	/* A heap block of a value was found. NULL if that is not needed. */
+	void		(*found) (FbAhead *ahead, uint64 number, BlockNumber block);
 } FbSource;
 
 /* Where the scan begins for a value. */
@@ -326,6 +331,30 @@ struct FbQueue
 	bool		rescanned;
 };
 
+/* A cursor over the rows that a command has put into a table, or has deleted. See table_rows.c. */
+typedef struct FbTableRows
+{
+	Relation	heap;
+	/* The rows are those deleted. */
+	bool		deleted;
+	/* Pages from this one on are read if they are not in shared buffers. */
+	BlockNumber readable;
+	/* Pages that were read, and are not counted yet. */
+	int64		owed;
+	/* A copy of a page; invalid before the first. */
+	PGAlignedBlock *page;
+	BlockNumber block;
+	/* A row of that page. */
+	HeapTupleData tuple;
+	TupleTableSlot *slot;
+	/* Where the row after the last is in the page. */
+	OffsetNumber at;
+	/* The command, within its transaction. */
+	CommandId	command;
+	/* There is no row after the last, so far. */
+	bool		ended;
+} FbTableRows;
+
 /* A row that will be inserted. */
 typedef struct FbNextRow
 {
@@ -380,19 +409,8 @@ struct FbInserts
 	uint64		tail;
 	/* Consecutive next rows without a leaf to prefetch. */
 	uint32		unproductive;
-	/* A copy of a page of the table; invalid before the first. */
-	PGAlignedBlock *page;
-	BlockNumber block;
-	/* A row of that page. */
-	HeapTupleData tuple;
-	TupleTableSlot *stored;
-
-	/* For rows that are in the table: where the row after the last is in the page. */
-	OffsetNumber at;
-	/* The command that puts the rows there, within its transaction. */
-	CommandId	command;
-	/* There is no row after the last, so far. */
-	bool		ended;
+	/* Rows of the table: those that COPY has put there, or those that an UPDATE replaces. */
+	FbTableRows table_rows;
 	/* Consecutive rows without a next one. */
 	uint32		lone;
 
@@ -432,6 +450,7 @@ extern void fb_scans_release(FbQuery *query);
 extern FbScan *fb_scan_of(PlanState *node);
 extern bool fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
 extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
+extern bool fb_scan_make_hints(FbScan *scan);
 extern bool fb_scan_has_hints(FbScan *scan);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
 extern bool fb_install_am(Relation index);
@@ -441,13 +460,22 @@ extern bool fb_is_of_server(Relation heap);
 extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
 extern bool fb_check_conflict(IndexScanDesc desc, ScanDirection direction);
-extern bool fb_inserts_copy_page(FbInserts *inserts, BlockNumber block);
-extern TupleTableSlot *fb_inserts_stored(FbInserts *inserts, OffsetNumber at);
 extern void fb_inserts_prefetch(FbInserts *inserts);
 extern void fb_expect_inserts(Relation heap);
 extern Relation fb_try_open(Oid relation);
 extern bool fb_writes;
 extern void fb_insert_init(void);
+
+/* table_rows.c */
+extern void fb_table_rows_init(FbTableRows *rows, Relation heap);
+extern bool fb_table_rows_copy_page(FbTableRows *rows, BlockNumber block);
+extern TupleTableSlot *fb_table_rows_stored(FbTableRows *rows, OffsetNumber at);
+extern void fb_table_rows_begin(FbTableRows *rows, ItemPointer tid, int skip);
+extern bool fb_table_rows_next(FbTableRows *rows, ItemPointer tid);
+
+/* foreign_keys.c */
+extern void fb_foreign_keys_register(FbQuery *query, ModifyTableState *node);
+extern bool fb_foreign_key_counts(PlanState *node, struct fbl_counts *counts);
 
 /* copy_rows.c */
 extern const FbRowSource fb_copied_rows;
@@ -479,6 +507,7 @@ extern bool fb_ahead_prepare(FbAhead *ahead);
 extern bool fb_ahead_takes_all(FbAhead *ahead);
 extern void fb_ahead_restart(FbAhead *ahead);
 extern void fb_ahead_activate(FbAhead *ahead);
+extern BlockNumber fb_ahead_leaf(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_is_active(FbAhead *ahead);
 extern void fb_ahead_look(FbAhead *ahead, uint64 from);
 extern void fb_ahead_take(FbAhead *ahead, uint64 number);
@@ -517,6 +546,7 @@ extern bool fb_replace_method(PlanState *node, ExecProcNodeMtd from, ExecProcNod
 
 /* probe.c */
 extern FbProbe *fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer);
+extern FbProbe *fb_probe_make_equal(IndexScanDesc *scan, TupleDesc rows);
 extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
 extern BlockNumber fb_descend(Relation index, Relation heap, BTScanInsert search, bool may_read);
 extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);

@@ -172,6 +172,24 @@ fb_scan_fetched(void)
 		fb_fetch_ends(fetching);
 }
 
+/* A read of the heap waited for the first time: makes its hints. Returns false if there is no look-ahead. */
+bool
+fb_scan_make_hints(FbScan *scan)
+{
+	int			most = fb_distance_of((*scan->scan)->heapRelation);
+	uint8	   *memory;
+
+	if (most == 0)
+		return false;
+	if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
+		scan->ahead = NULL;
+	memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
+	scan->hints = fbl_hints_init(memory, most,
+								 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
+								 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+	return true;
+}
+
 /* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
 fb_scan_row_returned(FbScan *scan)
@@ -193,18 +211,8 @@ fb_scan_row_returned(FbScan *scan)
 		return;
 	if (scan->hints == NULL)
 	{
-		IndexScanDesc desc = *scan->scan;
-		int			most = fb_distance_of(desc->heapRelation);
-		uint8	   *memory;
-
-		if (most == 0 || !fbl_read_waited(spent))
+		if (!fbl_read_waited(spent) || !fb_scan_make_hints(scan))
 			return;
-		if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
-			scan->ahead = NULL;
-		memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
-		scan->hints = fbl_hints_init(memory, most,
-									 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
-									 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	}
 	/* Where the visibility map is sufficient, the heap is not read. */
 	if (scan->index_only && reads == 0 && !fbl_hints_contains(scan->hints, block))

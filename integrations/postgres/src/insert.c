@@ -123,53 +123,12 @@ fb_inserts_prepare(FbInserts *inserts)
 	inserts->search->keysz = IndexRelationGetNumberOfKeyAttributes(inserts->index);
 	_bt_metaversion(inserts->index, &inserts->search->heapkeyspace, &inserts->search->allequalimage);
 	inserts->rows = palloc(FB_VALUES_MOST * sizeof(FbNextRow));
-	inserts->page = palloc(sizeof(PGAlignedBlock));
-	inserts->block = InvalidBlockNumber;
-	inserts->ended = true;
+	fb_table_rows_init(&inserts->table_rows, inserts->heap);
 	if (inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL)
 		inserts->estate = CreateExecutorState();
-	/* A copy, as no resource owner must count our slot's reference to it. */
-	inserts->stored = FbMakeSlot(CreateTupleDescCopyConstr(RelationGetDescr(inserts->heap)), &TTSOpsHeapTuple);
 	inserts->hints = fbl_hints_init(palloc(fbl_hints_size()), fb_distance_of(inserts->index), true,
 									FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
 	MemoryContextSwitchTo(old);
-}
-
-/* Copies a page of the table, if it is in shared buffers. */
-bool
-fb_inserts_copy_page(FbInserts *inserts, BlockNumber block)
-{
-	Relation	heap = inserts->heap;
-	FbLook		look;
-	Buffer		buffer;
-
-	inserts->block = InvalidBlockNumber;
-	if (block >= RelationGetNumberOfBlocks(heap) || !fb_in_buffers(heap, block))
-		return false;
-	look = fb_look_begin(heap);
-	buffer = ReadBuffer(heap, block);
-	LockBuffer(buffer, BUFFER_LOCK_SHARE);
-	memcpy(inserts->page->data, BufferGetPage(buffer), BLCKSZ);
-	UnlockReleaseBuffer(buffer);
-	fb_look_end(&look);
-	inserts->block = block;
-	return !PageIsNew((Page) inserts->page->data);
-}
-
-/* The row at that place of the copied page, until the next call; NULL if there is none. */
-TupleTableSlot *
-fb_inserts_stored(FbInserts *inserts, OffsetNumber at)
-{
-	Page		page = (Page) inserts->page->data;
-	ItemId		item = at <= PageGetMaxOffsetNumber(page) ? PageGetItemId(page, at) : NULL;
-
-	if (item == NULL || !ItemIdIsNormal(item))
-		return NULL;
-	inserts->tuple.t_len = ItemIdGetLength(item);
-	ItemPointerSet(&inserts->tuple.t_self, inserts->block, at);
-	inserts->tuple.t_tableOid = RelationGetRelid(inserts->heap);
-	inserts->tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
-	return ExecStoreHeapTuple(&inserts->tuple, inserts->stored, false);
 }
 
 /* Makes a row the one that the index's expressions are evaluated for; returns false if it will not be in the index. */

@@ -115,12 +115,12 @@ fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 	if (!inserts->result->ri_projectNewInfoValid || !fb_row_is_for(inserts, row, &tid))
 		return NULL;
 	if (!inserts->needs_old)
-		return ExecGetUpdateNewTuple(inserts->result, row, ExecStoreAllNullTuple(inserts->stored));
+		return ExecGetUpdateNewTuple(inserts->result, row, ExecStoreAllNullTuple(inserts->table_rows.slot));
 	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
-	if (inserts->block != ItemPointerGetBlockNumber(tid) &&
-		!fb_inserts_copy_page(inserts, ItemPointerGetBlockNumber(tid)))
+	if (inserts->table_rows.block != ItemPointerGetBlockNumber(tid) &&
+		!fb_table_rows_copy_page(&inserts->table_rows, ItemPointerGetBlockNumber(tid)))
 		return NULL;
-	old = fb_inserts_stored(inserts, ItemPointerGetOffsetNumber(tid));
+	old = fb_table_rows_stored(&inserts->table_rows, ItemPointerGetOffsetNumber(tid));
 	/* Between two rows of the plan, the slot of the new row is not in use. */
 	return old != NULL ? ExecGetUpdateNewTuple(inserts->result, row, old) : NULL;
 }
@@ -289,7 +289,6 @@ fb_modify_counts(PlanState *node, struct fbl_counts *counts)
 
 	if (queue == NULL)
 		return false;
-	memset(counts, 0, sizeof(*counts));
 	slist_foreach(each, &((FbModify *) queue)->inserts)
 		fb_counts_add(counts, fbl_hints_counts(slist_container(FbInserts, link, each.cur)->hints));
 	return true;

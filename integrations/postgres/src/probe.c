@@ -19,6 +19,7 @@
 #include "compat.h"
 #include "executor/instrument.h"
 #include "nodes/nodeFuncs.h"
+#include "parser/parse_coerce.h"
 #include "storage/bufmgr.h"
 #include "utils/lsyscache.h"
 
@@ -32,6 +33,8 @@ typedef struct ProbeKey
 	AttrNumber	column;
 	/* The value is an element of an array. */
 	bool		element;
+	/* It is part of the search key, which the entries found are equal to. */
+	bool		searched;
 	int16		length;
 } ProbeKey;
 
@@ -118,6 +121,31 @@ fb_take_key(FbProbe *probe, ScanKey live, IndexRuntimeKeyInfo *runtime, int runt
 	probe->key_count++;
 }
 
+/* Adds a column to the search key, for values of a type; returns false if comparing them may have effects. */
+static bool
+fb_search_column(BTScanInsert search, Relation index, AttrNumber column, Oid type, Oid collation)
+{
+	Oid			own_type = index->rd_opcintype[column - 1];
+	int			flags = index->rd_indoption[column - 1] << SK_BT_INDOPTION_SHIFT;
+	ScanKey		to = &search->scankeys[column - 1];
+	Oid			order;
+
+	if (type == own_type || !OidIsValid(type))
+	{
+		FmgrInfo   *info = index_getprocinfo(index, column, BTORDER_PROC);
+
+		if (info->fn_oid >= FirstNormalObjectId)
+			return false;
+		ScanKeyEntryInitializeWithInfo(to, flags, column, InvalidStrategy, type, collation, info, (Datum) 0);
+		return true;
+	}
+	order = get_opfamily_proc(index->rd_opfamily[column - 1], own_type, type, BTORDER_PROC);
+	if (!OidIsValid(order) || order >= FirstNormalObjectId)
+		return false;
+	ScanKeyEntryInitialize(to, flags, column, InvalidStrategy, type, collation, order, (Datum) 0);
+	return true;
+}
+
 /* Adds a leading column to the search key; returns false if no condition fixes it by equality. */
 static bool
 fb_take_column(FbProbe *probe, Relation index, AttrNumber column)
@@ -125,32 +153,13 @@ fb_take_column(FbProbe *probe, Relation index, AttrNumber column)
 	for (int i = 0; i < probe->key_count; i++)
 	{
 		ScanKey		key = &probe->keys[i].own;
-		Oid			own_type = index->rd_opcintype[column - 1];
-		int			flags = index->rd_indoption[column - 1] << SK_BT_INDOPTION_SHIFT;
-		ScanKey		to = &probe->search.scankeys[column - 1];
 
 		if (key->sk_attno != column || key->sk_strategy != BTEqualStrategyNumber)
 			continue;
-		if (key->sk_subtype == own_type || !OidIsValid(key->sk_subtype))
-		{
-			FmgrInfo   *order = index_getprocinfo(index, column, BTORDER_PROC);
-
-			if (order->fn_oid >= FirstNormalObjectId)
-				return false;
-			ScanKeyEntryInitializeWithInfo(to, flags, column, InvalidStrategy, key->sk_subtype,
-										   key->sk_collation, order, (Datum) 0);
-		}
-		else
-		{
-			Oid			order = get_opfamily_proc(index->rd_opfamily[column - 1], own_type, key->sk_subtype,
-												  BTORDER_PROC);
-
-			if (!OidIsValid(order) || order >= FirstNormalObjectId)
-				return false;
-			ScanKeyEntryInitialize(to, flags, column, InvalidStrategy, key->sk_subtype,
-								   key->sk_collation, order, (Datum) 0);
-		}
+		if (!fb_search_column(&probe->search, index, column, key->sk_subtype, key->sk_collation))
+			return false;
 		probe->prefix[column - 1] = i;
+		probe->keys[i].searched = true;
 		return true;
 	}
 	return false;
@@ -191,6 +200,38 @@ fb_probe_make(FbScan *scan, NestLoop *join, TupleDesc outer)
 	}
 	if (!varies)
 		return NULL;
+	_bt_metaversion(index, &probe->search.heapkeyspace, &probe->search.allequalimage);
+	return probe;
+}
+
+/*
+ * Makes a probe for rows that equal other rows in the leading columns of an index: each is compared with the column of
+ * the same number. Returns NULL if comparing them may have effects.
+ */
+FbProbe *
+fb_probe_make_equal(IndexScanDesc *scan, TupleDesc rows)
+{
+	Relation	index = (*scan)->indexRelation;
+	FbProbe    *probe = palloc0(sizeof(FbProbe));
+
+	probe->scan = scan;
+	probe->keys = palloc0(rows->natts * sizeof(ProbeKey));
+	for (int i = 0; i < rows->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(rows, i);
+		ProbeKey   *key = &probe->keys[i];
+		Oid			own_type = index->rd_opcintype[i];
+
+		key->column = i + 1;
+		key->length = column->attlen;
+		key->searched = true;
+		probe->prefix[i] = i;
+		if (!fb_search_column(&probe->search, index, i + 1,
+							  IsBinaryCoercible(column->atttypid, own_type) ? own_type : column->atttypid,
+							  index->rd_indcollation[i]))
+			return NULL;
+	}
+	probe->key_count = probe->search.keysz = rows->natts;
 	_bt_metaversion(index, &probe->search.heapkeyspace, &probe->search.allequalimage);
 	return probe;
 }
@@ -328,8 +369,11 @@ fb_probe_matches(FbProbe *probe, Relation index, IndexTuple row)
 	{
 		ScanKey		key = &probe->keys[i].own;
 		bool		null;
-		Datum		value = index_getattr(row, key->sk_attno, RelationGetDescr(index), &null);
+		Datum		value;
 
+		if (probe->keys[i].searched)
+			continue;
+		value = index_getattr(row, key->sk_attno, RelationGetDescr(index), &null);
 		if (null || !DatumGetBool(FunctionCall2Coll(&key->sk_func, key->sk_collation, value, key->sk_argument)))
 			return false;
 	}

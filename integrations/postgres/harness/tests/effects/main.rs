@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod damage;
+mod foreign_keys;
 mod layout;
 mod writes;
 
@@ -24,6 +25,7 @@ const TESTS: &[Test] = &[
     ("catalogs_are_left_to_the_server", catalogs),
     ("other_extensions_see_every_call_of_a_node", wrappers),
     ("writes_do_the_same_and_prefetch_leaves", writes::do_the_same),
+    ("foreign_keys_do_the_same_and_prefetch", foreign_keys::do_the_same),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];

@@ -315,32 +315,49 @@ const SEEN: &[&str] = &[
 const BLOCKS: &str =
     "select sum(pg_stat_get_xact_blocks_fetched(oid)) from pg_class where relname like 'keyed%'";
 
+/// What a command does to the tables that `setup` makes, as `seen` shows it, and how many blocks are prefetched for it.
+pub(crate) fn outcome(
+    server: &Server,
+    setup: &[&str],
+    command: &str,
+    seen: &[&str],
+    session: &mut Session,
+) -> Result<(Vec<Vec<String>>, u64), String> {
+    let mut owner = connect(server, &[])?;
+    for sql in setup {
+        owner.rows(sql).map_err(text)?;
+    }
+    let count = server.hint_count().map_err(text)?;
+    let before = count.now().map_err(text)?;
+    let outcome = session.run(command);
+    let hints = count.now().map_err(text)? - before;
+    session.run("rollback");
+    let mut all = vec![
+        outcome.error.map(|(code, message)| vec![code, message]).unwrap_or_default(),
+        outcome.notices,
+        outcome.counts.iter().map(ToString::to_string).collect(),
+    ];
+    for sql in seen {
+        all.push(must(&mut owner, sql)?);
+    }
+    Ok((all, hints))
+}
+
 fn written(
     server: &Server,
     write: &Write,
     session: &mut Session,
 ) -> Result<(Vec<Vec<String>>, u64), String> {
-    let mut owner = connect(server, &[])?;
-    for sql in ["drop table if exists keyed", "drop function if exists note", write.table] {
-        must(&mut owner, sql)?;
-    }
-    for sql in [ROWS, write.then, "vacuum analyze keyed", "checkpoint"] {
-        owner.rows(sql).map_err(text)?;
-    }
-    let count = server.hint_count().map_err(text)?;
-    let before = count.now().map_err(text)?;
-    let outcome = session.run(write.command);
-    let hints = count.now().map_err(text)? - before;
-    session.run("rollback");
-    let mut seen = vec![
-        outcome.error.map(|(code, message)| vec![code, message]).unwrap_or_default(),
-        outcome.notices,
-        outcome.counts.iter().map(ToString::to_string).collect(),
+    let setup = [
+        "drop table if exists keyed",
+        "drop function if exists note",
+        write.table,
+        ROWS,
+        write.then,
+        "vacuum analyze keyed",
+        "checkpoint",
     ];
-    for sql in SEEN {
-        seen.push(must(&mut owner, sql)?);
-    }
-    Ok((seen, hints))
+    outcome(server, &setup, write.command, SEEN, session)
 }
 
 pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
