@@ -13,6 +13,7 @@
  *	modify.c	the rows of a ModifyTable's plan, as the next ones that are inserted into indexes
  *	nested_loop.c	the outer rows of a nested loop, as the next values its inner scan descends for
  *	nodes.c		replacing the function that executes a node of a plan
+ *	other_indexes.c	the rows ahead of hash and GiST scans
  *	outer_safe.c	whether rows of a plan may be computed before they are requested
  *	probe.c		what an index scan with other key values would read
  *	privileges.c	who may see what is known about a relation
@@ -33,6 +34,7 @@
 
 #include "postgres.h"
 
+#include "access/amapi.h"
 #include "access/nbtree.h"
 #include "access/relscan.h"
 #include "executor/execdesc.h"
@@ -83,9 +85,43 @@ typedef struct FbCursor
 	BlockNumber beyond;
 } FbCursor;
 
+/* A block that a scan will read. */
+typedef struct FbNextBlock
+{
+	BlockNumber block;
+	bool		of_index;		/* not of the heap */
+} FbNextBlock;
+
+/* An access method whose scans look ahead. */
+typedef struct FbIndexKind
+{
+	const char *name;
+	Oid			am;
+	/* The server's functions. */
+	amgettuple_function gettuple;
+	amrescan_function rescan;
+	amendscan_function endscan;
+	/* The size of the scan's state, as far as we know; whether it is the server's too. It may change in a minor release. */
+	Size		state_size;
+	enum
+	{
+		FB_UNKNOWN, FB_SAME, FB_DIFFERS
+	}			state;
+	/* Whether the scan's state, read with our layout, has the row that it returned: then the layouts agree. */
+	bool		(*is_at_row) (IndexScanDesc desc);
+	/* What the scan will read after its current row, up to `most`; returns how many. NULL for b-trees, see leaf.c. */
+	int			(*next) (IndexScanDesc desc, ScanDirection direction, FbNextBlock *to, int most);
+	/* The page of the index that the next row is on, if it is another than that of the current row. */
+	BlockNumber (*next_page) (IndexScanDesc desc, ScanDirection direction);
+	/* The server's routine, and a copy with our functions; NULL until there is one. */
+	const IndexAmRoutine *server;
+	IndexAmRoutine ours;
+} FbIndexKind;
+
 /* One registered index scan node. */
 typedef struct FbScan
 {
+	FbIndexKind *kind;
 	dlist_node	link;			/* in its query */
 	FbQuery    *query;
 	PlanState  *node;
@@ -134,6 +170,17 @@ typedef struct FbScan
 	int64		owed_map;
 	/* The counter of hits when the last row was returned. */
 	int64		hits;
+
+	/* For access methods other than b-tree: the pages of the index. NULL until the scan waits for one. */
+	fbl_hints  *pages;
+	bool		pages_active;
+	/* Which searches of the index are timed. */
+	struct fbl_sampler page_sampler;
+	/* Memory for what is next; NULL until it is needed. */
+	FbNextBlock *next;
+	/* All rows that are known to be next were predicted; all pages that are. Both until the scan visits another page. */
+	bool		exhausted;
+	bool		pages_exhausted;
 
 	/* Its counters, added to its index's at the end. */
 	Oid			index;
@@ -488,6 +535,9 @@ extern struct IndexInfo *fb_modify_index_of(Relation index);
 extern bool fb_modify_counts(PlanState *node, struct fbl_counts *counts);
 extern bool fb_modify_prepare(FbInserts *inserts);
 extern void fb_modify_wake(FbInserts *inserts);
+
+/* other_indexes.c */
+extern FbIndexKind *fb_other_index_kind(Relation index);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000

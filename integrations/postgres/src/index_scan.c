@@ -1,5 +1,5 @@
 /*
- * Look-ahead of b-tree scans.
+ * Look-ahead of index scans.
  *
  * The functions of an index's access method are in its relation-cache entry. Once for each index in a session, we
  * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call
@@ -35,9 +35,6 @@ static FbScan *last_scan = NULL;
 /* The scan whose row is being fetched from the heap, with its time measured. */
 static FbScan *fetching = NULL;
 
-/* Whether our BTScanOpaqueData matches the server's. It may change in a minor release. */
-static enum {UNKNOWN, SAME, DIFFERS} state = UNKNOWN;
-
 /* The functions that executed index scan nodes before we replaced them. */
 static FbMethod scan_node;
 static FbMethod index_only_node;
@@ -45,6 +42,32 @@ static FbMethod index_only_node;
 static bool fb_gettuple(IndexScanDesc desc, ScanDirection direction);
 static TupleTableSlot *fb_exec_index_scan(PlanState *node);
 static TupleTableSlot *fb_exec_index_only(PlanState *node);
+
+static bool
+fb_btree_is_at_row(IndexScanDesc desc)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+
+	return (unsigned) pos->itemIndex < MaxTIDsPerBTreePage &&
+		memcmp(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid, sizeof(ItemPointerData)) == 0;
+}
+
+static FbIndexKind btree = {
+	.name = "b-tree",
+	.am = BTREE_AM_OID,
+	.gettuple = btgettuple,
+	.rescan = btrescan,
+	.endscan = btendscan,
+	.state_size = sizeof(BTScanOpaqueData),
+	.is_at_row = fb_btree_is_at_row,
+};
+
+/* The kind of an index; NULL if it has no look-ahead. */
+static inline FbIndexKind *
+fb_index_kind(Relation index)
+{
+	return index->rd_rel->relam == BTREE_AM_OID ? &btree : fb_other_index_kind(index);
+}
 
 /* Removes a scan from the registry, both by its keys and by its descriptor. */
 static void
@@ -58,14 +81,14 @@ fb_scan_unregister(FbScan *scan)
 		fb_detach(FB_OF_SCAN, scan->desc);
 }
 
-/* The server's scan state differs from ours: disables look-ahead from now on. */
+/* The server's scan state differs from ours: disables look-ahead in scans of that kind from now on. */
 static void
-fb_refuse_state(void)
+fb_refuse_state(FbIndexKind *kind)
 {
 	dlist_iter	query;
 	dlist_iter	scan;
 
-	state = DIFFERS;
+	kind->state = FB_DIFFERS;
 	last_desc = NULL;
 	fetching = NULL;
 	dlist_foreach(query, &fb_queries)
@@ -74,41 +97,34 @@ fb_refuse_state(void)
 		{
 			FbScan	   *one = dlist_container(FbScan, link, scan.cur);
 
-			one->active = false;
+			if (one->kind != kind)
+				continue;
+			one->active = one->pages_active = false;
 			if (one->ahead != NULL)
 				one->ahead->leaves_active = false;
 		}
 	}
 	ereport(WARNING,
 			(errmsg("forebay does not look ahead in index scans"),
-			 errdetail("This server keeps the state of b-tree scans in another form than the one that forebay was built for."),
+			 errdetail("This server keeps the state of %s scans in another form than the one that forebay was built for.",
+					   kind->name),
 			 errhint("Build and install forebay for this release of PostgreSQL.")));
 }
 
 /* Whether the server's scan state has our size: equal sizes take equal space in the same kind of memory context. */
 static bool
-fb_same_state(IndexScanDesc desc)
+fb_same_state(FbIndexKind *kind, IndexScanDesc desc)
 {
-	if (state == UNKNOWN)
+	if (kind->state == FB_UNKNOWN)
 	{
-		void	   *ours = palloc(sizeof(BTScanOpaqueData));
+		void	   *ours = palloc(kind->state_size);
 
-		state = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? SAME : DIFFERS;
+		kind->state = GetMemoryChunkSpace(ours) == GetMemoryChunkSpace(desc->opaque) ? FB_SAME : FB_DIFFERS;
 		pfree(ours);
-		if (state == DIFFERS)
-			fb_refuse_state();
+		if (kind->state == FB_DIFFERS)
+			fb_refuse_state(kind);
 	}
-	return state == SAME;
-}
-
-/* Whether the scan's position, read with our layout, is the row that it has returned: then the layouts agree. */
-static inline bool
-fb_scan_is_at_row(IndexScanDesc desc)
-{
-	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
-
-	return (unsigned) pos->itemIndex < MaxTIDsPerBTreePage &&
-		memcmp(&pos->items[pos->itemIndex].heapTid, &desc->xs_heaptid, sizeof(ItemPointerData)) == 0;
+	return kind->state == FB_SAME;
 }
 
 /* Whether a scan looks for a row with which a row to insert would conflict. */
@@ -127,7 +143,9 @@ fb_scan_lookup(IndexScanDesc desc)
 		/* Not remembered, so that each call of such a scan gets to fb_gettuple_other. */
 		if (fb_looks_for_conflict(desc))
 			return NULL;
-		last_scan = state == DIFFERS ? NULL : fb_attached(FB_OF_SCAN, desc);
+		last_scan = fb_attached(FB_OF_SCAN, desc);
+		if (last_scan != NULL && last_scan->kind->state == FB_DIFFERS)
+			last_scan = NULL;
 		last_desc = desc;
 	}
 	return last_scan;
@@ -142,7 +160,7 @@ fb_scan_lookup_keys(IndexScanDesc desc, ScanKey keys)
 	if (scan != NULL)
 		return scan;
 	scan = fb_attached(FB_OF_KEYS, keys);
-	if (scan == NULL || *scan->scan != desc || !fb_same_state(desc))
+	if (scan == NULL || *scan->scan != desc || !fb_same_state(scan->kind, desc))
 		return NULL;
 	/* A restarted parallel plan never ended its last scan. */
 	if (scan->desc != NULL)
@@ -290,6 +308,50 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 	fb_scan_prefetch(scan, desc);
 }
 
+/* The same for a scan of another kind than b-tree: for its heap, and for its index. */
+static void
+fb_scan_look_next(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	uint32		room = scan->active && !scan->exhausted ? fbl_hints_available(scan->hints) : 0;
+	uint32		pages_room = scan->pages_active && !scan->pages_exhausted ? fbl_hints_available(scan->pages) : 0;
+	Buffer		map = InvalidBuffer;
+	const struct fbl_run *runs;
+	size_t		run_count;
+	int			count;
+
+	if (room == 0 && pages_room == 0)
+		return;
+	if (scan->next == NULL)
+		scan->next = MemoryContextAlloc(scan->query->estate->es_query_cxt, FB_VALUES_MOST * sizeof(FbNextBlock));
+	count = scan->kind->next(desc, direction, scan->next,
+							 Min(FB_VALUES_MOST, 2 * fb_distance_of(desc->heapRelation)));
+	for (int i = 0; i < count; i++)
+	{
+		BlockNumber block = scan->next[i].block;
+
+		if (!scan->next[i].of_index)
+		{
+			if (room > 0 && fb_scan_predict(scan, desc, block, &map))
+				room--;
+		}
+		else if (pages_room > 0 && !fbl_hints_contains(scan->pages, block) &&
+				 fb_has_block(desc->indexRelation, block, &scan->index_blocks))
+		{
+			fbl_hints_predict(scan->pages, block, fb_in_buffers(desc->indexRelation, block));
+			pages_room--;
+		}
+	}
+	scan->exhausted = room > 0;
+	scan->pages_exhausted = true;
+	if (map != InvalidBuffer)
+		ReleaseBuffer(map);
+	if (scan->active)
+		fb_scan_prefetch(scan, desc);
+	run_count = scan->pages_active ? fbl_hints_take_runs(scan->pages, &runs) : 0;
+	for (size_t i = 0; i < run_count; i++)
+		fb_prefetch(desc->indexRelation, runs[i].first, runs[i].blocks);
+}
+
 /* Records the scan's position, and resets the cursor if the scan did not get there row by row. */
 static void
 fb_track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
@@ -387,6 +449,41 @@ fb_gettuple_settled(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return found;
 }
 
+/* gettuple of a kind other than b-tree: its time shows whether the scan waits for pages of the index. */
+static bool
+fb_gettuple_paged(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
+{
+	int64		reads = pgBufferUsage.shared_blks_read;
+	bool		timed = fbl_sampler_begin(&scan->page_sampler) || scan->pages_active;
+	BlockNumber page = scan->active || scan->pages_active ? scan->kind->next_page(desc, direction) : InvalidBlockNumber;
+	int64		spent = -1;
+	instr_time	since;
+	bool		found;
+
+	if (timed)
+		INSTR_TIME_SET_CURRENT(since);
+	found = scan->kind->gettuple(desc, direction);
+	if (page != InvalidBlockNumber)
+		scan->exhausted = scan->pages_exhausted = false;
+	reads = pgBufferUsage.shared_blks_read - reads;
+	if (reads > 0)
+	{
+		if (timed)
+			spent = fb_elapsed_ns(since);
+		fbl_sampler_read(&scan->page_sampler, spent);
+		if (scan->pages == NULL && fbl_read_waited(spent))
+			scan->pages = fbl_hints_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size()),
+										 fb_distance_of(desc->indexRelation), scan->whole && !scan->query->may_stop,
+										 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+	}
+	if (scan->pages != NULL && (reads > 0 || page != InvalidBlockNumber))
+	{
+		fbl_hints_on_read(scan->pages, page, spent);
+		scan->pages_active = !fbl_hints_is_idle(scan->pages);
+	}
+	return found;
+}
+
 /* A block was read while the scan was idle. Returns false, and leaves it idle, if that was its new leaf. */
 static pg_noinline bool
 fb_scan_wake(FbScan *scan, IndexScanDesc desc)
@@ -423,15 +520,17 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
 		fb_scan_row_returned(scan);
-	if (scan->owed > 0 || scan->ahead != NULL)
+	if (scan->kind != &btree)
+		found = fb_gettuple_paged(scan, desc, direction);
+	else if (scan->owed > 0 || scan->ahead != NULL)
 		found = fb_gettuple_settled(scan, desc, direction);
 	else
 		found = btgettuple(desc, direction);
 	if (!found)
 		return false;
-	if (unlikely(!fb_scan_is_at_row(desc)))
+	if (unlikely(!scan->kind->is_at_row(desc)))
 	{
-		fb_refuse_state();
+		fb_refuse_state(scan->kind);
 		return true;
 	}
 	if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
@@ -441,11 +540,14 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	/* The scan still pins the block of the previous row: there is no read, and nothing new to predict. */
 	if (block == scan->last && scan->ahead == NULL)
 	{
-		fb_note_position(scan, desc, direction);
+		if (scan->kind == &btree)
+			fb_note_position(scan, desc, direction);
 		return true;
 	}
 	scan->block = scan->last = block;
-	if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
+	if (scan->kind != &btree)
+		fb_scan_look_next(scan, desc, direction);
+	else if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
 	{
 		fb_track_scan(scan, desc, direction);
 		fb_scan_look_ahead(scan, desc);
@@ -458,7 +560,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (scan->ahead == NULL && scan->owed == 0 && scan->owed_map == 0 && fbl_sampler_rests(&scan->sampler))
+	else if (scan->kind == &btree && scan->ahead == NULL && scan->owed == 0 && scan->owed_map == 0 && fbl_sampler_rests(&scan->sampler))
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
@@ -498,7 +600,18 @@ fb_gettuple(IndexScanDesc desc, ScanDirection direction)
 	return btgettuple(desc, direction);
 }
 
-/* Replaces btrescan. */
+/* Replaces gettuple of a kind other than b-tree. */
+static bool
+fb_gettuple_of_kind(IndexScanDesc desc, ScanDirection direction)
+{
+	FbScan	   *scan = fb_scan_lookup(desc);
+
+	if (scan == NULL)
+		return fb_index_kind(desc->indexRelation)->gettuple(desc, direction);
+	return fb_gettuple_watched(scan, desc, direction);
+}
+
+/* Replaces rescan of all kinds. */
 static void
 fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
@@ -516,17 +629,17 @@ fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int o
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
 			fb_ahead_restart(scan->ahead);
 	}
-	btrescan(desc, keys, key_count, orders, order_count);
+	fb_index_kind(desc->indexRelation)->rescan(desc, keys, key_count, orders, order_count);
 }
 
 /* Whether a scan's reads have waited, so that it has counts. */
 bool
 fb_scan_has_hints(FbScan *scan)
 {
-	return scan->hints != NULL || (scan->ahead != NULL && scan->ahead->leaves != NULL);
+	return scan->hints != NULL || scan->pages != NULL || (scan->ahead != NULL && scan->ahead->leaves != NULL);
 }
 
-/* The counts of a scan's hints: those for its heap, and those for leaves where it is restarted repeatedly. */
+/* The counts of a scan's hints: those for its heap, and those for pages of its index. */
 struct fbl_counts
 fb_scan_counts(FbScan *scan)
 {
@@ -534,6 +647,8 @@ fb_scan_counts(FbScan *scan)
 
 	if (scan->hints != NULL)
 		fb_counts_add(&counts, fbl_hints_counts(scan->hints));
+	if (scan->pages != NULL)
+		fb_counts_add(&counts, fbl_hints_counts(scan->pages));
 	if (scan->ahead != NULL && scan->ahead->leaves != NULL)
 		fb_counts_add(&counts, fbl_hints_counts(scan->ahead->leaves));
 	return counts;
@@ -552,7 +667,7 @@ fb_scan_add_counts(FbScan *scan)
 	fb_stats_add(scan->index, scan->start_total, scan->row_total, fb_scan_has_hints(scan) ? &counts : NULL);
 }
 
-/* Replaces btendscan. */
+/* Replaces endscan of all kinds. */
 static void
 fb_endscan(IndexScanDesc desc)
 {
@@ -569,7 +684,7 @@ fb_endscan(IndexScanDesc desc)
 		if (fb_scan_has_hints(scan))
 			fb_explain_log(scan);
 	}
-	btendscan(desc);
+	fb_index_kind(desc->indexRelation)->endscan(desc);
 }
 
 /* Called when a node returns a row: the time of its block ends here. */
@@ -613,30 +728,31 @@ fb_exec_index_only(PlanState *node)
 bool
 fb_install_am(Relation index)
 {
-	static const IndexAmRoutine *server = NULL;
-	static IndexAmRoutine ours;
+	FbIndexKind *kind = fb_index_kind(index);
 
-	if (index->rd_indam == &ours)
-		return true;
-	if (index->rd_rel->relam != BTREE_AM_OID)
+	if (kind == NULL)
 		return false;
-	if (server == NULL)
+	if (index->rd_indam == &kind->ours)
+		return true;
+	if (kind->server == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 
-		server = GetIndexAmRoutine(index->rd_amhandler);
+		kind->server = GetIndexAmRoutine(index->rd_amhandler);
 		MemoryContextSwitchTo(old);
-		ours = *server;
-		ours.amgettuple = fb_gettuple;
-		ours.amrescan = fb_rescan;
-		ours.amendscan = fb_endscan;
-		ours.aminsert = fb_insert;
+		kind->ours = *kind->server;
+		kind->ours.amgettuple = kind == &btree ? fb_gettuple : fb_gettuple_of_kind;
+		kind->ours.amrescan = fb_rescan;
+		kind->ours.amendscan = fb_endscan;
+		if (kind == &btree)
+			kind->ours.aminsert = fb_insert;
 	}
 	/* Another extension has replaced functions already: leave this index to it. */
-	if (memcmp(index->rd_indam, server, sizeof(IndexAmRoutine)) != 0 || server->amgettuple != btgettuple ||
-		server->amrescan != btrescan || server->amendscan != btendscan || server->aminsert != btinsert)
+	if (memcmp(index->rd_indam, kind->server, sizeof(IndexAmRoutine)) != 0 || kind->server->amgettuple != kind->gettuple ||
+		kind->server->amrescan != kind->rescan || kind->server->amendscan != kind->endscan ||
+		(kind == &btree && kind->server->aminsert != btinsert))
 		return false;
-	index->rd_indam = &ours;
+	index->rd_indam = &kind->ours;
 	return true;
 }
 
@@ -667,8 +783,9 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	FbScan	   *scan;
 
 	/* Another table access method may keep its rows elsewhere than in the block of their TID. */
-	if (state == DIFFERS || index == NULL || RelationUsesLocalBuffers(heap) || fb_is_of_server(heap) ||
-		heap->rd_tableam != GetHeapamTableAmRoutine() || !fb_install_am(index))
+	if (index == NULL || RelationUsesLocalBuffers(heap) || fb_is_of_server(heap) ||
+		heap->rd_tableam != GetHeapamTableAmRoutine() || !fb_install_am(index) ||
+		fb_index_kind(index)->state == FB_DIFFERS)
 		return;
 	if (fb_method_is_own(method, node))
 		fb_replace_method(node, method->own, index_only ? fb_exec_index_only : fb_exec_index_scan);
@@ -678,12 +795,13 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	else
 		scan = &query->scan;
 	query->scan_is_used = true;
+	scan->kind = fb_index_kind(index);
 	scan->query = query;
 	scan->node = node;
 	scan->scan = index_only ? &((IndexOnlyScanState *) node)->ioss_ScanDesc : &((IndexScanState *) node)->iss_ScanDesc;
 	scan->index_only = index_only;
 	scan->whole = whole;
-	scan->sampler = fbl_sampler_new();
+	scan->sampler = scan->page_sampler = fbl_sampler_new();
 	scan->block = InvalidBlockNumber;
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
@@ -692,7 +810,8 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	fb_stats_expect(scan->index);
 	fb_attach(FB_OF_KEYS, scan->keys, scan);
 	dlist_push_head(&query->scans, &scan->link);
-	fb_elements_register(scan, scan->keys, index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
+	if (scan->kind == &btree)
+		fb_elements_register(scan, scan->keys, index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
 						 : ((IndexScanState *) node)->iss_NumScanKeys);
 }
 

@@ -122,7 +122,7 @@ fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure)
 		inner = outerPlanState(inner);
 	}
 	scan = fb_scan_of(inner);
-	if (scan == NULL || castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
+	if (scan == NULL || scan->kind->next != NULL || castNode(NestLoop, node->js.ps.plan)->nestParams == NIL)
 		return;
 	join = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbJoin));
 	join->plan = castNode(NestLoop, node->js.ps.plan);
