@@ -58,6 +58,17 @@ typedef RelFileNodeBackend FbLocator;
 #define FB_F_RANDOM F_RANDOM
 #endif
 
+#if PG_VERSION_NUM >= 150000
+#define FB_IS_MERGE(node) ((node)->operation == CMD_MERGE)
+#else
+#define FB_IS_MERGE(node) false
+#endif
+#if PG_VERSION_NUM >= 170000
+#define FbUnmatchedActions(result) ((result)->ri_MergeActions[MERGE_WHEN_NOT_MATCHED_BY_TARGET])
+#else
+#define FbUnmatchedActions(result) ((result)->ri_notMatchedMergeAction)
+#endif
+
 #if PG_VERSION_NUM >= 180000
 /* Without the targets that were pruned. */
 #define FbUpdatedColumns(node) ((node)->mt_updateColnosLists)

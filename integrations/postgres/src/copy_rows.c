@@ -48,7 +48,7 @@ fb_take_copied(FbInserts *inserts, ItemPointer tid)
 	}
 	/* The last row of some, or one elsewhere. */
 	if (++inserts->lone < LONE_MAX)
-		fb_table_rows_begin(&inserts->table_rows, tid, 1);
+		fb_table_rows_begin(&inserts->table_rows, tid);
 	else if (inserts->lone == LONE_MAX + LONE_PAUSE)
 		inserts->lone = 0;
 	return InvalidBlockNumber;

@@ -517,7 +517,7 @@ extern void fb_insert_init(void);
 extern void fb_table_rows_init(FbTableRows *rows, Relation heap);
 extern bool fb_table_rows_copy_page(FbTableRows *rows, BlockNumber block);
 extern TupleTableSlot *fb_table_rows_stored(FbTableRows *rows, OffsetNumber at);
-extern void fb_table_rows_begin(FbTableRows *rows, ItemPointer tid, int skip);
+extern void fb_table_rows_begin(FbTableRows *rows, ItemPointer tid);
 extern bool fb_table_rows_next(FbTableRows *rows, ItemPointer tid);
 
 /* foreign_keys.c */
@@ -582,6 +582,7 @@ extern void fb_queues_release(FbQuery *query);
 /* outer_safe.c */
 extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
 extern bool fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone);
+extern bool fb_merge_is_safe(Plan *plan, PlannedStmt *statement);
 extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
 
 /* look.c */

@@ -289,7 +289,7 @@ fb_foreign_key_close(FbForeignKey *key)
 	relation_close(key->desc.heapRelation, NoLock);
 }
 
-/* The number of the row that the trigger is called for; NO_NUMBER if the rows after it are not known. */
+/* The number of the row that the trigger is called for; NO_NUMBER if it was not expected. */
 static uint64
 fb_take_row(FbForeignKey *key, ItemPointer tid)
 {
@@ -308,9 +308,9 @@ fb_take_row(FbForeignKey *key, ItemPointer tid)
 		fb_ahead_restart(&key->ahead);
 		key->next = key->end = 0;
 		key->found_head = key->found_tail;
-		fb_table_rows_begin(&key->rows, tid, 0);
-		if (fb_foreign_key_has(&key->ahead, 0))
-			return key->next++;
+		fb_table_rows_begin(&key->rows, tid);
+		/* Looking ahead begins when this row turns out to be the next one. */
+		fb_foreign_key_has(&key->ahead, 0);
 	}
 	else if (key->strays == STRAY_MAX + STRAY_PAUSE)
 		key->strays = 0;

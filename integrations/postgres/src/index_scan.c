@@ -2,15 +2,15 @@
  * Look-ahead of index scans.
  *
  * The functions of an index's access method are in its relation-cache entry. Once for each index in a session, we
- * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call
- * nbtree's. A scan that is not registered passes through. A registered scan is timed from row to row, and look-ahead
- * starts when its reads wait: forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead,
- * request.c prefetches them.
+ * install a copy there whose amgettuple, amrescan and amendscan are ours (and aminsert, see insert.c); they call the
+ * server's. A scan that is not registered passes through. A registered scan is timed from row to row, and look-ahead
+ * starts when its reads wait: forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead of a
+ * b-tree scan and other_indexes.c those of others, request.c prefetches them.
  *
  * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
  * the node's return, whichever is first: it excludes what the nodes above do with the row.
  *
- * This relies on BTScanOpaqueData, which does not change within a major version. Two checks guard it: its size is
+ * This relies on the state of the server's scans, which does not change within a major version. Two checks guard it: its size is
  * compared, and the row at its current position is compared with the row returned. A relation-cache entry keeps our
  * functions while it is open, so a scan has them from beginning to end; a rebuilt entry gets them with the next query.
  *
@@ -431,7 +431,8 @@ fb_gettuple_timed(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static void
 fb_scan_count_rows(FbScan *scan, IndexScanDesc desc)
 {
-	if (scan->idle && scan->row_total > scan->rows_before && !BTScanPosIsValid(((BTScanOpaque) desc->opaque)->currPos))
+	if (scan->idle && scan->kind == &btree && scan->row_total > scan->rows_before &&
+		!BTScanPosIsValid(((BTScanOpaque) desc->opaque)->currPos))
 		scan->row_total--;
 	scan->rows_before = scan->row_total;
 }
@@ -488,12 +489,10 @@ fb_gettuple_paged(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static pg_noinline bool
 fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 {
-	BlockNumber leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
-
 	scan->reads = pgBufferUsage.shared_blks_read;
-	if (scan->leaf != leaf)
+	if (scan->kind == &btree && scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
 	{
-		scan->leaf = leaf;
+		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		return false;
 	}
 	/* Otherwise it was the previous row's heap block. */
@@ -560,11 +559,13 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (scan->kind == &btree && scan->ahead == NULL && scan->owed == 0 && scan->owed_map == 0 && fbl_sampler_rests(&scan->sampler))
+	else if (scan->ahead == NULL && !scan->pages_active && scan->owed == 0 && scan->owed_map == 0 &&
+			 fbl_sampler_rests(&scan->sampler))
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
-		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
+		if (scan->kind == &btree)
+			scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		fb_time_node(scan, false);
 		return true;
 	}
@@ -608,6 +609,13 @@ fb_gettuple_of_kind(IndexScanDesc desc, ScanDirection direction)
 
 	if (scan == NULL)
 		return fb_index_kind(desc->indexRelation)->gettuple(desc, direction);
+	if (scan->idle && pgBufferUsage.shared_blks_read == scan->reads)
+	{
+		bool		found = scan->kind->gettuple(desc, direction);
+
+		scan->row_total += found;
+		return found;
+	}
 	return fb_gettuple_watched(scan, desc, direction);
 }
 

@@ -5,10 +5,13 @@
  * insert into an index waits, some rows of the plan are fetched before their turn (queue.c); for an index whose keys
  * are known from them, insert.c prefetches the leaves.
  *
- * An UPDATE's row contains the new values and the place of the old row, which has the other columns. The new row's place
+ * An INSERT's row has the columns of the table. An UPDATE's row contains the new values and the place of the old row, which has the other columns. The new row's place
  * is not known; it is taken to be at the end of the table.
  *
- * Left out: MERGE, whose actions compute the values; rows that are routed to partitions; columns that are generated.
+ * A MERGE's row is given to the actions for rows that it does not match. They are evaluated once more for that, so that
+ * nothing in them may be volatile.
+ *
+ * Left out: rows that a MERGE updates; rows that are routed to partitions; columns that are generated.
  * A BEFORE trigger may change a row or suppress it, which costs a hint.
  *
  * Failure: see queue.c and insert.c.
@@ -125,17 +128,58 @@ fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 	return old != NULL ? ExecGetUpdateNewTuple(inserts->result, row, old) : NULL;
 }
 
+#if PG_VERSION_NUM >= 150000
+/* The row that a MERGE inserts for a row of its plan; NULL if it inserts none. */
+static TupleTableSlot *
+fb_merged_row(FbInserts *inserts, TupleTableSlot *row)
+{
+	ExprContext *context = inserts->modify->node->ps.ps_ExprContext;
+	ListCell   *each;
+	bool		null;
+
+	ExecGetJunkAttribute(row, inserts->result->ri_RowIdAttNo, &null);
+	if (!null)
+		return NULL;
+	/* As the server sets it before each use. */
+	context->ecxt_scantuple = context->ecxt_outertuple = NULL;
+	context->ecxt_innertuple = row;
+	foreach(each, FbUnmatchedActions(inserts->result))
+	{
+		MergeActionState *action = lfirst(each);
+
+		if (ExecQual(action->mas_whenqual, context))
+			return action->mas_action->commandType == CMD_INSERT ? ExecProject(action->mas_proj) : NULL;
+	}
+	return NULL;
+}
+#endif
+
+/* The row that is inserted for a row of the plan; NULL if there is none, or it is not known. */
+static TupleTableSlot *
+fb_inserted_row(FbInserts *inserts, TupleTableSlot *row)
+{
+	switch (inserts->modify->node->operation)
+	{
+		case CMD_INSERT:
+			/* Its columns are those of the table. */
+			return row;
+#if PG_VERSION_NUM >= 150000
+		case CMD_MERGE:
+			return fb_merged_row(inserts, row);
+#endif
+		default:
+			return fb_updated_row(inserts, row);
+	}
+}
+
 static bool
 fb_next_planned(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
 {
 	FbQueue    *queue = &inserts->modify->queue;
-	TupleTableSlot *row;
 
 	if (!fb_queue_has(queue, inserts->tail))
 		return false;
-	row = fb_queue_row(queue, inserts->tail);
-	/* The columns of an INSERT's row are those of the table. */
-	*values = inserts->modify->node->operation == CMD_INSERT ? row : fb_updated_row(inserts, row);
+	*values = fb_inserted_row(inserts, fb_queue_row(queue, inserts->tail));
 	/* At the end of the table. */
 	ItemPointerSet(tid, MaxBlockNumber, MaxOffsetNumber);
 	return true;
@@ -207,7 +251,7 @@ fb_plan_is_alone(FbModify *modify)
 {
 	ModifyTable *plan = castNode(ModifyTable, modify->node->ps.plan);
 
-	if (modify->queue.query->estate->es_plannedstmt->hasModifyingCTE || plan->returningLists != NIL ||
+	if (FB_IS_MERGE(modify->node) || modify->queue.query->estate->es_plannedstmt->hasModifyingCTE || plan->returningLists != NIL ||
 		plan->withCheckOptionLists != NIL || plan->onConflictAction != ONCONFLICT_NONE)
 		return false;
 	for (int i = 0; i < modify->node->mt_nrels; i++)
@@ -265,6 +309,7 @@ fb_modify_prepare(FbInserts *inserts)
 		modify->prepared = true;
 		modify->possible = !modify->queue.query->may_stop &&
 			fb_modify_is_safe(modify->queue.node->plan, estate->es_plannedstmt, fb_plan_is_alone(modify)) &&
+			(!FB_IS_MERGE(modify->node) || fb_merge_is_safe(modify->node->ps.plan, estate->es_plannedstmt)) &&
 			fb_queue_prepare(&modify->queue);
 	}
 	if (!modify->possible || !fb_know_columns(inserts))
@@ -307,7 +352,7 @@ fb_modify_register(FbQuery *query, ModifyTableState *node)
 {
 	FbModify   *modify;
 
-	if (node->operation != CMD_INSERT && node->operation != CMD_UPDATE)
+	if (node->operation != CMD_INSERT && node->operation != CMD_UPDATE && (!FB_IS_MERGE(node) || node->mt_nrels > 1))
 		return;
 	modify = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbModify));
 	modify->queue.query = query;

@@ -307,6 +307,27 @@ fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone)
 	return fb_plan_is_safe(plan, &check);
 }
 
+/* Whether the actions of a MERGE may be evaluated once more for a row, before its turn. */
+bool
+fb_merge_is_safe(Plan *plan, PlannedStmt *statement)
+{
+#if PG_VERSION_NUM >= 150000
+	Check		check = {.statement = statement};
+	ListCell   *lists;
+	ListCell   *each;
+
+	foreach(lists, castNode(ModifyTable, plan)->mergeActionLists)
+		foreach(each, lfirst_node(List, lists))
+		{
+			MergeAction *action = lfirst_node(MergeAction, each);
+
+			if (fb_node_is_unsafe(action->qual, &check) || fb_node_is_unsafe((Node *) action->targetList, &check))
+				return false;
+		}
+#endif
+	return true;
+}
+
 /* Whether a node whose rows are all read is certain to read all rows of a child. */
 bool
 fb_surely_takes_all(PlanState *node, PlanState *child)

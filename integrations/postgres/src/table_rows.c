@@ -100,9 +100,9 @@ fb_find_in_page(FbTableRows *rows)
 	return false;
 }
 
-/* Begins with a row that the command has written, or after skipping it. */
+/* Begins after a row that the command has written. */
 void
-fb_table_rows_begin(FbTableRows *rows, ItemPointer tid, int skip)
+fb_table_rows_begin(FbTableRows *rows, ItemPointer tid)
 {
 	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
 	HeapTupleHeader row = NULL;
@@ -113,7 +113,7 @@ fb_table_rows_begin(FbTableRows *rows, ItemPointer tid, int skip)
 	if (row == NULL)
 		return;
 	rows->command = HeapTupleHeaderGetRawCommandId(row);
-	rows->at = at + skip;
+	rows->at = at + 1;
 }
 
 /* Moves to the next row and returns its place; false if there is none. */

@@ -5,7 +5,7 @@ use forebay_postgres_harness::suite::{Case, equal, must, text};
 use forebay_postgres_harness::{Server, Session};
 
 use crate::writes::outcome;
-use crate::{PRELOADED, connect, serve_with};
+use crate::{PRELOADED, connect, serve_with, wal};
 
 struct Keyed {
     name: &'static str,
@@ -253,12 +253,16 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
         let [stock, ours] = [&[][..], PRELOADED].map(|settings| {
             let mut session = connect(&server, settings)?;
             checked(&server, &Keyed { command: "select", ..*keyed }, &mut session)?;
+            must(&mut owner, "checkpoint")?;
+            let begin = wal::end(&server)?;
             must(&mut session, &format!("begin; {}", keyed.command))?;
             let blocks = must(&mut session, BLOCKS)?;
             must(&mut session, "rollback")?;
-            Ok::<_, String>(blocks)
+            Ok::<_, String>((blocks, wal::records(case, &server, &begin)?))
         });
-        equal(keyed.name, ours?, stock?)?;
+        let (stock, ours) = (stock?, ours?);
+        equal(keyed.name, &ours.0, &stock.0)?;
+        wal::same(keyed.name, &ours.1, &stock.1)?;
     }
     Ok(())
 }

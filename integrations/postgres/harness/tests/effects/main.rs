@@ -6,8 +6,10 @@
 
 mod damage;
 mod foreign_keys;
+mod kills;
 mod layout;
 mod other_indexes;
+mod wal;
 mod writes;
 
 use std::fs;
@@ -28,6 +30,7 @@ const TESTS: &[Test] = &[
     ("writes_do_the_same_and_prefetch_leaves", writes::do_the_same),
     ("foreign_keys_do_the_same_and_prefetch", foreign_keys::do_the_same),
     ("hash_and_gist_scans_do_the_same_and_prefetch", other_indexes::do_the_same),
+    ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];
@@ -71,6 +74,8 @@ fn serve_with(case: &Case, extension: &Extension, buffers: &str) -> Result<Serve
         ("shared_buffers", buffers),
         ("max_parallel_workers_per_gather", "0"),
         ("max_pred_locks_per_transaction", "4000"),
+        // A checkpoint decides which pages are written to the log whole.
+        ("checkpoint_timeout", "1h"),
     ];
     let server = Server::new(&case.installation, Some(extension), Disk::Steady(60), &settings);
     let server = server.map_err(text)?;

@@ -4,7 +4,7 @@
 use forebay_postgres_harness::suite::{Case, equal, must, text};
 use forebay_postgres_harness::{Server, Session};
 
-use crate::{PRELOADED, connect, serve_with};
+use crate::{PRELOADED, connect, serve_with, wal};
 
 /// What is written: 1,000 rows, whose keys lie anywhere among those of the table.
 const SOURCE: &str =
@@ -296,6 +296,22 @@ const WRITES: &[Write] = &[
         ..UPDATE
     },
     Write {
+        name: "MERGE that inserts",
+        command: "merge into keyed using source s on keyed.id = s.id - 18500 when matched then delete
+                  when not matched and s.kind = 4 then do nothing
+                  when not matched then insert values (s.id, key(s.id), s.kind)",
+        since: 15,
+        ..INSERT
+    },
+    Write {
+        name: "MERGE with volatile functions",
+        command: "merge into keyed using source s on keyed.id = s.id
+                  when not matched then insert values (s.id, key(s.id) || random() * 0, s.kind)",
+        looks_ahead: false,
+        since: 15,
+        ..INSERT
+    },
+    Write {
         name: "INSERT, switched off",
         command: "set forebay.writes = off; insert into keyed select id, key(id), kind from source",
         looks_ahead: false,
@@ -380,6 +396,7 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
     }
     for write in [&PLAIN, &INSERT, &UPDATE] {
         counters(&server, write)?;
+        log(case, &server, write)?;
     }
     if case.installation.major >= 18 {
         explained(&server)?;
@@ -433,4 +450,16 @@ fn counters(server: &Server, write: &Write) -> Result<(), String> {
         Ok::<_, String>(blocks)
     });
     equal(write.name, ours?, stock?)
+}
+
+/// The records that a command writes to the log are those of stock, in its order.
+fn log(case: &Case, server: &Server, write: &Write) -> Result<(), String> {
+    let [stock, ours] = [&[][..], PRELOADED].map(|settings| {
+        let mut session = connect(server, settings)?;
+        written(server, &Write { command: "select", ..*write }, &mut session)?;
+        let begin = wal::end(server)?;
+        must(&mut session, write.command)?;
+        wal::records(case, server, &begin)
+    });
+    wal::same(write.name, &ours?, &stock?)
 }
