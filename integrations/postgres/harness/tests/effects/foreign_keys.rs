@@ -256,9 +256,10 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
             must(&mut owner, "checkpoint")?;
             let begin = wal::end(&server)?;
             must(&mut session, &format!("begin; {}", keyed.command))?;
+            let records = wal::records(case, &server, &begin)?;
             let blocks = must(&mut session, BLOCKS)?;
             must(&mut session, "rollback")?;
-            Ok::<_, String>((blocks, wal::records(case, &server, &begin)?))
+            Ok::<_, String>((blocks, records))
         });
         let (stock, ours) = (stock?, ours?);
         equal(keyed.name, &ours.0, &stock.0)?;

@@ -11,12 +11,12 @@ use crate::connect;
 pub(crate) fn end(server: &Server) -> Result<String, String> {
     let mut session = connect(server, &[])?;
     // Its commit flushes what a transaction that was rolled back has left.
-    must(&mut session, "select txid_current()")?;
+    must(&mut session, "select pg_logical_emit_message(true, 'end', '')")?;
     Ok(must(&mut session, "select pg_current_wal_flush_lsn()")?.concat())
 }
 
-/// The records of heaps and indexes since `begin`, without positions, transactions and the numbers of files: operation,
-/// place in the page, and blocks.
+/// The records of heaps and indexes by the first transaction since `begin`, without positions and the numbers of files:
+/// operation, place in the page, and blocks.
 pub(crate) fn records(case: &Case, server: &Server, begin: &str) -> Result<Vec<String>, String> {
     let end = end(server)?;
     let mut dump = Command::new(case.installation.pg_config.with_file_name("pg_waldump"));
@@ -27,7 +27,9 @@ pub(crate) fn records(case: &Case, server: &Server, begin: &str) -> Result<Vec<S
     }
     let mut files = Vec::new();
     let lines = String::from_utf8_lossy(&output.stdout).into_owned();
-    Ok(lines.lines().filter_map(|line| record(line, &mut files)).collect())
+    let transaction = lines.lines().filter_map(transaction_of).find(|it| *it != "0");
+    let own = lines.lines().filter(|line| transaction_of(line) == transaction);
+    Ok(own.filter_map(|line| record(line, &mut files)).collect())
 }
 
 /// Compares the records of two runs of a command.
@@ -35,6 +37,11 @@ pub(crate) fn same(what: &str, ours: &[String], stock: &[String]) -> Result<(), 
     let differs = stock.iter().zip(ours).find(|(stock, ours)| stock != ours);
     equal(what, (ours.len(), differs), (stock.len(), None))?;
     equal(what, ours.len() > 500, true)
+}
+
+/// The transaction of a record; 0 if it has none.
+fn transaction_of(line: &str) -> Option<&str> {
+    line.split_once(" tx:")?.1.split(',').next().map(str::trim)
 }
 
 fn record(line: &str, files: &mut Vec<String>) -> Option<String> {
