@@ -6,7 +6,7 @@
  * them. By then the command has written all of its rows. So the next rows are those behind the current one in the table
  * (table_rows.c); ahead.c searches the other table's index for their values, and prefetches its leaves and heap blocks.
  *
- * The executor keeps the functions of a command's triggers with each of its tables. Ours takes the place of the server's
+ * The executor keeps the functions of a command's triggers with each of its tables. Ours replaces the server's
  * there. A call's wait is the time in which the process did not run; the query's own computing is no wait.
  *
  * Left out: constraints that are deferred; rows routed to partitions, COPY, and actions of actions, whose triggers are

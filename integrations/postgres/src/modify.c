@@ -8,7 +8,7 @@
  * An INSERT's row has the columns of the table. An UPDATE's row contains the new values and the place of the old row, which has the other columns. The new row's place
  * is not known; it is taken to be at the end of the table.
  *
- * A MERGE's row is given to the actions for rows that it does not match. They are evaluated once more for that, so that
+ * A MERGE's row is given to the actions for rows that it does not match. They are evaluated again for that, so that
  * nothing in them may be volatile.
  *
  * Left out: rows that a MERGE updates; rows that are routed to partitions; columns that are generated.

@@ -307,7 +307,7 @@ fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone)
 	return fb_plan_is_safe(plan, &check);
 }
 
-/* Whether the actions of a MERGE may be evaluated once more for a row, before its turn. */
+/* Whether the actions of a MERGE may be evaluated again for a row, before its turn. */
 bool
 fb_merge_is_safe(Plan *plan, PlannedStmt *statement)
 {

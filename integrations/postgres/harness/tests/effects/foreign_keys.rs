@@ -151,7 +151,7 @@ const CASES: &[Keyed] = &[
             alter table kid add primary key (id), add foreign key (parent) references parent on delete cascade;
             create table other as select g as id, g as kid from generate_series(1, 5000, 3) g; create index on other (kid);
             alter table other add foreign key (kid) references kid on delete cascade;
-            create trigger each after delete on kid for each row execute function tell()",
+            create trigger each after delete on kid for each row execute function report()",
         ..DELETE
     },
     Keyed {
@@ -208,7 +208,7 @@ const FUNCTIONS: &str = "create function change() returns trigger language plpgs
     create function disturb() returns trigger language plpgsql as $$ begin
         if new.id = 20600 then delete from parent where id > 4096; delete from kid where id between 20700 and 20800; end if;
         return null; end $$;
-    create function tell() returns trigger language plpgsql as $$ begin
+    create function report() returns trigger language plpgsql as $$ begin
         if old.id % 100 = 0 then raise notice '%', old.id; end if; return null; end $$";
 const DROP: &str = "drop table if exists parent, kid, other cascade; drop domain if exists long";
 
