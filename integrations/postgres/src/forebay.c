@@ -167,6 +167,16 @@ fb_subplans_of(EState *estate)
 	return numbers;
 }
 
+/*
+ * Whether a scan looks for a single row to lock, as the check of a foreign key does. Nothing comes after that row, and
+ * registering the scan would cost a twentieth of the query.
+ */
+static bool
+fb_locks_one_row(PlanState *parent, PlanState *node)
+{
+	return parent != NULL && IsA(parent, LockRowsState) && node->plan->plan_rows <= 1;
+}
+
 /* Registers the nodes of a subtree; a planstate_tree_walker. */
 static bool
 fb_walk_plan(PlanState *node, void *context)
@@ -180,7 +190,7 @@ fb_walk_plan(PlanState *node, void *context)
 	step.whole = fb_is_whole(node, step.parent, step.whole, walk->subplans);
 	step.sure = step.sure && step.whole && (step.parent == NULL || fb_surely_takes_all(step.parent, node));
 	is_index_scan = IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState);
-	if (is_index_scan)
+	if (is_index_scan && !fb_locks_one_row(step.parent, node))
 		fb_scan_register(fb_query_of(walk), node, step.whole);
 #if PG_VERSION_NUM < 180000
 	if (IsA(node, BitmapHeapScanState))
