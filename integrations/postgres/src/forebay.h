@@ -412,6 +412,7 @@ typedef struct FbNextRow
 } FbNextRow;
 
 typedef struct FbInserts FbInserts;
+typedef struct FbRouted FbRouted;
 
 /* The source of the next rows. */
 typedef struct FbRowSource
@@ -466,6 +467,10 @@ struct FbInserts
 	ResultRelInfo *result;
 	/* An UPDATE leaves a column unchanged that the index contains. */
 	bool		needs_old;
+	/* Rows are routed to this table as a partition; NULL if it is the command's target. */
+	FbRouted   *routed;
+	/* The row found last is routed to another partition. */
+	bool		elsewhere;
 };
 
 /* Adds the counts of other hints. */
@@ -507,6 +512,7 @@ extern bool fb_is_of_server(Relation heap);
 extern bool fb_insert(Relation index, Datum *values, bool *isnull, ItemPointer tid, Relation heap,
 					  IndexUniqueCheck check, bool unchanged, struct IndexInfo *info);
 extern bool fb_check_conflict(IndexScanDesc desc, ScanDirection direction);
+extern bool fb_calls_others(Node *node, void *context);
 extern void fb_inserts_prefetch(FbInserts *inserts);
 extern void fb_expect_inserts(Relation heap);
 extern Relation fb_try_open(Oid relation);

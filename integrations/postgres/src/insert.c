@@ -79,7 +79,7 @@ fb_is_not_of_server(Oid function, void *context)
 }
 
 /* Whether an expression calls a function that is not the server's own; an expression_tree_walker. */
-static bool
+bool
 fb_calls_others(Node *node, void *context)
 {
 	return node != NULL && (check_functions_in_node(node, fb_is_not_of_server, context) ||
@@ -124,7 +124,7 @@ fb_inserts_prepare(FbInserts *inserts)
 	_bt_metaversion(inserts->index, &inserts->search->heapkeyspace, &inserts->search->allequalimage);
 	inserts->rows = palloc(FB_VALUES_MOST * sizeof(FbNextRow));
 	fb_table_rows_init(&inserts->table_rows, inserts->heap);
-	if (inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL)
+	if (inserts->estate == NULL && (inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL))
 		inserts->estate = CreateExecutorState();
 	inserts->hints = fbl_hints_init(palloc(fbl_hints_size()), fb_distance_of(inserts->index), true,
 									FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
@@ -151,7 +151,8 @@ fb_set_row(FbInserts *inserts, TupleTableSlot *row)
 	Datum		values[INDEX_MAX_KEYS];
 	bool		nulls[INDEX_MAX_KEYS];
 
-	if (inserts->estate != NULL && !fb_set_expressions_row(inserts, row))
+	if ((inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL) &&
+		!fb_set_expressions_row(inserts, row))
 		return false;
 	FormIndexDatum(inserts->info, row, inserts->estate, values, nulls);
 	for (int i = 0; i < inserts->search->keysz; i++)
@@ -200,13 +201,16 @@ fb_inserts_prefetch(FbInserts *inserts)
 	const struct fbl_run *runs;
 	size_t		count;
 
-	for (uint32 room = fbl_hints_available(inserts->hints); room > 0 && inserts->unproductive < UNPRODUCTIVE_MAX; room--)
+	for (uint32 room = fbl_hints_available(inserts->hints); room > 0 && inserts->unproductive < UNPRODUCTIVE_MAX;)
 	{
 		BlockNumber leaf;
 		bool		resident;
 
 		if (!fb_find_next(inserts))
 			break;
+		if (inserts->elsewhere)
+			continue;
+		room--;
 		inserts->unproductive++;
 		leaf = inserts->rows[(inserts->tail - 1) % FB_VALUES_MOST].leaf;
 		if (leaf == InvalidBlockNumber || fbl_hints_contains(inserts->hints, leaf))

@@ -11,19 +11,30 @@
  * A MERGE's row is given to the actions for rows that it does not match. They are evaluated again for that, so that
  * nothing in them may be volatile.
  *
- * Left out: rows that a MERGE updates; rows that are routed to partitions; columns that are generated.
+ * Rows that an INSERT routes to partitions are recognized by the partition's constraint, for each partition with an index
+ * whose inserts wait.
+ *
+ * Left out: rows that a MERGE updates or puts into partitions, or that an UPDATE moves to another; columns that are generated.
  * A BEFORE trigger may change a row or suppress it, which costs a hint.
  *
  * Failure: see queue.c and insert.c.
  */
 #include "forebay.h"
 
+#include "access/relation.h"
 #include "access/sysattr.h"
+#include "access/transam.h"
+#include "access/tupconvert.h"
+#include "catalog/partition.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "optimizer/optimizer.h"
+#include "utils/partcache.h"
 #include "utils/rel.h"
+
+/* For fewer expected rows, the partitions' indexes are not looked up: that takes some microseconds for each. */
+#define ROUTED_MIN 1000
 
 typedef struct FbModify
 {
@@ -154,6 +165,72 @@ fb_merged_row(FbInserts *inserts, TupleTableSlot *row)
 }
 #endif
 
+/* How rows of a partitioned table become rows of one partition. */
+struct FbRouted
+{
+	ExprState  *constraint;
+	TupleConversionMap *map;	/* NULL if the columns are the same */
+	TupleTableSlot *slot;
+};
+
+/* The row as it is in the partition; NULL if it is not routed there. */
+static TupleTableSlot *
+fb_routed_row(FbInserts *inserts, TupleTableSlot *row)
+{
+	FbRouted   *routed = inserts->routed;
+	ExprContext *context = GetPerTupleExprContext(inserts->estate);
+
+	if (routed->map != NULL)
+		row = execute_attr_map_slot(routed->map->attrMap, row, routed->slot);
+	ResetExprContext(context);
+	context->ecxt_scantuple = row;
+	inserts->elsewhere = !ExecQual(routed->constraint, context);
+	return inserts->elsewhere ? NULL : row;
+}
+
+/* Whether routing a row to a partition calls only functions of the server itself. */
+static bool
+fb_routing_is_plain(Relation partition, List *constraint)
+{
+	List	   *ancestors = get_partition_ancestors(RelationGetRelid(partition));
+	ListCell   *each;
+
+	if (fb_calls_others((Node *) constraint, NULL))
+		return false;
+	foreach(each, ancestors)
+	{
+		/* The command has locked it. */
+		Relation	ancestor = relation_open(lfirst_oid(each), NoLock);
+		PartitionKey key = RelationGetPartitionKey(ancestor);
+		bool		plain = true;
+
+		for (int i = 0; i < key->partnatts; i++)
+			plain = plain && key->partsupfunc[i].fn_oid < FirstNormalObjectId;
+		relation_close(ancestor, NoLock);
+		if (!plain)
+			return false;
+	}
+	return true;
+}
+
+/* Prepares this, in the memory of the command. Returns false if recognizing a row could have effects. */
+static bool
+fb_prepare_routed(FbInserts *inserts)
+{
+	Relation	root = inserts->modify->node->rootResultRelInfo->ri_RelationDesc;
+	List	   *constraint = RelationGetPartitionQual(inserts->heap);
+	FbRouted   *routed = palloc(sizeof(FbRouted));
+
+	if (!fb_routing_is_plain(inserts->heap, constraint))
+		return false;
+	inserts->estate = CreateExecutorState();
+	routed->constraint = ExecPrepareQual(constraint, inserts->estate);
+	routed->map = convert_tuples_by_name(RelationGetDescr(root), RelationGetDescr(inserts->heap));
+	routed->slot = FbMakeSlot(CreateTupleDescCopyConstr(RelationGetDescr(inserts->heap)), &TTSOpsVirtual);
+	inserts->routed = routed;
+	return true;
+}
+
 /* The row that is inserted for a row of the plan; NULL if there is none, or it is not known. */
 static TupleTableSlot *
 fb_inserted_row(FbInserts *inserts, TupleTableSlot *row)
@@ -162,7 +239,7 @@ fb_inserted_row(FbInserts *inserts, TupleTableSlot *row)
 	{
 		case CMD_INSERT:
 			/* Its columns are those of the table. */
-			return row;
+			return inserts->routed != NULL ? fb_routed_row(inserts, row) : row;
 #if PG_VERSION_NUM >= 150000
 		case CMD_MERGE:
 			return fb_merged_row(inserts, row);
@@ -179,6 +256,7 @@ fb_next_planned(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
 
 	if (!fb_queue_has(queue, inserts->tail))
 		return false;
+	inserts->elsewhere = false;
 	*values = fb_inserted_row(inserts, fb_queue_row(queue, inserts->tail));
 	/* At the end of the table. */
 	ItemPointerSet(tid, MaxBlockNumber, MaxOffsetNumber);
@@ -225,6 +303,32 @@ fb_modify_of(Relation index, IndexInfo *info, ResultRelInfo **to, int *at)
 	return NULL;
 }
 
+/*
+ * The INSERT into a partitioned table that routes rows to one of its partitions, and has made this IndexInfo for that;
+ * NULL if there is none.
+ */
+static FbModify *
+fb_modify_routing_to(Relation partition, IndexInfo *info)
+{
+	List	   *ancestors;
+	dlist_iter	each;
+
+	if (!partition->rd_rel->relispartition)
+		return NULL;
+	ancestors = get_partition_ancestors(RelationGetRelid(partition));
+
+	dlist_foreach(each, &modifies)
+	{
+		FbModify   *modify = dlist_container(FbModify, link, each.cur);
+
+		if (modify->node->operation == CMD_INSERT && modify->node->mt_partition_tuple_routing != NULL &&
+			info->ii_Context == modify->queue.query->estate->es_query_cxt &&
+			list_member_oid(ancestors, RelationGetRelid(modify->node->rootResultRelInfo->ri_RelationDesc)))
+			return modify;
+	}
+	return NULL;
+}
+
 /* Finds the ModifyTable that inserts into an index; returns false if it is another command. */
 bool
 fb_modify_find(FbInserts *inserts)
@@ -232,6 +336,8 @@ fb_modify_find(FbInserts *inserts)
 	int			at;
 
 	inserts->modify = fb_modify_of(NULL, inserts->info, &inserts->result, &at);
+	if (inserts->modify == NULL)
+		inserts->modify = fb_modify_routing_to(inserts->heap, inserts->info);
 	return inserts->modify != NULL;
 }
 
@@ -253,6 +359,9 @@ fb_plan_is_alone(FbModify *modify)
 
 	if (FB_IS_MERGE(modify->node) || modify->queue.query->estate->es_plannedstmt->hasModifyingCTE || plan->returningLists != NIL ||
 		plan->withCheckOptionLists != NIL || plan->onConflictAction != ONCONFLICT_NONE)
+		return false;
+	/* The triggers of partitions are not known here. */
+	if (modify->node->mt_partition_tuple_routing != NULL)
 		return false;
 	for (int i = 0; i < modify->node->mt_nrels; i++)
 	{
@@ -314,6 +423,15 @@ fb_modify_prepare(FbInserts *inserts)
 	}
 	if (!modify->possible || !fb_know_columns(inserts))
 		return false;
+	if (inserts->result == NULL)
+	{
+		MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
+		bool		prepared = fb_prepare_routed(inserts);
+
+		MemoryContextSwitchTo(old);
+		if (!prepared)
+			return false;
+	}
 	inserts->source = &planned_rows;
 	slist_push_head(&modify->inserts, &inserts->link);
 	return true;
@@ -361,8 +479,14 @@ fb_modify_register(FbQuery *query, ModifyTableState *node)
 	modify->node = node;
 	modify->target_count = Min(node->mt_nrels, FB_PARTITIONS_MAX);
 	for (int i = 0; i < modify->target_count; i++)
-		if (node->resultRelInfo[i].ri_RelationDesc->rd_rel->relkind == RELKIND_RELATION)
-			fb_expect_inserts(node->resultRelInfo[i].ri_RelationDesc);
+	{
+		Relation	target = node->resultRelInfo[i].ri_RelationDesc;
+
+		if (target->rd_rel->relkind == RELKIND_RELATION ||
+			(target->rd_rel->relkind == RELKIND_PARTITIONED_TABLE &&
+			 outerPlanState(node)->plan->plan_rows >= ROUTED_MIN))
+			fb_expect_inserts(target);
+	}
 	modify->on_free.func = fb_modify_freed;
 	modify->on_free.arg = modify;
 	MemoryContextRegisterResetCallback(query->estate->es_query_cxt, &modify->on_free);

@@ -208,6 +208,22 @@ const WRITES: &[Write] = &[
         ..INSERT
     },
     Write {
+        name: "INSERT into partitions",
+        table: PARTITIONS,
+        then: "create index on keyed (key); create index on keyed (lower(key), kind)",
+        command: "insert into keyed select id, key(id), kind from source",
+        ..INSERT
+    },
+    Write {
+        name: "INSERT into partitions, of which one has a trigger",
+        table: PARTITIONS,
+        then: "create index on keyed (key);
+               create trigger each before insert on keyed_1 for each row execute function keep()",
+        command: "set my.last = '0'; insert into keyed select id, key(id) || current_setting('my.last'), kind from source",
+        looks_ahead: false,
+        ..INSERT
+    },
+    Write {
         name: "INSERT with RETURNING",
         command: "with new as (insert into keyed select id, key(id), kind from source returning id, key)
                   select md5(string_agg(id || key, ',')) from new",
