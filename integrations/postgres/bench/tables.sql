@@ -6,6 +6,12 @@ CREATE TABLE big (id uuid, v int);
 INSERT INTO big SELECT gen_random_uuid(), g FROM generate_series(1, 12000000) g;
 ALTER TABLE big ADD PRIMARY KEY (id);
 
+CREATE TABLE parted (id uuid, v int) PARTITION BY HASH (id);
+SELECT format('CREATE TABLE parted_%s PARTITION OF parted FOR VALUES WITH (MODULUS 8, REMAINDER %s)', i, i)
+	FROM generate_series(0, 7) i \gexec
+INSERT INTO parted SELECT gen_random_uuid(), g FROM generate_series(1, 8000000) g;
+ALTER TABLE parted ADD PRIMARY KEY (id);
+
 -- UPDATE
 CREATE TABLE upd (id int, key uuid, other uuid, pad text) WITH (fillfactor = 90);
 INSERT INTO upd SELECT g, gen_random_uuid(), gen_random_uuid(), repeat('x', 60) FROM generate_series(1, 6000000) g;

@@ -250,20 +250,25 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
         }
     }
     for keyed in [&INSERT, &DELETE] {
-        let [stock, ours] = [&[][..], PRELOADED].map(|settings| {
-            let mut session = connect(&server, settings)?;
-            checked(&server, &Keyed { command: "select", ..*keyed }, &mut session)?;
-            must(&mut owner, "checkpoint")?;
-            let begin = wal::end(&server)?;
-            must(&mut session, &format!("begin; {}", keyed.command))?;
-            let records = wal::records(case, &server, &begin)?;
-            let blocks = must(&mut session, BLOCKS)?;
-            must(&mut session, "rollback")?;
-            Ok::<_, String>((blocks, records))
-        });
-        let (stock, ours) = (stock?, ours?);
-        equal(keyed.name, &ours.0, &stock.0)?;
-        wal::same(keyed.name, &ours.1, &stock.1)?;
+        wal::some_equal(|| counters(case, &server, keyed))?;
     }
     Ok(())
+}
+
+/// The accesses to blocks that a command counts are those of stock, and so are the records that it writes to the log.
+fn counters(case: &Case, server: &Server, keyed: &Keyed) -> Result<(), String> {
+    let [stock, ours] = [&[][..], PRELOADED].map(|settings| {
+        let mut session = connect(server, settings)?;
+        checked(server, &Keyed { command: "select", ..*keyed }, &mut session)?;
+        must(&mut connect(server, &[])?, "checkpoint")?;
+        let begin = wal::end(server)?;
+        must(&mut session, &format!("begin; {}", keyed.command))?;
+        let records = wal::records(case, server, &begin, "^(parent|kid)")?;
+        let blocks = must(&mut session, BLOCKS)?;
+        must(&mut session, "rollback")?;
+        Ok::<_, String>((blocks, records))
+    });
+    let (stock, ours) = (stock?, ours?);
+    equal(keyed.name, &ours.0, &stock.0)?;
+    wal::same(keyed.name, &ours.1, &stock.1)
 }

@@ -411,8 +411,8 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
         }
     }
     for write in [&PLAIN, &INSERT, &UPDATE] {
-        counters(&server, write)?;
-        log(case, &server, write)?;
+        wal::some_equal(|| counters(&server, write))?;
+        wal::some_equal(|| log(case, &server, write))?;
     }
     if case.installation.major >= 18 {
         explained(&server)?;
@@ -475,7 +475,7 @@ fn log(case: &Case, server: &Server, write: &Write) -> Result<(), String> {
         written(server, &Write { command: "select", ..*write }, &mut session)?;
         let begin = wal::end(server)?;
         must(&mut session, write.command)?;
-        wal::records(case, server, &begin)
+        wal::records(case, server, &begin, "^keyed")
     });
     wal::same(write.name, &ours?, &stock?)
 }
