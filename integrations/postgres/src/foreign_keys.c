@@ -275,11 +275,18 @@ fb_foreign_key_prepare(FbForeignKey *key, Relation table)
 	return true;
 }
 
-static void
+/* Opens the table and the index; returns false if a trigger has dropped one of them since. */
+static bool
 fb_foreign_key_open(FbForeignKey *key)
 {
-	key->desc.heapRelation = relation_open(key->table, NoLock);
-	key->desc.indexRelation = relation_open(key->index, NoLock);
+	key->desc.heapRelation = try_relation_open(key->table, NoLock);
+	if (key->desc.heapRelation == NULL)
+		return false;
+	key->desc.indexRelation = try_relation_open(key->index, NoLock);
+	if (key->desc.indexRelation != NULL)
+		return true;
+	relation_close(key->desc.heapRelation, NoLock);
+	return false;
 }
 
 static void
@@ -424,20 +431,26 @@ fb_foreign_key_called(PG_FUNCTION_ARGS)
 	int64		waited_ns;
 	Datum		result;
 
+	if (looks && !fb_foreign_key_open(key))
+		key->unsuitable = true;
 	if (key->unsuitable)
 		return key->real(fcinfo);
 	if (looks)
 	{
-		fb_foreign_key_open(key);
 		number = fb_look_from_row(key, trigger);
+		/* What the query's own triggers may do depends on who has it open. */
+		fb_foreign_key_close(key);
 	}
 	result = fb_call_measured(key, fcinfo, &reads, &hits, &waited_ns);
 	if (!looks && !(waited_ns >= 0 && fbl_read_waited(waited_ns / reads)))
 		return result;
 	if (!OidIsValid(key->index) && !fb_foreign_key_prepare(key, trigger->tg_relation))
 		return result;
-	if (!looks)
-		fb_foreign_key_open(key);
+	if (!fb_foreign_key_open(key))
+	{
+		key->unsuitable = true;
+		return result;
+	}
 	if (key->scan.owed > 0)
 		fb_look_settle(key->desc.indexRelation, &key->scan.owed, hits);
 	if (key->rows.owed > 0)

@@ -155,6 +155,14 @@ const CASES: &[Keyed] = &[
         ..DELETE
     },
     Keyed {
+        name: "DELETE with a trigger that drops the index meanwhile",
+        constraint: "alter table parent add primary key (id); create index used on kid (parent);
+            alter table kid add primary key (id), add foreign key (parent) references parent on delete cascade;
+            create trigger each after delete on parent for each row execute function drop_used()",
+        command: "delete from parent where id between 3000 and 3300",
+        ..DELETE
+    },
+    Keyed {
         name: "DELETE that is refused in the middle",
         constraint: REFERS,
         command: "begin; delete from kid where parent between 3000 and 3600; delete from parent where id between 3000 and 4000",
@@ -208,6 +216,8 @@ const FUNCTIONS: &str = "create function change() returns trigger language plpgs
     create function disturb() returns trigger language plpgsql as $$ begin
         if new.id = 20600 then delete from parent where id > 4096; delete from kid where id between 20700 and 20800; end if;
         return null; end $$;
+    create function drop_used() returns trigger language plpgsql as $$ begin
+        if old.id = 3200 then drop index used; end if; return null; end $$;
     create function report() returns trigger language plpgsql as $$ begin
         if old.id % 100 = 0 then raise notice '%', old.id; end if; return null; end $$";
 const DROP: &str = "drop table if exists parent, kid, other cascade; drop domain if exists long";
