@@ -12,6 +12,12 @@ SELECT format('CREATE TABLE parted_%s PARTITION OF parted FOR VALUES WITH (MODUL
 INSERT INTO parted SELECT gen_random_uuid(), g FROM generate_series(1, 8000000) g;
 ALTER TABLE parted ADD PRIMARY KEY (id);
 
+CREATE TABLE big3 (a uuid, b uuid, c uuid, v int);
+INSERT INTO big3 SELECT gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), g FROM generate_series(1, 8000000) g;
+CREATE INDEX ON big3 (a);
+CREATE INDEX ON big3 (b);
+CREATE INDEX ON big3 (c);
+
 -- UPDATE
 CREATE TABLE upd (id int, key uuid, other uuid, pad text) WITH (fillfactor = 90);
 INSERT INTO upd SELECT g, gen_random_uuid(), gen_random_uuid(), repeat('x', 60) FROM generate_series(1, 6000000) g;
