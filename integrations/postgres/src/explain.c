@@ -66,8 +66,13 @@ fb_explain_counts(PlanState *node, struct fbl_counts *counts)
 
 	if (IsA(node, ModifyTableState))
 	{
+		bool		inserts;
+		bool		foreign_keys;
+
 		memset(counts, 0, sizeof(*counts));
-		return (int) fb_modify_counts(node, counts) | (int) fb_foreign_key_counts(node, counts);
+		inserts = fb_modify_counts(node, counts);
+		foreign_keys = fb_foreign_key_counts(node, counts);
+		return inserts || foreign_keys;
 	}
 	scan = fb_scan_of(node);
 	if (scan != NULL)

@@ -206,14 +206,12 @@ fb_find_index(Relation table, const AttrNumber *columns, int count, int *which)
 
 		if (index == NULL)
 			continue;
-		if (!OidIsValid(found) && fb_distance_of(index) > 0 && fb_index_has_columns(index, columns, count, which))
-		{
+		if (fb_distance_of(index) > 0 && fb_index_has_columns(index, columns, count, which))
 			found = RelationGetRelid(index);
-			/* As the table, it stays locked until the transaction ends. */
-			relation_close(index, NoLock);
+		/* As the table, the one found stays locked until the transaction ends. */
+		relation_close(index, OidIsValid(found) ? NoLock : AccessShareLock);
+		if (OidIsValid(found))
 			break;
-		}
-		relation_close(index, AccessShareLock);
 	}
 	list_free(indexes);
 	return found;
@@ -438,7 +436,7 @@ fb_foreign_key_called(PG_FUNCTION_ARGS)
 	if (looks)
 	{
 		number = fb_look_from_row(key, trigger);
-		/* What the query's own triggers may do depends on who has it open. */
+		/* The server refuses changes of a table or index that its session has open, and a trigger may make some. */
 		fb_foreign_key_close(key);
 	}
 	result = fb_call_measured(key, fcinfo, &reads, &hits, &waited_ns);
@@ -469,7 +467,7 @@ fb_foreign_key_add_counts(FbForeignKey *key, struct fbl_counts *counts)
 		fb_counts_add(counts, fbl_hints_counts(key->ahead.leaves));
 }
 
-/* Adds up the counts of a ModifyTable's foreign keys; returns false if none has waited. */
+/* Adds the counts of a ModifyTable's foreign keys; returns false if none has waited. */
 bool
 fb_foreign_key_counts(PlanState *node, struct fbl_counts *counts)
 {

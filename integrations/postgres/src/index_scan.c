@@ -10,9 +10,9 @@
  * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
  * the node's return, whichever is first: it excludes what the nodes above do with the row.
  *
- * This relies on the state of the server's scans, which does not change within a major version. Two checks guard it: its size is
- * compared, and the row at its current position is compared with the row returned. A relation-cache entry keeps our
- * functions while it is open, so a scan has them from beginning to end; a rebuilt entry gets them with the next query.
+ * This relies on the state of the server's scans, which does not change within a major version. Two checks guard it: its
+ * size is compared, and the row at its current position is compared with the row returned. A relation-cache entry keeps
+ * our functions while it is open, so a scan has them from beginning to end; a rebuilt entry gets them with the next query.
  *
  * Failure: of the functions called, only memory allocation can fail a query, as anywhere in it; leaf.c says why reading
  * leaves ahead cannot. No lock or pin is kept from one call to the next.

@@ -410,7 +410,7 @@ void
 fb_insert_init(void)
 {
 	DefineCustomBoolVariable("forebay.writes",
-							 "Whether COPY, INSERT and UPDATE look ahead in the indexes that they insert into.",
+							 "Whether commands look ahead in the indexes that they insert into, and for foreign keys.",
 							 NULL,
 							 &fb_writes, true, PGC_USERSET, 0, NULL, NULL, NULL);
 	fb_copy_init();

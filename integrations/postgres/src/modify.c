@@ -316,7 +316,6 @@ fb_modify_routing_to(Relation partition, IndexInfo *info)
 	if (!partition->rd_rel->relispartition)
 		return NULL;
 	ancestors = get_partition_ancestors(RelationGetRelid(partition));
-
 	dlist_foreach(each, &modifies)
 	{
 		FbModify   *modify = dlist_container(FbModify, link, each.cur);
@@ -357,8 +356,8 @@ fb_plan_is_alone(FbModify *modify)
 {
 	ModifyTable *plan = castNode(ModifyTable, modify->node->ps.plan);
 
-	if (FB_IS_MERGE(modify->node) || modify->queue.query->estate->es_plannedstmt->hasModifyingCTE || plan->returningLists != NIL ||
-		plan->withCheckOptionLists != NIL || plan->onConflictAction != ONCONFLICT_NONE)
+	if (FB_IS_MERGE(modify->node) || modify->queue.query->estate->es_plannedstmt->hasModifyingCTE ||
+		plan->returningLists != NIL || plan->withCheckOptionLists != NIL || plan->onConflictAction != ONCONFLICT_NONE)
 		return false;
 	/* The triggers of partitions are not known here. */
 	if (modify->node->mt_partition_tuple_routing != NULL)
@@ -443,7 +442,7 @@ fb_modify_wake(FbInserts *inserts)
 	fb_queue_wake(&inserts->modify->queue);
 }
 
-/* Adds up the counts of a ModifyTable's inserts; returns false if none has waited. */
+/* Adds the counts of a ModifyTable's inserts; returns false if none has waited. */
 bool
 fb_modify_counts(PlanState *node, struct fbl_counts *counts)
 {

@@ -23,6 +23,11 @@ struct Keyed {
 /// The table and its index have more pages than there are buffers. Kids refer to parents in another order.
 const TABLES: &str = "create table parent (id int, code text, kind int, pad text);
     create table kid (id int, parent int, code text, kind int, pad text)";
+const PARTITIONS: &str =
+    "create table parent (id int, code text, kind int, pad text) partition by hash (id);
+    create table parent_0 partition of parent for values with (modulus 2, remainder 0);
+    create table parent_1 partition of parent for values with (modulus 2, remainder 1);
+    create table kid (id int, parent int, code text, kind int, pad text)";
 const ROWS: &str = "insert into parent select g, code(g), g % 5, repeat('p', 300) from generate_series(1, 5000) g;
     insert into kid select g, (hashint4(g) & 4095) + 1, code((hashint4(g) & 4095) + 1), ((hashint4(g) & 4095) + 1) % 5,
         repeat('k', 300) from generate_series(1, 5000) g";
@@ -118,10 +123,7 @@ const CASES: &[Keyed] = &[
     },
     Keyed {
         name: "INSERT that refers to partitions",
-        tables: "create table parent (id int, code text, kind int, pad text) partition by hash (id);
-            create table parent_0 partition of parent for values with (modulus 2, remainder 0);
-            create table parent_1 partition of parent for values with (modulus 2, remainder 1);
-            create table kid (id int, parent int, code text, kind int, pad text)",
+        tables: PARTITIONS,
         looks_ahead: false,
         ..INSERT
     },
@@ -202,10 +204,7 @@ const CASES: &[Keyed] = &[
     },
     Keyed {
         name: "DELETE of partitions",
-        tables: "create table parent (id int, code text, kind int, pad text) partition by hash (id);
-            create table parent_0 partition of parent for values with (modulus 2, remainder 0);
-            create table parent_1 partition of parent for values with (modulus 2, remainder 1);
-            create table kid (id int, parent int, code text, kind int, pad text)",
+        tables: PARTITIONS,
         ..DELETE
     },
 ];

@@ -34,7 +34,7 @@ pub(crate) fn records(
         return Err(String::from_utf8_lossy(&output.stderr).into_owned());
     }
     let mut numbers = Vec::new();
-    // A catalog's pages are pruned by whoever reads them first.
+    // A catalog's page is pruned by the first session that reads it.
     let is_listed = |line: &&str| {
         let file = line.split_once(" rel ").and_then(|(_, rest)| rest.split(' ').next());
         file.and_then(|file| file.rsplit('/').next())
