@@ -21,6 +21,13 @@
 /* After this many values in a row without a block to prefetch, the near stage stops until the scan waits. */
 #define UNPRODUCTIVE_MAX 256
 
+/* Most values to examine for a number of those that the scan searches for. */
+static uint32
+fb_values_for(FbAhead *ahead, uint32 searched)
+{
+	return ahead->spread == 0 ? searched : Min(searched * ahead->spread, FB_VALUES_MOST);
+}
+
 /* Whether all values will be taken. */
 bool
 fb_ahead_takes_all(FbAhead *ahead)
@@ -154,10 +161,12 @@ fb_prefetch_leaves(FbAhead *ahead, uint32 room)
 	const struct fbl_run *runs;
 	size_t		count;
 
-	for (; room > 0 && fb_find_leaf(ahead); room--)
+	for (uint32 values = fb_values_for(ahead, room); values > 0 && room > 0 && fb_find_leaf(ahead); values--)
 	{
 		BlockNumber leaf = fb_place_of(ahead, ahead->found - 1)->leaf;
 
+		if (leaf != InvalidBlockNumber || ahead->spread == 0)
+			room--;
 		if (leaf != InvalidBlockNumber && !fbl_hints_contains(ahead->leaves, leaf))
 			fbl_hints_predict(ahead->leaves, leaf, fb_in_buffers(index, leaf));
 	}
@@ -203,8 +212,8 @@ fb_prefetch_heap(FbAhead *ahead, uint32 room)
 	Buffer		map = InvalidBuffer;
 	BlockNumber before = InvalidBlockNumber;
 
-	ahead->reach = Max(ahead->reach, 2 * room);
-	for (uint32 values = room; values > 0 && room > 0; values--)
+	ahead->reach = Max(ahead->reach, fb_values_for(ahead, 2 * room));
+	for (uint32 values = fb_values_for(ahead, room); values > 0 && room > 0; values--)
 	{
 		BlockNumber blocks[FB_VALUE_BLOCKS];
 		uint32		room_before = room;
@@ -224,7 +233,10 @@ fb_prefetch_heap(FbAhead *ahead, uint32 room)
 				ahead->source->found(ahead, ahead->probed, blocks[at]);
 			before = blocks[at];
 		}
-		ahead->unproductive = room < room_before ? 0 : ahead->unproductive + 1;
+		if (room < room_before)
+			ahead->unproductive = 0;
+		else if (ahead->spread == 0 || fb_place_of(ahead, ahead->probed)->leaf != InvalidBlockNumber)
+			ahead->unproductive++;
 		/* Blocks for which there was no room are tried again later. */
 		if (at < count)
 			break;

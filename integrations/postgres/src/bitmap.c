@@ -58,6 +58,11 @@ typedef struct FbBitmap
 	struct fbl_sampler sampler;
 	/* Our iterator has reached the end of the bitmap. */
 	bool		at_end;
+
+	/* Its counters, added to its index's at the end: to the first one's if its bitmap combines several. */
+	Oid			index;
+	uint64		start_total;
+	uint64		row_total;
 } FbBitmap;
 
 /* The function that executed these nodes before we replaced it. */
@@ -92,6 +97,7 @@ fb_bitmap_begin(FbBitmap *bitmap, BitmapHeapScanState *node)
 							   node->ss.ps.plan->qual != NIL || node->ss.ps.plan->targetlist != NIL);
 #endif
 	node->initialized = true;
+	bitmap->start_total++;
 	bitmap->at_end = false;
 	if (bitmap->hints != NULL)
 		fbl_hints_jump(bitmap->hints);
@@ -221,7 +227,10 @@ fb_bitmap_next_row(ScanState *scan)
 			continue;
 		}
 		if (!node->tbmres->recheck || fb_bitmap_recheck(scan, slot))
+		{
+			bitmap->row_total++;
 			return slot;
+		}
 		InstrCountFiltered2(node, 1);
 		ExecClearTuple(slot);
 	}
@@ -243,6 +252,17 @@ fb_may_skip_pages(PlanState *node)
 {
 	return node->plan->qual == NIL && node->plan->targetlist == NIL &&
 		atoi(GetConfigOption("server_version_num", false, false)) < READS_ALL_SINCE;
+}
+
+/* The first index that a bitmap is made from. */
+static Oid
+fb_first_index(PlanState *node)
+{
+	if (IsA(node, BitmapAndState))
+		return fb_first_index(castNode(BitmapAndState, node)->bitmapplans[0]);
+	if (IsA(node, BitmapOrState))
+		return fb_first_index(castNode(BitmapOrState, node)->bitmapplans[0]);
+	return RelationGetRelid(castNode(BitmapIndexScanState, node)->biss_RelationDesc);
 }
 
 /* Registers a bitmap heap scan node, at its query's start. */
@@ -267,11 +287,13 @@ fb_bitmap_register(FbQuery *query, PlanState *state, bool whole)
 	bitmap->whole = whole;
 	bitmap->most = most;
 	bitmap->sampler = fbl_sampler_new();
+	bitmap->index = fb_first_index(outerPlanState(state));
+	fb_stats_expect(bitmap->index);
 	fb_attach(FB_OF_BITMAP, node, bitmap);
 	slist_push_head(&query->bitmaps, &bitmap->link);
 }
 
-/* The query's memory is about to be freed: removes its scans, ended or not. */
+/* The query's memory is about to be freed: removes its scans, ended or not, and adds their counts. */
 void
 fb_bitmaps_release(FbQuery *query)
 {
@@ -279,7 +301,16 @@ fb_bitmaps_release(FbQuery *query)
 
 	last = NULL;
 	slist_foreach(each, &query->bitmaps)
-		fb_detach(FB_OF_BITMAP, slist_container(FbBitmap, link, each.cur)->node);
+	{
+		FbBitmap   *bitmap = slist_container(FbBitmap, link, each.cur);
+		struct fbl_counts counts;
+
+		fb_detach(FB_OF_BITMAP, bitmap->node);
+		if (bitmap->hints != NULL)
+			counts = fbl_hints_counts(bitmap->hints);
+		if (bitmap->start_total > 0)
+			fb_stats_add(bitmap->index, bitmap->start_total, bitmap->row_total, bitmap->hints != NULL ? &counts : NULL);
+	}
 }
 
 #endif

@@ -76,6 +76,15 @@ typedef RelFileNodeBackend FbLocator;
 #define FbUpdatedColumns(node) (castNode(ModifyTable, (node)->ps.plan)->updateColnosLists)
 #endif
 
+/* The children of an Append that remain for the current values of its parameters. */
+#if PG_VERSION_NUM >= 180000
+#define FbFindMatchingSubPlans(state) ExecFindMatchingSubPlans(state, false, NULL)
+#elif PG_VERSION_NUM >= 150000
+#define FbFindMatchingSubPlans(state) ExecFindMatchingSubPlans(state, false)
+#else
+#define FbFindMatchingSubPlans(state) ExecFindMatchingSubPlans(state)
+#endif
+
 #if PG_VERSION_NUM >= 180000
 #define FB_RUN_ARGS QueryDesc *query, ScanDirection direction, uint64 count
 #define FB_RUN_PASS query, direction, count

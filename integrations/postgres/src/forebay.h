@@ -17,6 +17,7 @@
  *	outer_safe.c	whether rows of a plan may be computed before they are requested
  *	probe.c		what an index scan with other key values would read
  *	privileges.c	who may see what is known about a relation
+ *	pruning.c	which children of an Append are executed for an outer row of a nested loop
  *	queue.c		rows of a plan node that are fetched before their turn
  *	registry.c	our data about the server's objects
  *	request.c	whether a block is in shared buffers, and prefetching it
@@ -52,6 +53,7 @@ typedef struct fbl_hints fbl_hints;
 typedef struct FbAhead FbAhead;
 typedef struct FbQuery FbQuery;
 typedef struct FbProbe FbProbe;
+typedef struct FbPruning FbPruning;
 
 /* No scan looks ahead by more blocks, whatever the settings. */
 #define FB_DISTANCE_MOST FBL_HINTS_MOST
@@ -303,6 +305,8 @@ struct FbAhead
 	int			most;
 	/* Values are fetched from the outer plan, and leaves may be read for them even if the query may stop. */
 	bool		fetched;
+	/* The scan searches for one in this many values, on average; 0 if for all. */
+	uint32		spread;
 
 	bool		prepared;
 	/* Whether all values were expected to be used, when this was prepared. */
@@ -576,6 +580,12 @@ extern void fb_elements_register(FbScan *scan, ScanKey keys, int key_count);
 
 /* nested_loop.c */
 extern void fb_join_register(FbQuery *query, NestLoopState *node, bool whole, bool sure);
+
+/* pruning.c */
+extern bool fb_is_pruned(AppendState *append);
+extern FbPruning *fb_pruning_make(NestLoopState *join, AppendState *append);
+extern void fb_pruning_restart(FbPruning *pruning);
+extern bool fb_pruning_keeps(FbPruning *pruning, int child, uint64 number, TupleTableSlot *row);
 
 /* queue.c */
 extern bool fb_queue_prepare(FbQueue *queue);

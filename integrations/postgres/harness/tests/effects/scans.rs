@@ -1,0 +1,193 @@
+//! Scans with look-ahead: the same rows in the same order, the same counters.
+
+use forebay_postgres_harness::suite::{Case, equal, must, text};
+
+use crate::{PRELOADED, connect, serve_with};
+
+/// Tables with more pages than there are buffers, and statements that scan them.
+struct Scans {
+    /// All tables have names that begin so, as a regular expression.
+    tables: &'static str,
+    creation: &'static [&'static str],
+    plan: &'static str,
+    /// Statements, and whether blocks are prefetched for them.
+    statements: &'static [(&'static str, bool)],
+}
+
+/// Hash and GiST indexes of rows anywhere.
+const OTHER_INDEXES: Scans = Scans {
+    tables: "places|frames|shifts",
+    creation: &[
+        "create table places (id int, at point, area polygon, span int4range, kind int, pad text)",
+        "insert into places select g, point(x, y), polygon(circle(point(x, y), 2)), int4range((h >> 5) & 127, ((h >> 5) & 127) + 5), h & 15,
+             repeat('p', 250)
+         from (select g, hashint4(g) as h, (hashint4(g) & 1023) as x, (hashint4(-g) & 1023) as y from generate_series(1, 6000) g) s",
+        "create index on places using gist (at)",
+        "create index on places using gist (area)",
+        "create index on places using gist (span)",
+        "create index on places using hash (kind)",
+        "create table frames (around box)",
+        "insert into frames select box(point(g * 50, g * 40), point(g * 50 + 130, g * 40 + 130)) from generate_series(1, 18) g",
+        "create table shifts (span int4range, pad text, exclude using gist (span with &&))",
+        "insert into shifts select int4range(g * 10, g * 10 + 6), repeat('s', 400) from generate_series(1, 3000) g order by hashint4(g)",
+        "vacuum analyze places, shifts",
+    ],
+    plan: "set enable_bitmapscan = off; set enable_seqscan = off",
+    statements: &[
+        ("select id, at from places where at <@ box(point(100, 100), point(600, 500))", true),
+        ("select id from places where span && int4range(40, 44) and pad > ''", true),
+        ("select id from places order by at <-> point(500, 500)", true),
+        ("select id from places order by at <-> point(300, 800) limit 1500", true),
+        // The distance in the index is that of the bounding box.
+        ("select id from places order by area <-> point(400, 300) limit 1500", true),
+        ("select id from places where area && polygon(circle(point(500, 500), 200))", true),
+        ("select id from places where kind = 7 and id > 0", true),
+        ("select id from places where kind = 99", false),
+        (
+            "declare c scroll cursor for select id from places where kind = 3; fetch 200 from c; fetch backward 150 from c;
+             fetch 300 from c; fetch backward all from c",
+            true,
+        ),
+        (
+            "declare d cursor for select id from places order by at <-> point(0, 0); fetch 900 from d; fetch 50 from d; close d",
+            true,
+        ),
+        ("select id, around from frames join places on at <@ around", true),
+        (
+            "select p.id, (select s.id from places s where s.kind = p.kind and s.id > p.id limit 1) from places p where p.id < 40",
+            false,
+        ),
+        ("select id from places order by at <-> point(200, 200) limit 700", true),
+        ("select span from places where span <@ int4range(10, 30)", false),
+        ("update places set pad = 'q' where at <@ box(point(0, 0), point(300, 500))", true),
+        ("delete from places where kind = 5", true),
+        (
+            "insert into shifts select int4range(g * 10 + 6, g * 10 + 8) from generate_series(1, 300) g",
+            false,
+        ),
+        (
+            "insert into shifts select int4range(g * 10 + 5, g * 10 + 9) from generate_series(900, 1000) g",
+            false,
+        ),
+    ],
+};
+
+/// Nested loops whose inner side is partitioned, by hash or by ranges that are partitioned by a list again.
+const PARTITIONS: Scans = Scans {
+    tables: "parts|ranges|wants",
+    creation: &[
+        "create table parts (id int, other int, pad text) partition by hash (id)",
+        "create table parts_0 partition of parts for values with (modulus 4, remainder 0)",
+        "create table parts_1 partition of parts for values with (modulus 4, remainder 1)",
+        "create table parts_2 partition of parts for values with (modulus 4, remainder 2)",
+        "create table parts_3 partition of parts for values with (modulus 4, remainder 3)",
+        "insert into parts select g, g, repeat('p', 400) from generate_series(1, 8000) g order by hashint4(g)",
+        "create index on parts (id)",
+        "create index on parts (other)",
+        "create table ranges (at int, kind int, pad text) partition by range (at)",
+        "create table ranges_1 partition of ranges for values from (0) to (2000)",
+        "create table ranges_2 partition of ranges for values from (2000) to (6000) partition by list (kind)",
+        "create table ranges_2_0 partition of ranges_2 for values in (0, null)",
+        "create table ranges_2_1 partition of ranges_2 default",
+        "create table ranges_3 partition of ranges default",
+        "insert into ranges select g, g % 3, repeat('r', 400) from generate_series(1, 8000) g order by hashint4(g)",
+        "create index on ranges (at)",
+        "create table wants (id int primary key, item int, kind int, pad text)",
+        "insert into wants select g, (hashint4(g) & 8191) + 1, nullif(g % 4, 3), repeat('w', 100) from generate_series(1, 1500) g",
+        "vacuum analyze parts, ranges, wants",
+    ],
+    plan: "set enable_bitmapscan = off; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off;
+        set enable_material = off",
+    statements: &[
+        ("select w.id, p.pad from wants w join parts p on p.id = w.item order by w.id", true),
+        ("select w.id, p.pad from wants w left join parts p on p.id = w.item and p.id > 3000 order by w.id", true),
+        ("select w.id, p.pad from wants w join parts p on p.other = w.item order by w.id", true),
+        ("select w.id from wants w where exists (select from parts p where p.id = w.item and p.pad > '') order by w.id", true),
+        // The scan of one partition decides whether the next is scanned.
+        (
+            "select w.id from wants w where exists (select from parts p where p.other = w.item and p.pad > '') order by w.id",
+            false,
+        ),
+        ("select w.id, r.pad from wants w join ranges r on r.at = w.item order by w.id", true),
+        (
+            "select w.id, r.pad from wants w join ranges r on r.at = w.item and r.kind = w.kind order by w.id",
+            true,
+        ),
+        (
+            "set enable_memoize = on; select w.id, p.pad from wants w join parts p on p.id = w.kind + 5 order by w.id",
+            false,
+        ),
+        (
+            "select w.id, p.pad, r.pad from wants w join parts p on p.id = w.item left join ranges r on r.at = p.id order by w.id",
+            true,
+        ),
+        (
+            "declare c scroll cursor for select w.id, p.pad from wants w join parts p on p.id = w.item order by w.id;
+             fetch 700 from c; fetch backward 300 from c; fetch all from c; fetch backward all from c",
+            true,
+        ),
+        (
+            "select w.id, (select sum(length(p.pad)) from wants v join parts p on p.id = v.item where v.id between w.id and w.id + 300)
+             from wants w where w.id % 400 = 7 order by w.id",
+            true,
+        ),
+        ("update wants w set pad = p.pad from parts p where p.id = w.item and w.id < 1200", true),
+    ],
+};
+
+pub(crate) fn of_other_indexes(case: &Case) -> Result<(), String> {
+    OTHER_INDEXES.do_the_same(case)
+}
+
+pub(crate) fn of_partitions(case: &Case) -> Result<(), String> {
+    PARTITIONS.do_the_same(case)
+}
+
+impl Scans {
+    fn do_the_same(&self, case: &Case) -> Result<(), String> {
+        let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
+        let mut owner = connect(&server, &[])?;
+        for sql in self.creation {
+            must(&mut owner, sql)?;
+        }
+        let count = server.hint_count().map_err(text)?;
+        let run = |statement: &str, settings| {
+            let mut session = connect(&server, settings)?;
+            must(&mut session, self.plan)?;
+            let before = count.now().map_err(text)?;
+            must(&mut session, "begin")?;
+            let outcome = session.run(statement);
+            let hints = count.now().map_err(text)? - before;
+            let blocks = format!(
+                "select sum(pg_stat_get_xact_blocks_fetched(oid)) from pg_class where relname ~ '^({})'",
+                self.tables
+            );
+            let blocks =
+                outcome.error.is_none().then(|| must(&mut session, &blocks)).transpose()?;
+            must(&mut session, "rollback")?;
+            Ok::<_, String>((outcome, blocks, hints))
+        };
+        for (statement, looks_ahead) in self.statements {
+            let stock = run(statement, &[])?;
+            let ours = run(statement, PRELOADED)?;
+            ours.0
+                .same(&stock.0, true)
+                .map_err(|difference| format!("{statement}: {difference}"))?;
+            // Writes leave traces, even if they are rolled back.
+            if !statement.starts_with("update")
+                && !statement.starts_with("delete")
+                && !statement.starts_with("insert")
+            {
+                equal(statement, &ours.1, &stock.1)?;
+            }
+            // The server looks ahead of bitmap and sequential scans itself.
+            if (ours.2 >= stock.2 + 20) != *looks_ahead {
+                return Err(format!(
+                    "{statement}: {} blocks prefetched, {} without",
+                    ours.2, stock.2
+                ));
+            }
+        }
+        Ok(())
+    }
+}
