@@ -13,7 +13,7 @@
  *	modify.c	the rows of a ModifyTable's plan, as the next ones that are inserted into indexes
  *	nested_loop.c	the outer rows of a nested loop, as the next values its inner scan descends for
  *	nodes.c		replacing the function that executes a node of a plan
- *	other_indexes.c	the rows ahead of hash and GiST scans
+ *	other_indexes.c	the rows ahead of hash, GiST and SP-GiST scans
  *	outer_safe.c	whether rows of a plan may be computed before they are requested
  *	probe.c		what an index scan with other key values would read
  *	privileges.c	who may see what is known about a relation

@@ -29,7 +29,7 @@ const TESTS: &[Test] = &[
     ("other_extensions_see_every_call_of_a_node", wrappers),
     ("writes_do_the_same_and_prefetch_leaves", writes::do_the_same),
     ("foreign_keys_do_the_same_and_prefetch", foreign_keys::do_the_same),
-    ("hash_and_gist_scans_do_the_same_and_prefetch", scans::of_other_indexes),
+    ("hash_gist_and_spgist_scans_do_the_same_and_prefetch", scans::of_other_indexes),
     ("joins_with_partitions_do_the_same_and_prefetch", scans::of_partitions),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
     ("damage_behind_a_limit_is_not_met", damage::is_left),

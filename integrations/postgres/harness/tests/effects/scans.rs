@@ -14,9 +14,9 @@ struct Scans {
     statements: &'static [(&'static str, bool)],
 }
 
-/// Hash and GiST indexes of rows anywhere.
+/// Hash, GiST and SP-GiST indexes of rows anywhere.
 const OTHER_INDEXES: Scans = Scans {
-    tables: "places|frames|shifts",
+    tables: "places|frames|shifts|spots",
     creation: &[
         "create table places (id int, at point, area polygon, span int4range, kind int, pad text)",
         "insert into places select g, point(x, y), polygon(circle(point(x, y), 2)), int4range((h >> 5) & 127, ((h >> 5) & 127) + 5), h & 15,
@@ -30,7 +30,11 @@ const OTHER_INDEXES: Scans = Scans {
         "insert into frames select box(point(g * 50, g * 40), point(g * 50 + 130, g * 40 + 130)) from generate_series(1, 18) g",
         "create table shifts (span int4range, pad text, exclude using gist (span with &&))",
         "insert into shifts select int4range(g * 10, g * 10 + 6), repeat('s', 400) from generate_series(1, 3000) g order by hashint4(g)",
-        "vacuum analyze places, shifts",
+        "create table spots as select id, at, case when id % 50 = 0 then null else at end as maybe, md5(id::text) as name, pad from places",
+        "create index on spots using spgist (at)",
+        "create index on spots using spgist (maybe)",
+        "create index on spots using spgist (name)",
+        "vacuum analyze places, shifts, spots",
     ],
     plan: "set enable_bitmapscan = off; set enable_seqscan = off",
     statements: &[
@@ -59,6 +63,16 @@ const OTHER_INDEXES: Scans = Scans {
         ),
         ("select id from places order by at <-> point(200, 200) limit 700", true),
         ("select span from places where span <@ int4range(10, 30)", false),
+        ("select id, at from spots where at <@ box(point(100, 100), point(600, 500))", true),
+        ("select id from spots where name between '3' and '8'", true),
+        ("select id, maybe from spots order by maybe <-> point(500, 500)", true),
+        ("select id from spots order by at <-> point(300, 800) limit 1500", true),
+        (
+            "declare e cursor for select id from spots order by at <-> point(9, 9); fetch 900 from e; fetch 50 from e; close e",
+            true,
+        ),
+        ("select id, around from frames join spots on at <@ around", true),
+        ("select name from spots where name < '2'", false),
         ("update places set pad = 'q' where at <@ box(point(0, 0), point(300, 500))", true),
         ("delete from places where kind = 5", true),
         (
