@@ -75,9 +75,11 @@ fb_explain_counts(PlanState *node, struct fbl_counts *counts)
 		return inserts || foreign_keys;
 	}
 	scan = fb_scan_of(node);
-	if (scan != NULL)
-		*counts = fb_scan_counts(scan);
-	return scan != NULL;
+	if (scan == NULL)
+		return false;
+	*counts = fb_scan_counts(scan);
+	fb_toast_counts(scan, counts);
+	return true;
 }
 
 /* Adds the counters to the output for a registered node. */

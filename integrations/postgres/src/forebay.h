@@ -26,6 +26,7 @@
  *	explain.c	counters of look-ahead for one scan
  *	foreign_keys.c	look-ahead of the checks and actions of foreign keys
  *	strategy.c	readahead strategies: access hints to the kernel
+ *	toast.c		the values of the rows ahead that are stored out of line
  *	watch.c		scan nodes whose reads are timed
  *	table_rows.c	the rows that a command has put into a table, or has deleted
  *	trace.c		a session's reads, sequential or not
@@ -167,9 +168,9 @@ typedef struct FbScan
 	/* Lower bounds of the number of blocks of the heap and of the index. */
 	BlockNumber heap_blocks;
 	BlockNumber index_blocks;
-	/* Pages of the index, and of the heap's visibility map, that were read ahead and are not counted yet. */
+	/* Pages of the index, and of the heap and its visibility map, that were read ahead and are not counted yet. */
 	int64		owed;
-	int64		owed_map;
+	int64		owed_heap;
 	/* The counter of hits when the last row was returned. */
 	int64		hits;
 
@@ -183,6 +184,11 @@ typedef struct FbScan
 	/* All rows that are known to be next were predicted; all pages that are. Both until the scan visits another page. */
 	bool		exhausted;
 	bool		pages_exhausted;
+
+	/* The index of its table's TOAST table has our functions. */
+	bool		expects_toast;
+	int			toast_trials;
+	slist_head	toasts;			/* of FbToast */
 
 	/* Its counters, added to its index's at the end. */
 	Oid			index;
@@ -509,6 +515,7 @@ extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
 extern bool fb_scan_make_hints(FbScan *scan);
 extern bool fb_scan_has_hints(FbScan *scan);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
+extern void fb_scan_add_counts(FbScan *scan);
 extern bool fb_install_am(Relation index);
 extern bool fb_is_of_server(Relation heap);
 
@@ -662,6 +669,12 @@ extern void fb_reader_note(FbReader *reader, PlanState *node);
 extern void fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns);
 extern void fb_watch_commands(void);
 extern void fb_strategy_init(void);
+
+/* toast.c */
+extern FbScan *fb_toast_begins(IndexScanDesc fetch, ScanKey keys, int key_count);
+extern void fb_toast_expect(FbScan *scan);
+extern void fb_toast_counts(FbScan *owner, struct fbl_counts *counts);
+extern void fb_toasts_release(FbScan *owner);
 
 /* watch.c */
 extern void fb_watch(MemoryContext context, slist_head *watches, PlanState *node, Relation rel, FbAccess access,

@@ -74,6 +74,11 @@ static void
 fb_scan_unregister(FbScan *scan)
 {
 	last_desc = NULL;
+	if (!slist_is_empty(&scan->toasts))
+	{
+		fetching = NULL;
+		fb_toasts_release(scan);
+	}
 	if (fetching == scan)
 		fetching = NULL;
 	fb_detach(FB_OF_KEYS, scan->keys);
@@ -201,6 +206,7 @@ fb_scan_make_hints(FbScan *scan)
 		return false;
 	if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
 		scan->ahead = NULL;
+	fb_toast_expect(scan);
 	memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
 	scan->hints = fbl_hints_init(memory, most,
 								 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
@@ -218,8 +224,8 @@ fb_scan_row_returned(FbScan *scan)
 
 	if (fetching == scan)
 		fb_fetch_ends(scan);
-	if (scan->owed_map > 0)
-		fb_look_settle((*scan->scan)->heapRelation, &scan->owed_map, pgBufferUsage.shared_blks_hit - scan->hits);
+	if (scan->owed_heap > 0)
+		fb_look_settle((*scan->scan)->heapRelation, &scan->owed_heap, pgBufferUsage.shared_blks_hit - scan->hits);
 	reads = scan->reads;
 	spent = scan->spent;
 	scan->block = InvalidBlockNumber;
@@ -250,7 +256,7 @@ fb_is_all_visible(FbScan *scan, Relation heap, BlockNumber block, Buffer *map)
 	FbLook		look = fb_look_begin(heap);
 	bool		visible = VM_ALL_VISIBLE(heap, block, map);
 
-	scan->owed_map += fb_look_end(&look);
+	scan->owed_heap += fb_look_end(&look);
 	return visible;
 }
 
@@ -495,7 +501,8 @@ fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		return false;
 	}
-	/* Otherwise it was the previous row's heap block. */
+	/* Otherwise it was the previous row's heap block, or a value that is stored elsewhere. */
+	fb_toast_expect(scan);
 	fb_scan_count_rows(scan, desc);
 	scan->idle = false;
 	fbl_sampler_read(&scan->sampler, -1);
@@ -559,7 +566,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (scan->ahead == NULL && !scan->pages_active && scan->owed == 0 && scan->owed_map == 0 &&
+	else if (scan->ahead == NULL && !scan->pages_active && scan->owed == 0 && scan->owed_heap == 0 &&
 			 fbl_sampler_rests(&scan->sampler))
 	{
 		scan->block = scan->last = InvalidBlockNumber;
@@ -619,11 +626,50 @@ fb_gettuple_of_kind(IndexScanDesc desc, ScanDirection direction)
 	return fb_gettuple_watched(scan, desc, direction);
 }
 
+/* Whether a scan fetches a value from a TOAST table. */
+static inline bool
+fb_fetches_toast(IndexScanDesc desc)
+{
+	return desc->heapRelation != NULL && desc->heapRelation->rd_rel->relkind == RELKIND_TOASTVALUE;
+}
+
+/* The fetch of a value has ended. */
+static void
+fb_scan_end_toast(FbScan *scan)
+{
+	if (scan->block != InvalidBlockNumber)
+		fb_scan_row_returned(scan);
+	fb_detach(FB_OF_SCAN, scan->desc);
+	scan->desc = NULL;
+}
+
+/* The fetch of a value from a TOAST table begins: registers it, if it is that of a row of a registered scan. */
+static pg_noinline FbScan *
+fb_scan_begin_toast(IndexScanDesc desc, ScanKey keys, int key_count)
+{
+	FbScan	   *scan = fb_attached(FB_OF_SCAN, desc);
+
+	/* An error has ended an earlier fetch, and its descriptor's memory is used again. */
+	if (scan != NULL)
+	{
+		scan->block = InvalidBlockNumber;
+		fb_scan_end_toast(scan);
+	}
+	scan = fb_same_state(&btree, desc) ? fb_toast_begins(desc, keys, key_count) : NULL;
+	if (scan != NULL)
+	{
+		scan->desc = desc;
+		fb_attach(FB_OF_SCAN, desc, scan);
+	}
+	last_desc = NULL;
+	return scan;
+}
+
 /* Replaces rescan of all kinds. */
 static void
 fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
-	FbScan	   *scan = fb_scan_lookup_keys(desc, keys);
+	FbScan	   *scan = fb_fetches_toast(desc) ? fb_scan_begin_toast(desc, keys, key_count) : fb_scan_lookup_keys(desc, keys);
 
 	if (scan != NULL)
 	{
@@ -663,7 +709,7 @@ fb_scan_counts(FbScan *scan)
 }
 
 /* Adds the counts of a scan that has ended, possibly by an error, to its index. Raises no errors. */
-static void
+void
 fb_scan_add_counts(FbScan *scan)
 {
 	struct fbl_counts counts;
@@ -682,7 +728,9 @@ fb_endscan(IndexScanDesc desc)
 	FbScan	   *scan = fb_scan_lookup(desc);
 
 	last_desc = NULL;
-	if (scan != NULL)
+	if (scan != NULL && scan->node == NULL)
+		fb_scan_end_toast(scan);
+	else if (scan != NULL)
 	{
 		fb_scan_unregister(scan);
 		/* Its descriptor's address may be reused by another scan before the query's memory is freed. */
@@ -704,7 +752,7 @@ fb_node_returns(PlanState *node, TupleTableSlot *row)
 	if (scan != NULL && scan->node == node)
 	{
 		/* By far the most frequent case when no read waits. */
-		if (!scan->active && pgBufferUsage.shared_blks_read == scan->reads && scan->owed_map == 0)
+		if (!scan->active && pgBufferUsage.shared_blks_read == scan->reads && scan->owed_heap == 0)
 		{
 			fetching = NULL;
 			scan->block = InvalidBlockNumber;
