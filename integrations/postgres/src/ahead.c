@@ -175,9 +175,9 @@ fb_prefetch_leaves(FbAhead *ahead, uint32 room)
 		fb_prefetch(index, runs[i].first, runs[i].blocks);
 }
 
-/* Reads the leaf of a value whose leaf was found; returns how many heap blocks the value has there. */
+/* Reads the leaf of a value whose leaf was found; returns how many rows the value has there. */
 static int
-fb_look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
+fb_look_at_leaf(FbAhead *ahead, uint64 number, ItemPointerData *rows)
 {
 	FbPlace    *place = fb_place_of(ahead, number);
 	MemoryContext old;
@@ -191,7 +191,7 @@ fb_look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 	{
 		FbLook		look = fb_look_begin((*ahead->scan->scan)->indexRelation);
 
-		count = fb_probe_look(ahead->probe, place->leaf, blocks, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
+		count = fb_probe_look(ahead->probe, place->leaf, rows, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
 							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
 		ahead->scan->owed += fb_look_end(&look);
@@ -202,51 +202,74 @@ fb_look_at_leaf(FbAhead *ahead, uint64 number, BlockNumber *blocks)
 }
 
 /*
+ * Looks at the rows of the next value, and predicts their heap blocks, while there is room. Returns false if the near stage
+ * has to wait for room, for a value or for the scan.
+ */
+static bool
+fb_look_at_next(FbAhead *ahead, uint32 *room, Buffer *map)
+{
+	FbScan	   *scan = ahead->scan;
+	ItemPointerData rows[FB_VALUE_BLOCKS];
+	BlockNumber before = InvalidBlockNumber;
+	FbPlace    *place;
+	bool		productive = false;
+	int			count;
+	int			at;
+
+	if (ahead->barrier > ahead->head || ahead->probed - ahead->head >= ahead->reach ||
+		(ahead->probed == ahead->found && !fb_find_leaf(ahead)))
+		return false;
+	place = fb_place_of(ahead, ahead->probed);
+	count = fb_look_at_leaf(ahead, ahead->probed, rows);
+	for (at = 0; at < count && *room > 0; at++)
+	{
+		BlockNumber block = ItemPointerGetBlockNumberNoCheck(&rows[at]);
+
+		if (scan->active && block != before && fb_scan_predict(scan, *scan->scan, block, map))
+		{
+			(*room)--;
+			productive = true;
+		}
+		if (ahead->source->found != NULL)
+			ahead->source->found(ahead, ahead->probed, block);
+		before = block;
+	}
+	if (productive)
+		ahead->unproductive = 0;
+	else if (ahead->spread == 0 || place->leaf != InvalidBlockNumber)
+		ahead->unproductive++;
+	/* Blocks for which there was no room are tried again later. */
+	if (at < count)
+		return false;
+	ahead->probed++;
+	if (scan->found != NULL)
+		fb_toast_found(scan, rows, count);
+	if (count > 0 && place->longer && ahead->most == 0)
+		ahead->barrier = ahead->probed;
+	return true;
+}
+
+/*
  * The near stage: reads leaves and prefetches heap blocks. Where few values have one, as where the visibility map is
- * sufficient, it still stays near, so that it does not catch up with the far stage and wait for leaves.
+ * sufficient, it still stays near, so that it does not catch up with the far stage and wait for leaves. It goes on while
+ * more rows are wanted for their values in the TOAST table.
  */
 static void
 fb_prefetch_heap(FbAhead *ahead, uint32 room)
 {
-	IndexScanDesc desc = *ahead->scan->scan;
+	uint32		values = fb_values_for(ahead, room);
+	uint32		unlimited = PG_UINT32_MAX;
 	Buffer		map = InvalidBuffer;
-	BlockNumber before = InvalidBlockNumber;
 
-	ahead->reach = Max(ahead->reach, fb_values_for(ahead, 2 * room));
-	for (uint32 values = fb_values_for(ahead, room); values > 0 && room > 0; values--)
-	{
-		BlockNumber blocks[FB_VALUE_BLOCKS];
-		uint32		room_before = room;
-		int			count;
-		int			at;
-
-		if (ahead->barrier > ahead->head || ahead->probed - ahead->head >= ahead->reach)
-			break;
-		if (ahead->probed == ahead->found && !fb_find_leaf(ahead))
-			break;
-		count = fb_look_at_leaf(ahead, ahead->probed, blocks);
-		for (at = 0; at < count && room > 0; at++)
-		{
-			if (blocks[at] != before && fb_scan_predict(ahead->scan, desc, blocks[at], &map))
-				room--;
-			if (ahead->source->found != NULL)
-				ahead->source->found(ahead, ahead->probed, blocks[at]);
-			before = blocks[at];
-		}
-		if (room < room_before)
-			ahead->unproductive = 0;
-		else if (ahead->spread == 0 || fb_place_of(ahead, ahead->probed)->leaf != InvalidBlockNumber)
-			ahead->unproductive++;
-		/* Blocks for which there was no room are tried again later. */
-		if (at < count)
-			break;
-		ahead->probed++;
-		if (count > 0 && fb_place_of(ahead, ahead->probed - 1)->longer && ahead->most == 0)
-			ahead->barrier = ahead->probed;
-	}
+	ahead->reach = Max(ahead->reach, fb_toasts_want_rows(ahead->scan) ? FB_VALUES_MOST / 2 : fb_values_for(ahead, 2 * room));
+	while (values > 0 && room > 0 && fb_look_at_next(ahead, &room, &map))
+		values--;
+	while (!ahead->scan->active && fb_toasts_want_rows(ahead->scan) && fb_look_at_next(ahead, &unlimited, &map))
+		continue;
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
-	fb_scan_prefetch(ahead->scan, desc);
+	if (ahead->scan->active)
+		fb_scan_prefetch(ahead->scan, *ahead->scan->scan);
 }
 
 /* Whether the near stage has anything to do. */
@@ -267,7 +290,7 @@ fb_ahead_look(FbAhead *ahead, uint64 from)
 		fb_prefetch_leaves(ahead, room);
 	room = fb_heap_waits(ahead) ? fbl_hints_available(ahead->scan->hints) : 0;
 	ahead->probed = Max(ahead->probed, from);
-	if (room > 0)
+	if (room > 0 || fb_toasts_want_rows(ahead->scan))
 		fb_prefetch_heap(ahead, room);
 	MemoryContextReset(ahead->scratch);
 }
@@ -290,7 +313,7 @@ fb_ahead_leaf(FbAhead *ahead, uint64 number)
 bool
 fb_ahead_is_active(FbAhead *ahead)
 {
-	return fb_heap_waits(ahead) || ahead->leaves_active;
+	return fb_heap_waits(ahead) || ahead->leaves_active || fb_toasts_are_active(ahead->scan);
 }
 
 /* Whether the current value of the scan was fully looked ahead for, so that the scan has nothing to add. */

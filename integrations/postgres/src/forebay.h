@@ -77,8 +77,8 @@ typedef struct FbCursor
 {
 	/* The next row of the scan's current leaf, or of the leaf read ahead. */
 	int			at;
-	/* Heap blocks of the rows of a leaf ahead of the scan; NULL until there is one. */
-	BlockNumber *rows;
+	/* The places of the rows of a leaf ahead of the scan; NULL until there is one. */
+	ItemPointerData *rows;
 	int			row_count;
 	bool		in_rows;
 	/* The leaves ahead of the scan's, in its order; the cursor is in the last of them. */
@@ -185,10 +185,15 @@ typedef struct FbScan
 	bool		exhausted;
 	bool		pages_exhausted;
 
+	/* The counter of reads when it was started last, and how often something had been read since the start before. */
+	int64		reads_at_start;
+	uint32		starts_with_reads;
 	/* The index of its table's TOAST table has our functions. */
 	bool		expects_toast;
 	int			toast_trials;
 	slist_head	toasts;			/* of FbToast */
+	/* Rows that were found for the values ahead; NULL if there are none. */
+	struct FbFound *found;
 
 	/* Its counters, added to its index's at the end. */
 	Oid			index;
@@ -513,6 +518,7 @@ extern FbScan *fb_scan_of(PlanState *node);
 extern bool fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map);
 extern void fb_scan_prefetch(FbScan *scan, IndexScanDesc desc);
 extern bool fb_scan_make_hints(FbScan *scan);
+extern void fb_scan_has_read(FbScan *scan, BlockNumber block, int64 spent);
 extern bool fb_scan_has_hints(FbScan *scan);
 extern struct fbl_counts fb_scan_counts(FbScan *scan);
 extern void fb_scan_add_counts(FbScan *scan);
@@ -566,7 +572,7 @@ extern void fb_bitmaps_release(FbQuery *query);
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
-extern int	fb_copy_blocks(IndexTuple row, BlockNumber *to, int most);
+extern int	fb_copy_rows(IndexTuple row, ItemPointerData *to, int most);
 
 /* ahead.c */
 extern void fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole);
@@ -624,7 +630,7 @@ extern FbProbe *fb_probe_make_equal(IndexScanDesc *scan, TupleDesc rows);
 extern bool fb_probe_set(FbProbe *probe, TupleTableSlot *row, Datum element);
 extern BlockNumber fb_descend(Relation index, Relation heap, BTScanInsert search, bool may_read);
 extern BlockNumber fb_probe_leaf(FbProbe *probe, bool may_read);
-extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+extern int	fb_probe_look(FbProbe *probe, BlockNumber leaf, ItemPointerData *rows, int most, bool may_read,
 						  bool *longer, int64 *spent_ns);
 
 /* registry.c */
@@ -673,6 +679,9 @@ extern void fb_strategy_init(void);
 /* toast.c */
 extern FbScan *fb_toast_begins(IndexScanDesc fetch, ScanKey keys, int key_count);
 extern void fb_toast_expect(FbScan *scan);
+extern void fb_toast_found(FbScan *owner, const ItemPointerData *rows, int count);
+extern bool fb_toasts_want_rows(FbScan *owner);
+extern bool fb_toasts_are_active(FbScan *owner);
 extern void fb_toast_counts(FbScan *owner, struct fbl_counts *counts);
 extern void fb_toasts_release(FbScan *owner);
 

@@ -28,6 +28,9 @@
 #include "storage/bufmgr.h"
 #include "utils/memutils.h"
 
+/* After this many starts of a scan before which something was read, its rows may have values in a TOAST table. */
+#define STARTS_WITH_READS 16
+
 /* The scan looked up last, and its FbScan: NULL if it must pass through. */
 static IndexScanDesc last_desc = NULL;
 static FbScan *last_scan = NULL;
@@ -214,6 +217,24 @@ fb_scan_make_hints(FbScan *scan)
 	return true;
 }
 
+/* A block of the heap was read for the scan, in that time; less than 0 if it was in shared buffers, or not timed. */
+void
+fb_scan_has_read(FbScan *scan, BlockNumber block, int64 spent)
+{
+	if (scan->hints == NULL)
+	{
+		if (!fbl_read_waited(spent) || !fb_scan_make_hints(scan))
+			return;
+	}
+	fbl_hints_on_read(scan->hints, block, spent);
+	scan->active = !fbl_hints_is_idle(scan->hints);
+	if (scan->active && scan->ahead != NULL && fbl_read_waited(spent))
+	{
+		scan->ahead->unproductive = 0;
+		fb_ahead_activate(scan->ahead);
+	}
+}
+
 /* The heap row was fetched, or is not needed: reports what its block cost. */
 static void
 fb_scan_row_returned(FbScan *scan)
@@ -233,21 +254,10 @@ fb_scan_row_returned(FbScan *scan)
 		fbl_sampler_read(&scan->sampler, spent);
 	else if (!scan->active)
 		return;
-	if (scan->hints == NULL)
-	{
-		if (!fbl_read_waited(spent) || !fb_scan_make_hints(scan))
-			return;
-	}
 	/* Where the visibility map is sufficient, the heap is not read. */
-	if (scan->index_only && reads == 0 && !fbl_hints_contains(scan->hints, block))
+	if (scan->index_only && reads == 0 && scan->hints != NULL && !fbl_hints_contains(scan->hints, block))
 		return;
-	fbl_hints_on_read(scan->hints, block, spent);
-	scan->active = !fbl_hints_is_idle(scan->hints);
-	if (scan->active && scan->ahead != NULL && fbl_read_waited(spent))
-	{
-		scan->ahead->unproductive = 0;
-		fb_ahead_activate(scan->ahead);
-	}
+	fb_scan_has_read(scan, block, spent);
 }
 
 static bool
@@ -682,6 +692,13 @@ fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int o
 		scan->begins = true;
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
 			fb_ahead_restart(scan->ahead);
+		/* The reads may be those of values that are stored elsewhere. */
+		if (scan->ahead != NULL && pgBufferUsage.shared_blks_read != scan->reads_at_start)
+		{
+			scan->reads_at_start = pgBufferUsage.shared_blks_read;
+			if (++scan->starts_with_reads == STARTS_WITH_READS)
+				fb_toast_expect(scan);
+		}
 	}
 	fb_index_kind(desc->indexRelation)->rescan(desc, keys, key_count, orders, order_count);
 }

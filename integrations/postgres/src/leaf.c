@@ -2,7 +2,7 @@
  * The rows ahead of a b-tree scan.
  *
  * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of the
- * scan's. At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is
+ * scan's. At the leaf's end we read the next leaf and copy the places of its rows, under a share lock that is
  * released before we return. We modify no state of the scan, so its rows cannot change. A page that changes between
  * our read and the scan's costs a hint too many or too few.
  *
@@ -21,7 +21,7 @@
 /* The result of reading one leaf ahead. */
 typedef struct Leaf
 {
-	BlockNumber *rows;			/* heap blocks, in index order */
+	ItemPointerData *rows;		/* in index order */
 	int			row_count;
 	BlockNumber beyond;			/* its neighbour in the scan's direction */
 	bool		ends;			/* the scan's range ends in it */
@@ -78,21 +78,21 @@ fb_row_matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool
 	return true;
 }
 
-/* Copies the heap blocks of an index entry into `to`, up to `most`; a posting list of duplicates has several. */
+/* Copies the places of an index entry's rows into `to`, up to `most`; a posting list of duplicates has several. */
 int
-fb_copy_blocks(IndexTuple row, BlockNumber *to, int most)
+fb_copy_rows(IndexTuple row, ItemPointerData *to, int most)
 {
 	int			count;
 
 	if (!BTreeTupleIsPosting(row))
 	{
 		if (most > 0)
-			*to = ItemPointerGetBlockNumberNoCheck(&row->t_tid);
+			*to = row->t_tid;
 		return Min(most, 1);
 	}
 	count = Min(BTreeTupleGetNPosting(row), most);
 	for (int i = 0; i < count; i++)
-		to[i] = ItemPointerGetBlockNumberNoCheck(BTreeTupleGetPostingN(row, i));
+		to[i] = *BTreeTupleGetPostingN(row, i);
 	return count;
 }
 
@@ -154,7 +154,7 @@ fb_look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links,
 		IndexTuple	row = (IndexTuple) PageGetItem(page, item);
 
 		if (!ItemIdIsDead(item) && (all || fb_row_matches(desc, row, direction, &leaf->ends)))
-			leaf->row_count += fb_copy_blocks(row, leaf->rows + leaf->row_count,
+			leaf->row_count += fb_copy_rows(row, leaf->rows + leaf->row_count,
 											  MaxTIDsPerBTreePage - leaf->row_count);
 	}
 	UnlockReleaseBuffer(buffer);
@@ -239,7 +239,7 @@ fb_next_leaf(FbScan *scan, IndexScanDesc desc)
 		return false;
 	if (cursor->rows == NULL)
 		cursor->rows = MemoryContextAlloc(scan->query->estate->es_query_cxt,
-										  MaxTIDsPerBTreePage * sizeof(BlockNumber));
+										  MaxTIDsPerBTreePage * sizeof(ItemPointerData));
 	leaf.rows = cursor->rows;
 	fb_look_at(scan, desc, block, false, &leaf);
 	cursor->in_rows = true;
@@ -262,7 +262,11 @@ fb_cursor_next(FbScan *scan, IndexScanDesc desc)
 		if (cursor->in_rows)
 		{
 			if (cursor->at < cursor->row_count)
-				return cursor->rows[cursor->at++];
+			{
+				ItemPointer row = &cursor->rows[cursor->at++];
+
+				return ItemPointerGetBlockNumberNoCheck(row);
+			}
 		}
 		else if (cursor->at >= pos->firstItem && cursor->at <= pos->lastItem)
 		{

@@ -381,11 +381,11 @@ fb_probe_matches(FbProbe *probe, Relation index, IndexTuple row)
 }
 
 /*
- * Copies the heap blocks of the rows on a leaf, up to `most`, and returns how many; sets *longer if there may be more.
+ * Copies the places of the rows on a leaf, up to `most`, and returns how many; sets *longer if there may be more.
  * *spent_ns is how long reading the leaf took, less than 0 if it was in shared buffers.
  */
 int
-fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, bool may_read,
+fb_probe_look(FbProbe *probe, BlockNumber leaf, ItemPointerData *rows, int most, bool may_read,
 			  bool *longer, int64 *spent_ns)
 {
 	Relation	index = (*probe->scan)->indexRelation;
@@ -441,7 +441,7 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, BlockNumber *blocks, int most, b
 				break;
 			if (ItemIdIsDead(item) || !fb_probe_matches(probe, index, row))
 				continue;
-			count += fb_copy_blocks(row, blocks + count, most - count);
+			count += fb_copy_rows(row, rows + count, most - count);
 			*longer = count == most;
 		}
 		/* The rows of these values continue after the page. */

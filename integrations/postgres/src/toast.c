@@ -3,14 +3,15 @@
  *
  * When such a value is needed, the server searches the TOAST table's index for its number, and reads its chunks: for each
  * row at least two blocks more, which nothing prefetches. The scan that returned the row has the next rows in its
- * current leaf. So when the first value waits, it is found out which column of the scan's row has it; then the rows of the
- * leaf are read ahead, and ahead.c searches the index for their values in that column, and prefetches its leaves and the
- * blocks of the chunks. A row's page is read only if it is in shared buffers or the scan is certain to need it.
+ * current leaf; if it is restarted for one value after another, ahead.c has found the rows of the next values. So when the
+ * first value is fetched, it is found out which column of the scan's row has it; then the next rows are read ahead, and
+ * ahead.c searches the index for their values in that column, and prefetches its leaves and the blocks of the chunks. A
+ * row's page is read only if it is in shared buffers or the scan is certain to need it.
  *
  * Each fetch of a value is an index scan of its own, with a new descriptor. While it lasts, it is registered like a
  * node's (index_scan.c), which measures its reads.
  *
- * Left out: values of which only a part is read, rows of other scans than those of b-trees, and rows in other leaves.
+ * Left out: values of which only a part is read, rows of other scans than those of b-trees, and those in the next leaf.
  *
  * Failure: none beyond that of reading pages that the query reads too.
  */
@@ -28,10 +29,25 @@
 /* For at most this many values of a scan it is found out which column they are in. */
 #define TRIALS_MAX 64
 
+/* How many rows to find ahead at first. */
+#define WANTED_MIN 4
+
+/* Rows that were found for the values ahead of a scan that is restarted for them. */
+struct FbFound
+{
+	/* By number modulo FB_VALUES_MOST; the number of the oldest, and the number after the last. */
+	ItemPointerData rows[FB_VALUES_MOST];
+	uint64		head;
+	uint64		tail;
+	/* How many to find ahead of the current one. */
+	uint32		wanted;
+	uint64		current;
+};
+
 /* The values of one column of a scan's rows. */
 typedef struct FbToast
 {
-	/* Its values are the scan's rows from a row of the current leaf on. */
+	/* Its values are the scan's rows from a row on. */
 	FbAhead		ahead;
 	/* Not a node's: the fetch of the current value. */
 	FbScan		scan;
@@ -39,10 +55,10 @@ typedef struct FbToast
 	slist_node	link;			/* in the scan that returns the rows */
 	FbScan	   *owner;
 	AttrNumber	column;
-	/* The leaf of row 0, and its place there. */
+	/* The leaf of row 0, and its place there; or its number among the rows found. */
 	BlockNumber leaf;
-	int			first;
 	int			step;
+	int64		first;
 	/* By number modulo FB_VALUES_MOST: which value a row has; invalid if it has none out of line. */
 	Oid			ids[FB_VALUES_MOST];
 	/* The row after the one whose value was fetched last, and the row after the last known. */
@@ -81,9 +97,14 @@ fb_row_lock(FbScan *owner, ItemPointer tid, HeapTuple row, Buffer *buffer)
 	OffsetNumber at = ItemPointerGetOffsetNumber(tid);
 	ItemId		item = NULL;
 	Page		page;
+	int64		reads;
+	instr_time	since;
 
+	INSTR_TIME_SET_CURRENT(since);
 	*buffer = ReadBuffer(heap, ItemPointerGetBlockNumber(tid));
-	owner->owed_heap += fb_look_end(&look);
+	reads = fb_look_end(&look);
+	owner->owed_heap += reads;
+	fb_scan_has_read(owner, ItemPointerGetBlockNumber(tid), reads > 0 ? fb_elapsed_ns(since) : -1);
 	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
 	page = BufferGetPage(*buffer);
 	if (!PageIsNew(page) && at <= PageGetMaxOffsetNumber(page))
@@ -118,22 +139,48 @@ fb_row_value(FbToast *toast, ItemPointer tid)
 	return id;
 }
 
-/* Reads the next row of the leaf; false if there is none, or its page must not be read. */
+/* The place of a row of the scan's leaf; NULL if the leaf ends before it. */
+static ItemPointer
+fb_row_of_leaf(FbToast *toast, uint64 number)
+{
+	BTScanPos	pos = fb_owner_position(toast->owner);
+	int64		at = toast->first + (int64) number * toast->step;
+
+	if (pos->currPage != toast->leaf || at < pos->firstItem || at > pos->lastItem)
+		return NULL;
+	return &pos->items[at].heapTid;
+}
+
+/* The place of a row that was found for a value; NULL if it was not found yet. */
+static ItemPointer
+fb_row_found(FbToast *toast, uint64 number)
+{
+	struct FbFound *found = toast->owner->found;
+	uint64		at = toast->first + number;
+
+	if (at < found->head)
+		return NULL;
+	if (at < found->tail)
+		return &found->rows[at % FB_VALUES_MOST];
+	/* Doubled while there are too few. */
+	if (found->wanted <= at - found->current)
+		found->wanted = Min(2 * found->wanted, FB_VALUES_MOST / 2);
+	return NULL;
+}
+
+/* Reads the next row; false if it is not known, or its page must not be read. */
 static bool
 fb_toast_has(FbAhead *ahead, uint64 number)
 {
 	FbToast    *toast = (FbToast *) ahead;
-	BTScanPos	pos = fb_owner_position(toast->owner);
-	Relation	heap = (*toast->owner->scan)->heapRelation;
-	int64		at = toast->first + (int64) toast->end * toast->step;
+	FbScan	   *owner = toast->owner;
+	Relation	heap = (*owner->scan)->heapRelation;
 	ItemPointer tid;
 
 	if (number < toast->end)
 		return true;
-	if (pos->currPage != toast->leaf || at < pos->firstItem || at > pos->lastItem)
-		return false;
-	tid = &pos->items[at].heapTid;
-	if (!fb_has_block(heap, ItemPointerGetBlockNumber(tid), &toast->owner->heap_blocks) ||
+	tid = owner->found != NULL ? fb_row_found(toast, toast->end) : fb_row_of_leaf(toast, toast->end);
+	if (tid == NULL || !fb_has_block(heap, ItemPointerGetBlockNumber(tid), &owner->heap_blocks) ||
 		(!ahead->all && !fb_in_buffers(heap, ItemPointerGetBlockNumber(tid))))
 		return false;
 	toast->ids[toast->end++ % FB_VALUES_MOST] = fb_row_value(toast, tid);
@@ -167,11 +214,65 @@ fb_toast_prepare(FbAhead *ahead)
 	return fb_probe_make_equal(toast->scan.scan, desc);
 }
 
-static const FbSource rows_of_leaf = {
+/* Values wait: the scan has to find the rows for them. */
+static void
+fb_toast_wake(FbAhead *ahead)
+{
+	FbScan	   *owner = ((FbToast *) ahead)->owner;
+
+	if (owner->found != NULL)
+		fb_ahead_activate(owner->ahead);
+}
+
+static const FbSource rows_of_scan = {
 	.prepare = fb_toast_prepare,
 	.has = fb_toast_has,
 	.set = fb_toast_set,
+	.wake = fb_toast_wake,
 };
+
+/* The scan has found rows for a value ahead. */
+void
+fb_toast_found(FbScan *owner, const ItemPointerData *rows, int count)
+{
+	struct FbFound *found = owner->found;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (found->tail - found->head == FB_VALUES_MOST)
+			found->head++;
+		found->rows[found->tail++ % FB_VALUES_MOST] = rows[i];
+	}
+}
+
+bool
+fb_toasts_are_active(FbScan *owner)
+{
+	slist_iter	each;
+
+	slist_foreach(each, &owner->toasts)
+		if (fb_ahead_is_active(&slist_container(FbToast, link, each.cur)->ahead))
+			return true;
+	return false;
+}
+
+/* Whether more rows are to be found for the values ahead. */
+bool
+fb_toasts_want_rows(FbScan *owner)
+{
+	return owner->found != NULL && owner->found->tail - owner->found->current < owner->found->wanted &&
+		fb_toasts_are_active(owner);
+}
+
+/* The number of a row among those found; that of the next one to be found if it is not among them. */
+static uint64
+fb_number_of_found(struct FbFound *found, ItemPointer tid)
+{
+	for (uint64 i = found->head; i < found->tail; i++)
+		if (ItemPointerEquals(&found->rows[i % FB_VALUES_MOST], tid))
+			return i;
+	return found->tail;
+}
 
 /* Makes the current row of the scan row 0, if it has that value; returns whether it has. */
 static bool
@@ -186,11 +287,17 @@ fb_toast_restart(FbToast *toast, Oid id)
 		return false;
 	fb_ahead_restart(&toast->ahead);
 	toast->leaf = pos->currPage;
-	toast->first = pos->itemIndex;
 	toast->step = forward ? 1 : -1;
+	toast->first = pos->itemIndex;
 	toast->ids[0] = id;
-	toast->next = 0;
 	toast->end = 1;
+	if (owner->found != NULL)
+	{
+		toast->first = fb_number_of_found(owner->found, &pos->items[pos->itemIndex].heapTid);
+		/* If it is not among them, the next row found is row 1. */
+		if (toast->first == owner->found->tail)
+			toast->first--;
+	}
 	return true;
 }
 
@@ -210,26 +317,40 @@ fb_toast_take(FbToast *toast, Oid id)
 	return true;
 }
 
+/* Rows found for the values ahead are to be kept from now on, if the scan can be looked ahead for. */
+static void
+fb_keep_found(FbScan *owner)
+{
+	if (owner->found != NULL || owner->ahead == NULL || !fb_ahead_prepare(owner->ahead))
+		return;
+	owner->found = MemoryContextAllocZero(owner->query->estate->es_query_cxt, sizeof(struct FbFound));
+	owner->found->wanted = WANTED_MIN;
+}
+
 /* Prepares look-ahead for a column, in the memory of the query. */
 static FbToast *
 fb_toast_make(FbScan *owner, AttrNumber column, IndexScanDesc fetch)
 {
 	FbToast    *toast = MemoryContextAllocZero(owner->query->estate->es_query_cxt, sizeof(FbToast));
+	bool		whole;
 
+	fb_keep_found(owner);
+	/* For each value ahead, no more rows are found than are used. */
+	whole = owner->found != NULL ? owner->ahead->whole : owner->whole;
 	toast->owner = owner;
 	toast->column = column;
 	toast->scan = (FbScan) {
 		.kind = owner->kind,
 		.query = owner->query,
 		.scan = &toast->fetch,
-		.whole = owner->whole,
+		.whole = whole,
 		.sampler = fbl_sampler_new(),
 		.block = InvalidBlockNumber,
 		.last = InvalidBlockNumber,
 		.index = RelationGetRelid(fetch->indexRelation),
 	};
 	fb_stats_expect(toast->scan.index);
-	fb_ahead_init(&toast->ahead, &toast->scan, &rows_of_leaf, owner->whole);
+	fb_ahead_init(&toast->ahead, &toast->scan, &rows_of_scan, whole);
 	slist_push_head(&owner->toasts, &toast->link);
 	return toast;
 }
@@ -307,6 +428,8 @@ fb_toast_begins(IndexScanDesc fetch, ScanKey keys, int key_count)
 			toast->fetch = fetch;
 			toast->ahead.head = toast->next - 1;
 			toast->ahead.taken++;
+			if (owner->found != NULL)
+				owner->found->current = toast->first + toast->ahead.head;
 			if (fb_ahead_is_active(&toast->ahead))
 				fb_ahead_look(&toast->ahead, toast->ahead.head);
 			fb_ahead_take(&toast->ahead, toast->ahead.head);
