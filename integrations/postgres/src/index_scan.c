@@ -159,14 +159,26 @@ fb_scan_lookup(IndexScanDesc desc)
 	return last_scan;
 }
 
+/* The fetch of a value has ended; by an error, if its descriptor's memory is already used again. */
+static void
+fb_scan_forget_toast(FbScan *scan)
+{
+	fb_detach(FB_OF_SCAN, scan->desc);
+	scan->desc = NULL;
+	scan->block = InvalidBlockNumber;
+	last_desc = NULL;
+}
+
 /* The same for a scan that begins or restarts: the first time it is found by its node's keys. */
 static FbScan *
 fb_scan_lookup_keys(IndexScanDesc desc, ScanKey keys)
 {
 	FbScan	   *scan = fb_scan_lookup(desc);
 
-	if (scan != NULL)
+	if (scan != NULL && scan->node != NULL)
 		return scan;
+	if (scan != NULL)
+		fb_scan_forget_toast(scan);
 	scan = fb_attached(FB_OF_KEYS, keys);
 	if (scan == NULL || *scan->scan != desc || !fb_same_state(scan->kind, desc))
 		return NULL;
@@ -643,28 +655,14 @@ fb_fetches_toast(IndexScanDesc desc)
 	return desc->heapRelation != NULL && desc->heapRelation->rd_rel->relkind == RELKIND_TOASTVALUE;
 }
 
-/* The fetch of a value has ended. */
-static void
-fb_scan_end_toast(FbScan *scan)
-{
-	if (scan->block != InvalidBlockNumber)
-		fb_scan_row_returned(scan);
-	fb_detach(FB_OF_SCAN, scan->desc);
-	scan->desc = NULL;
-}
-
 /* The fetch of a value from a TOAST table begins: registers it, if it is that of a row of a registered scan. */
 static pg_noinline FbScan *
 fb_scan_begin_toast(IndexScanDesc desc, ScanKey keys, int key_count)
 {
 	FbScan	   *scan = fb_attached(FB_OF_SCAN, desc);
 
-	/* An error has ended an earlier fetch, and its descriptor's memory is used again. */
 	if (scan != NULL)
-	{
-		scan->block = InvalidBlockNumber;
-		fb_scan_end_toast(scan);
-	}
+		fb_scan_forget_toast(scan);
 	scan = fb_same_state(&btree, desc) ? fb_toast_begins(desc, keys, key_count) : NULL;
 	if (scan != NULL)
 	{
@@ -746,7 +744,11 @@ fb_endscan(IndexScanDesc desc)
 
 	last_desc = NULL;
 	if (scan != NULL && scan->node == NULL)
-		fb_scan_end_toast(scan);
+	{
+		if (scan->block != InvalidBlockNumber)
+			fb_scan_row_returned(scan);
+		fb_scan_forget_toast(scan);
+	}
 	else if (scan != NULL)
 	{
 		fb_scan_unregister(scan);

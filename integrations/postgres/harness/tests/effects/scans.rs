@@ -1,5 +1,6 @@
 //! Scans with look-ahead: the same rows in the same order, the same counters.
 
+use forebay_postgres_harness::Server;
 use forebay_postgres_harness::suite::{Case, equal, must, text};
 
 use crate::{PRELOADED, connect, serve_with};
@@ -149,16 +150,78 @@ const PARTITIONS: Scans = Scans {
     ],
 };
 
+/// Values in a TOAST table: of one chunk or of many, compressed or not, shared with an older version of their row, or none.
+const VALUES: Scans = Scans {
+    tables: "docs|reads|pg_toast_[0-9]{5}",
+    creation: &[
+        "create table docs (id int, grp int, body text, note text, state int) with (fillfactor = 80)",
+        "alter table docs alter body set storage external",
+        "insert into docs select g, h & 31, case when h & 7 > 0 then repeat(md5(g::text), 50 + (h & 63) * ((h >> 6) & 7 / 7)) end,
+             case when h & 3 = 0 then (select string_agg(md5(n::text || g), '') from generate_series(1, 200) n) else 'short' end, 0
+         from (select g, hashint4(g) as h from generate_series(1, 2500) g) s order by h",
+        "update docs set state = 1 where id % 5 = 0",
+        "create index docs_id on docs (id)",
+        "create index docs_grp on docs (grp)",
+        "update docs set state = 2 where id % 7 = 0",
+        "create table reads (id int primary key, doc int)",
+        "insert into reads select g, (hashint4(g) & 2047) + 1 from generate_series(1, 900) g",
+        "vacuum analyze docs, reads",
+        "checkpoint",
+    ],
+    plan: "set enable_bitmapscan = off; set enable_seqscan = off; set enable_hashjoin = off; set enable_mergejoin = off;
+        set enable_material = off; set enable_memoize = off",
+    statements: &[
+        ("select sum(length(body)) from docs where grp between 3 and 9", true),
+        ("select id, body from docs where grp between 10 and 14", true),
+        ("select id, md5(body), md5(note) from docs where grp in (20, 22, 25)", true),
+        ("select id, length(body), length(note) from docs where grp < 4 order by grp desc", true),
+        ("select r.id, d.body from reads r join docs d on d.id = r.doc order by r.id", true),
+        // The chunks of one value.
+        ("select r.id, (select length(d.body) from docs d where d.id = r.doc) from reads r where r.id < 300 order by r.id", true),
+        ("select id from docs where grp between 5 and 8 and body > '8'", true),
+        ("select id, substr(body, 1, 10) from docs where grp between 5 and 6", true),
+        ("select body from docs where grp between 15 and 18 order by md5(body)", true),
+        (
+            "declare c scroll cursor for select id, body from docs where grp > 25 order by grp; fetch 50 from c; fetch backward 20 from c;
+             fetch all from c; fetch backward all from c",
+            true,
+        ),
+        ("select id from docs where grp between 10 and 14 and 1 / (length(body) - 1632) > 0", true),
+        ("update docs set note = body where grp = 30", true),
+        ("delete from docs where body like '%a' and grp between 1 and 5", true),
+    ],
+};
+
+/// Whether more than a few blocks of TOAST tables were prefetched in the session.
+const VALUES_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) > 20 from forebay_stat_indexes where indexrelname ~ '^pg_toast'";
+
+pub(crate) fn of_values(case: &Case) -> Result<(), String> {
+    let server = VALUES.do_the_same(case)?;
+    for (query, prefetched) in [
+        ("select sum(length(body)) from docs where grp between 3 and 9", "t"),
+        ("select sum(length(d.body)) from reads r join docs d on d.id = r.doc", "t"),
+        ("select sum(length(substr(body, 1, 10))) from docs where grp between 3 and 9", "f"),
+        ("select count(body) from docs where grp between 3 and 9 and id > 0", "f"),
+    ] {
+        let mut session = connect(&server, PRELOADED)?;
+        must(&mut session, VALUES.plan)?;
+        must(&mut session, query)?;
+        equal(query, must(&mut session, VALUES_PREFETCHED)?, vec![prefetched.to_owned()])?;
+    }
+    Ok(())
+}
+
 pub(crate) fn of_other_indexes(case: &Case) -> Result<(), String> {
-    OTHER_INDEXES.do_the_same(case)
+    OTHER_INDEXES.do_the_same(case).map(drop)
 }
 
 pub(crate) fn of_partitions(case: &Case) -> Result<(), String> {
-    PARTITIONS.do_the_same(case)
+    PARTITIONS.do_the_same(case).map(drop)
 }
 
 impl Scans {
-    fn do_the_same(&self, case: &Case) -> Result<(), String> {
+    /// Compares all statements; returns the server.
+    fn do_the_same(&self, case: &Case) -> Result<Server, String> {
         let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
         let mut owner = connect(&server, &[])?;
         for sql in self.creation {
@@ -202,6 +265,6 @@ impl Scans {
                 ));
             }
         }
-        Ok(())
+        Ok(server)
     }
 }
