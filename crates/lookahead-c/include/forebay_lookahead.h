@@ -97,6 +97,12 @@ bool fbl_hints_is_idle(struct fbl_hints *hints);
 // As for `fbl_hints_is_idle`.
 uint32_t fbl_hints_available(struct fbl_hints *hints);
 
+// Sets another maximum for the look-ahead, in blocks: at least 1, and at most 1024.
+//
+// # Safety
+// As for `fbl_hints_is_idle`.
+void fbl_hints_set_most(struct fbl_hints *hints, uint32_t most);
+
 // Whether this block was predicted recently: there is nothing to do for it.
 //
 // # Safety

@@ -95,6 +95,16 @@ pub unsafe extern "C" fn fbl_hints_available(hints: *mut FblHints) -> u32 {
     unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.available()) }
 }
 
+/// Sets another maximum for the look-ahead, in blocks: at least 1, and at most 1024.
+///
+/// # Safety
+/// As for `fbl_hints_is_idle`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_set_most(hints: *mut FblHints, most: u32) {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints.cast(), (), |hints: &mut Hints| hints.set_most(most)) }
+}
+
 /// Whether this block was predicted recently: there is nothing to do for it.
 ///
 /// # Safety

@@ -283,12 +283,12 @@ fb_heap_waits(FbAhead *ahead)
 void
 fb_ahead_look(FbAhead *ahead, uint64 from)
 {
-	uint32		room = ahead->leaves_active ? fbl_hints_available(ahead->leaves) : 0;
+	uint32		room = ahead->leaves_active ? fb_room(ahead->leaves, (*ahead->scan->scan)->indexRelation) : 0;
 
 	ahead->found = Max(ahead->found, from);
 	if (room > 0)
 		fb_prefetch_leaves(ahead, room);
-	room = fb_heap_waits(ahead) ? fbl_hints_available(ahead->scan->hints) : 0;
+	room = fb_heap_waits(ahead) ? fb_room(ahead->scan->hints, (*ahead->scan->scan)->heapRelation) : 0;
 	ahead->probed = Max(ahead->probed, from);
 	if (room > 0 || fb_toasts_want_rows(ahead->scan))
 		fb_prefetch_heap(ahead, room);

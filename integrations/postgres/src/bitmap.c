@@ -127,7 +127,7 @@ fb_bitmap_look_ahead(FbBitmap *bitmap, BlockNumber block)
 	Relation	heap = node->ss.ss_currentRelation;
 	/* Later pages are in the bitmap if rows were added after the scan began; the scan skips them. */
 	BlockNumber heap_blocks = ((HeapScanDesc) node->ss.ss_currentScanDesc)->rs_nblocks;
-	uint32		room = fbl_hints_available(bitmap->hints);
+	uint32		room = fb_room(bitmap->hints, heap);
 	const struct fbl_run *runs;
 	size_t		count;
 

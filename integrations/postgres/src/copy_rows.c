@@ -66,9 +66,21 @@ fb_table_of(RangeVar *name)
 }
 
 static void
+fb_call_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+				ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	if (next_utility)
+		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
+}
+
+static void
 fb_copy_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
 				  ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
 {
+	bool		has_keys = false;
+
 	if (fb_enabled && fb_writes && IsA(statement->utilityStmt, CopyStmt))
 	{
 		CopyStmt   *copy = castNode(CopyStmt, statement->utilityStmt);
@@ -78,13 +90,24 @@ fb_copy_utility(PlannedStmt *statement, const char *text, bool read_only_tree, P
 		if (heap != NULL)
 		{
 			fb_expect_inserts(heap);
+			has_keys = fb_copied_keys_begin(heap);
 			relation_close(heap, AccessShareLock);
 		}
 	}
-	if (next_utility)
-		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
+	if (!has_keys)
+	{
+		fb_call_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+		return;
+	}
+	PG_TRY();
+	{
+		fb_call_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	}
+	PG_FINALLY();
+	{
+		fb_copied_keys_end();
+	}
+	PG_END_TRY();
 }
 
 void

@@ -221,6 +221,8 @@ fb_executor_start(QueryDesc *query, int eflags)
 		next_start(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
+	if (fb_copy != NULL)
+		fb_copied_key_starts(query);
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		Walk		walk = {
@@ -246,6 +248,7 @@ static void
 fb_executor_run(FB_RUN_ARGS)
 {
 	FbQuery    *ours = count != 0 ? fb_attached(FB_OF_ESTATE, query->estate) : NULL;
+	bool		checks = fb_copy != NULL && fb_copied_key_runs(query);
 
 	if (ours != NULL)
 		ours->may_stop = true;
@@ -253,6 +256,8 @@ fb_executor_run(FB_RUN_ARGS)
 		next_run(FB_RUN_PASS);
 	else
 		standard_ExecutorRun(FB_RUN_PASS);
+	if (checks)
+		fb_copied_key_ran();
 }
 
 void
@@ -267,6 +272,7 @@ _PG_init(void)
 							"A tablespace's effective_io_concurrency holds where it is more; where it is 0, nothing is prefetched.",
 							&fb_distance_max, 256, 0, FB_DISTANCE_MOST, PGC_USERSET, 0, NULL, NULL, NULL);
 	fb_insert_init();
+	fb_budget_init();
 	fb_stats_init();
 	fb_explain_init();
 	fb_strategy_init();

@@ -5,7 +5,9 @@
  *	array_keys.c	the elements of a scan's array, as the next values it descends for
  *	forebay.c	settings, hooks, which nodes of a plan are registered
  *	index_scan.c	look-ahead of b-tree scans
+ *	budget.c	how far the sessions of a server look ahead together
  *	bitmap.c	look-ahead of bitmap heap scans, until 17
+ *	copied_keys.c	the checks of foreign keys for the rows of a COPY
  *	copy_rows.c	the rows that COPY has put into the table, as the next ones that are inserted into its indexes
  *	insert.c	look-ahead of inserts into b-tree indexes
  *	leaf.c		the rows ahead of a b-tree scan
@@ -417,6 +419,27 @@ typedef struct FbTableRows
 	bool		ended;
 } FbTableRows;
 
+typedef struct FbForeignKey FbForeignKey;
+typedef struct FbCopy FbCopy;
+
+/* No row. */
+#define FB_NO_NUMBER PG_UINT64_MAX
+
+/* The check of one row, or the action for it. */
+typedef struct FbCheck
+{
+	FbForeignKey *key;
+	/* The row's number; FB_NO_NUMBER if it was not expected. */
+	uint64		number;
+	bool		looks;
+	/* What is measured: the counters and times at its beginning. */
+	bool		timed;
+	int64		reads;
+	int64		hits;
+	int64		cpu_ns;
+	instr_time	since;
+} FbCheck;
+
 /* A row that will be inserted. */
 typedef struct FbNextRow
 {
@@ -541,11 +564,24 @@ extern void fb_table_rows_init(FbTableRows *rows, Relation heap);
 extern bool fb_table_rows_copy_page(FbTableRows *rows, BlockNumber block);
 extern TupleTableSlot *fb_table_rows_stored(FbTableRows *rows, OffsetNumber at);
 extern void fb_table_rows_begin(FbTableRows *rows, ItemPointer tid);
+extern bool fb_table_rows_begin_at(FbTableRows *rows, BlockNumber block, CommandId command);
 extern bool fb_table_rows_next(FbTableRows *rows, ItemPointer tid);
 
 /* foreign_keys.c */
+extern FbForeignKey *fb_foreign_key_make(FbQuery *query, Trigger *trigger, Relation table);
+extern FbForeignKey *fb_foreign_key_to(FbQuery *query, Oid table);
+extern void fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer tid, ParamListInfo values);
+extern void fb_check_ends(FbCheck *check, Relation table);
 extern void fb_foreign_keys_register(FbQuery *query, ModifyTableState *node);
 extern bool fb_foreign_key_counts(PlanState *node, struct fbl_counts *counts);
+
+/* copied_keys.c */
+extern FbCopy *fb_copy;
+extern bool fb_copied_keys_begin(Relation table);
+extern void fb_copied_keys_end(void);
+extern void fb_copied_key_starts(QueryDesc *query);
+extern bool fb_copied_key_runs(QueryDesc *query);
+extern void fb_copied_key_ran(void);
 
 /* copy_rows.c */
 extern const FbRowSource fb_copied_rows;
@@ -561,6 +597,12 @@ extern void fb_modify_wake(FbInserts *inserts);
 
 /* other_indexes.c */
 extern FbIndexKind *fb_other_index_kind(Relation index);
+
+/* budget.c */
+extern void fb_budget_init(void);
+extern Size fb_budget_size(void);
+extern void fb_budget_attach(void);
+extern uint32 fb_room(fbl_hints *hints, Relation rel);
 
 /* bitmap.c */
 #if PG_VERSION_NUM < 180000

@@ -7,9 +7,10 @@
  * (table_rows.c); ahead.c searches the other table's index for their values, and prefetches its leaves and heap blocks.
  *
  * The executor keeps the functions of a command's triggers with each of its tables. Ours replaces the server's
- * there. A call's wait is the time in which the process did not run; the query's own computing is no wait.
+ * there. Those of COPY cannot be replaced: copied_keys.c recognizes the queries. A call's wait is the time in which the
+ * process did not run; the query's own computing is no wait.
  *
- * Left out: constraints that are deferred; rows routed to partitions, COPY, and actions of actions, whose triggers are
+ * Left out: constraints that are deferred; rows routed to partitions, and actions of actions, whose triggers are
  * not known when a query starts; actions of updates. From 19 on, the server itself gathers the checks of 64 rows and
  * searches for them in the index's order: only deletes look ahead there.
  *
@@ -23,12 +24,14 @@
 #include "access/htup_details.h"
 #include "access/relation.h"
 #include "access/tableam.h"
+#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "catalog/pg_constraint.h"
 #include "commands/trigger.h"
 #include "compat.h"
 #include "executor/instrument.h"
 #include "storage/bufmgr.h"
+#include "utils/datum.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
@@ -41,8 +44,8 @@
 /* Most heap blocks remembered for the rows ahead; a power of two. */
 #define FOUND_MAX 4096
 
-/* No row. */
-#define NO_NUMBER PG_UINT64_MAX
+/* Among this many rows, the next row of a COPY is looked for. */
+#define SEARCHED_MAX 64
 
 /* A heap block that the query for a row will read. */
 typedef struct Found
@@ -52,7 +55,7 @@ typedef struct Found
 } Found;
 
 /* One trigger of a foreign key, on one table of a command. */
-typedef struct FbForeignKey
+struct FbForeignKey
 {
 	/* Its values are the rows from the one on with which `rows` began. */
 	FbAhead		ahead;
@@ -74,11 +77,15 @@ typedef struct FbForeignKey
 	bool		unsuitable;
 	/* The table had this many blocks when the command began. */
 	BlockNumber blocks_before;
+	/* For COPY: its number in the transaction; and whether one of its rows was found. */
+	CommandId	copy;
+	bool		follows;
 
 	/* All that follows is valid if there is an index. */
 	FbTableRows rows;
 	/* The columns of the command's rows, in the order of the index, and a description of them. */
 	AttrNumber	columns[INDEX_MAX_KEYS];
+	int			which[INDEX_MAX_KEYS];	/* of the constraint's columns they are */
 	TupleDesc	desc_of_values;
 	/* Places and values of the rows, by number modulo FB_VALUES_MOST. The next one to be taken, and the one after the last. */
 	ItemPointerData *tids;
@@ -90,7 +97,7 @@ typedef struct FbForeignKey
 	Found	   *found;
 	uint64		found_head;
 	uint64		found_tail;
-} FbForeignKey;
+};
 
 /* Time in which this process ran, in nanoseconds. */
 static int64
@@ -227,6 +234,7 @@ fb_prepare_rows(FbForeignKey *key, Relation table, const AttrNumber *columns, in
 	for (int i = 0; i < count; i++)
 	{
 		key->columns[i] = columns[which[i]];
+		key->which[i] = which[i];
 		TupleDescCopyEntry(key->desc_of_values, i + 1, RelationGetDescr(table), key->columns[i]);
 		TupleDescAttr(key->desc_of_values, i)->atttypid =
 			getBaseType(TupleDescAttr(key->desc_of_values, i)->atttypid);
@@ -294,7 +302,7 @@ fb_foreign_key_close(FbForeignKey *key)
 	relation_close(key->desc.heapRelation, NoLock);
 }
 
-/* The number of the row that the trigger is called for; NO_NUMBER if it was not expected. */
+/* The number of the row that the trigger is called for; FB_NO_NUMBER if it was not expected. */
 static uint64
 fb_take_row(FbForeignKey *key, ItemPointer tid)
 {
@@ -319,27 +327,57 @@ fb_take_row(FbForeignKey *key, ItemPointer tid)
 	}
 	else if (key->strays == STRAY_MAX + STRAY_PAUSE)
 		key->strays = 0;
-	return NO_NUMBER;
+	return FB_NO_NUMBER;
 }
 
-/* The trigger is about to be called for a row: looks ahead from it. Returns its number. */
-static uint64
-fb_look_from_row(FbForeignKey *key, TriggerData *trigger)
+/* Whether a row of the command has the values of a query, which come in the order of the constraint. */
+static bool
+fb_row_has(FbForeignKey *key, uint64 number, ParamListInfo values)
 {
-	FbAhead    *ahead = &key->ahead;
-	uint64		number;
+	TupleTableSlot *row = key->values[number % FB_VALUES_MOST];
 
-	key->rows.heap = trigger->tg_relation;
-	number = fb_take_row(key, &(TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newslot
-								: trigger->tg_trigslot)->tts_tid);
-	ahead->leads = false;
-	if (number == NO_NUMBER)
-		return number;
-	ahead->head = number;
-	ahead->taken++;
-	fb_ahead_look(ahead, number);
-	fb_ahead_take(ahead, number);
-	return number;
+	for (int i = 0; i < key->desc_of_values->natts; i++)
+	{
+		Form_pg_attribute column = TupleDescAttr(key->desc_of_values, i);
+
+		if (row->tts_isnull[i] || key->which[i] >= values->numParams ||
+			!datumIsEqual(row->tts_values[i], values->params[key->which[i]].value, column->attbyval, column->attlen))
+			return false;
+	}
+	return true;
+}
+
+/*
+ * The number of the row of a COPY with these values; FB_NO_NUMBER if it was not expected. Where the first row is in the table
+ * is not known: usually in its last page, or behind it.
+ */
+static uint64
+fb_take_values(FbForeignKey *key, ParamListInfo values)
+{
+	while (key->next < key->end)
+		if (fb_row_has(key, key->next++, values))
+		{
+			key->strays = 0;
+			return key->next - 1;
+		}
+	if (++key->strays < STRAY_MAX)
+	{
+		fb_ahead_restart(&key->ahead);
+		key->next = key->end = 0;
+		key->found_head = key->found_tail;
+		if (!key->follows && !(key->blocks_before > 0 && fb_table_rows_begin_at(&key->rows, key->blocks_before - 1, key->copy)))
+			fb_table_rows_begin_at(&key->rows, key->blocks_before, key->copy);
+		while (key->next < SEARCHED_MAX && fb_foreign_key_has(&key->ahead, key->next))
+			if (fb_row_has(key, key->next++, values))
+			{
+				key->follows = true;
+				key->strays = 0;
+				return key->next - 1;
+			}
+	}
+	else if (key->strays == STRAY_MAX + STRAY_PAUSE)
+		key->strays = 0;
+	return FB_NO_NUMBER;
 }
 
 /* Reports the heap blocks that the query for a row has read: its wait is divided among them. */
@@ -389,31 +427,77 @@ fb_row_checked(FbForeignKey *key, uint64 number, int64 reads, int64 waited_ns)
 		ahead->unproductive = 0;
 }
 
-/* Calls the server's function, and measures its wait. */
-static Datum
-fb_call_measured(FbForeignKey *key, FunctionCallInfo call, int64 *reads, int64 *hits, int64 *waited_ns)
+/*
+ * The server is about to check a row of a table, given by its place, or by its values if it is of a COPY: looks ahead from
+ * it, and begins to measure.
+ */
+void
+fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer tid, ParamListInfo values)
 {
-	bool		timed = fbl_sampler_begin(&key->scan.sampler) || fb_ahead_is_active(&key->ahead);
-	int64		reads_before = pgBufferUsage.shared_blks_read;
-	int64		hits_before = pgBufferUsage.shared_blks_hit;
-	int64		cpu_before = 0;
-	instr_time	since;
-	Datum		result;
+	FbAhead    *ahead = &key->ahead;
 
-	if (timed)
+	check->key = key;
+	check->number = FB_NO_NUMBER;
+	check->looks = !key->unsuitable && fb_ahead_is_active(ahead);
+	if (check->looks && !fb_foreign_key_open(key))
+		key->unsuitable = true;
+	if (key->unsuitable)
+		return;
+	if (check->looks)
 	{
-		cpu_before = fb_cpu_ns();
-		INSTR_TIME_SET_CURRENT(since);
+		key->rows.heap = table;
+		check->number = tid != NULL ? fb_take_row(key, tid) : fb_take_values(key, values);
+		ahead->leads = false;
+		if (check->number != FB_NO_NUMBER)
+		{
+			ahead->head = check->number;
+			ahead->taken++;
+			fb_ahead_look(ahead, check->number);
+			fb_ahead_take(ahead, check->number);
+		}
+		/* The server refuses changes of a table or index that its session has open, and a trigger may make some. */
+		fb_foreign_key_close(key);
 	}
-	result = key->real(call);
-	*reads = pgBufferUsage.shared_blks_read - reads_before;
-	*hits = pgBufferUsage.shared_blks_hit - hits_before;
-	*waited_ns = -1;
-	if (timed && *reads > 0)
-		*waited_ns = Max(0, fb_elapsed_ns(since) - (fb_cpu_ns() - cpu_before));
-	if (*reads > 0)
-		fbl_sampler_read(&key->scan.sampler, *waited_ns);
-	return result;
+	check->timed = fbl_sampler_begin(&key->scan.sampler) || fb_ahead_is_active(ahead);
+	check->reads = pgBufferUsage.shared_blks_read;
+	check->hits = pgBufferUsage.shared_blks_hit;
+	if (check->timed)
+	{
+		check->cpu_ns = fb_cpu_ns();
+		INSTR_TIME_SET_CURRENT(check->since);
+	}
+}
+
+/* The server has checked the row. */
+void
+fb_check_ends(FbCheck *check, Relation table)
+{
+	FbForeignKey *key = check->key;
+	int64		reads = pgBufferUsage.shared_blks_read - check->reads;
+	int64		hits = pgBufferUsage.shared_blks_hit - check->hits;
+	int64		waited_ns = -1;
+
+	if (key->unsuitable)
+		return;
+	if (check->timed && reads > 0)
+		waited_ns = Max(0, fb_elapsed_ns(check->since) - (fb_cpu_ns() - check->cpu_ns));
+	if (reads > 0)
+		fbl_sampler_read(&key->scan.sampler, waited_ns);
+	if (!check->looks && !(waited_ns >= 0 && fbl_read_waited(waited_ns / reads)))
+		return;
+	if (!OidIsValid(key->index) && !fb_foreign_key_prepare(key, table))
+		return;
+	if (!fb_foreign_key_open(key))
+	{
+		key->unsuitable = true;
+		return;
+	}
+	if (key->scan.owed > 0)
+		fb_look_settle(key->desc.indexRelation, &key->scan.owed, hits);
+	if (key->rows.owed > 0)
+		fb_look_settle(table, &key->rows.owed, hits);
+	fb_row_checked(key, check->number, reads, waited_ns);
+	fb_foreign_key_close(key);
 }
 
 /* Replaces the server's function. */
@@ -422,39 +506,13 @@ fb_foreign_key_called(PG_FUNCTION_ARGS)
 {
 	FbForeignKey *key = fcinfo->flinfo->fn_extra;
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool		looks = !key->unsuitable && fb_ahead_is_active(&key->ahead);
-	uint64		number = NO_NUMBER;
-	int64		reads;
-	int64		hits;
-	int64		waited_ns;
+	TupleTableSlot *row = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event) ? trigger->tg_newslot : trigger->tg_trigslot;
+	FbCheck		check;
 	Datum		result;
 
-	if (looks && !fb_foreign_key_open(key))
-		key->unsuitable = true;
-	if (key->unsuitable)
-		return key->real(fcinfo);
-	if (looks)
-	{
-		number = fb_look_from_row(key, trigger);
-		/* The server refuses changes of a table or index that its session has open, and a trigger may make some. */
-		fb_foreign_key_close(key);
-	}
-	result = fb_call_measured(key, fcinfo, &reads, &hits, &waited_ns);
-	if (!looks && !(waited_ns >= 0 && fbl_read_waited(waited_ns / reads)))
-		return result;
-	if (!OidIsValid(key->index) && !fb_foreign_key_prepare(key, trigger->tg_relation))
-		return result;
-	if (!fb_foreign_key_open(key))
-	{
-		key->unsuitable = true;
-		return result;
-	}
-	if (key->scan.owed > 0)
-		fb_look_settle(key->desc.indexRelation, &key->scan.owed, hits);
-	if (key->rows.owed > 0)
-		fb_look_settle(trigger->tg_relation, &key->rows.owed, hits);
-	fb_row_checked(key, number, reads, waited_ns);
-	fb_foreign_key_close(key);
+	fb_check_begins(&check, key, trigger->tg_relation, &row->tts_tid, NULL);
+	result = key->real(fcinfo);
+	fb_check_ends(&check, trigger->tg_relation);
 	return result;
 }
 
@@ -526,26 +584,21 @@ fb_is_watched(Oid function, bool *checks)
 	}
 }
 
-static void
-fb_foreign_key_register(FbQuery *query, ModifyTableState *node, ResultRelInfo *result, int at)
+/* Makes the look-ahead for a trigger, in the memory of the command; NULL if it is not one of a foreign key. */
+FbForeignKey *
+fb_foreign_key_make(FbQuery *query, Trigger *trigger, Relation table)
 {
-	Trigger    *trigger = &result->ri_TrigDesc->triggers[at];
-	FmgrInfo   *function = &result->ri_TrigFunctions[at];
 	FbForeignKey *key;
 	bool		checks;
 
-	if (!fb_is_watched(trigger->tgfoid, &checks) || OidIsValid(function->fn_oid))
-		return;
+	if (!fb_is_watched(trigger->tgfoid, &checks))
+		return NULL;
 	key = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbForeignKey));
-	fmgr_info_cxt(trigger->tgfoid, function, query->estate->es_query_cxt);
-	key->real = function->fn_addr;
-	function->fn_addr = fb_foreign_key_called;
-	function->fn_extra = key;
-	key->node = &node->ps;
 	key->constraint = trigger->tgconstraint;
 	key->table = trigger->tgconstrrelid;
 	key->checks = checks;
-	key->blocks_before = checks ? RelationGetNumberOfBlocks(result->ri_RelationDesc) : 0;
+	key->blocks_before = checks ? RelationGetNumberOfBlocks(table) : 0;
+	key->copy = GetCurrentCommandId(false);
 	key->scanned = &key->desc;
 	key->scan.query = query;
 	key->scan.scan = &key->scanned;
@@ -558,6 +611,39 @@ fb_foreign_key_register(FbQuery *query, ModifyTableState *node, ResultRelInfo *r
 	key->on_free.func = fb_foreign_key_freed;
 	key->on_free.arg = key;
 	MemoryContextRegisterResetCallback(query->estate->es_query_cxt, &key->on_free);
+	return key;
+}
+
+/* The foreign key of a COPY whose check searches a table; NULL if there is none. */
+FbForeignKey *
+fb_foreign_key_to(FbQuery *query, Oid table)
+{
+	slist_iter	each;
+
+	slist_foreach(each, &query->foreign_keys)
+	{
+		FbForeignKey *key = slist_container(FbForeignKey, link, each.cur);
+
+		if (key->table == table)
+			return key;
+	}
+	return NULL;
+}
+
+static void
+fb_foreign_key_register(FbQuery *query, ModifyTableState *node, ResultRelInfo *result, int at)
+{
+	Trigger    *trigger = &result->ri_TrigDesc->triggers[at];
+	FmgrInfo   *function = &result->ri_TrigFunctions[at];
+	FbForeignKey *key = OidIsValid(function->fn_oid) ? NULL : fb_foreign_key_make(query, trigger, result->ri_RelationDesc);
+
+	if (key == NULL)
+		return;
+	fmgr_info_cxt(trigger->tgfoid, function, query->estate->es_query_cxt);
+	key->node = &node->ps;
+	key->real = function->fn_addr;
+	function->fn_addr = fb_foreign_key_called;
+	function->fn_extra = key;
 }
 
 /* Registers the foreign keys of a ModifyTable's tables, at its query's start. */

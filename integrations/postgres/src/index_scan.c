@@ -315,7 +315,7 @@ fb_scan_prefetch(FbScan *scan, IndexScanDesc desc)
 static void
 fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 {
-	uint32		room = fbl_hints_available(scan->hints);
+	uint32		room = fb_room(scan->hints, desc->heapRelation);
 	BlockNumber before = scan->block;
 	Buffer		map = InvalidBuffer;
 
@@ -340,8 +340,8 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 static void
 fb_scan_look_next(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
-	uint32		room = scan->active && !scan->exhausted ? fbl_hints_available(scan->hints) : 0;
-	uint32		pages_room = scan->pages_active && !scan->pages_exhausted ? fbl_hints_available(scan->pages) : 0;
+	uint32		room = scan->active && !scan->exhausted ? fb_room(scan->hints, desc->heapRelation) : 0;
+	uint32		pages_room = scan->pages_active && !scan->pages_exhausted ? fb_room(scan->pages, desc->indexRelation) : 0;
 	Buffer		map = InvalidBuffer;
 	const struct fbl_run *runs;
 	size_t		run_count;

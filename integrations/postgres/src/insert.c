@@ -201,7 +201,7 @@ fb_inserts_prefetch(FbInserts *inserts)
 	const struct fbl_run *runs;
 	size_t		count;
 
-	for (uint32 room = fbl_hints_available(inserts->hints); room > 0 && inserts->unproductive < UNPRODUCTIVE_MAX;)
+	for (uint32 room = fb_room(inserts->hints, inserts->index); room > 0 && inserts->unproductive < UNPRODUCTIVE_MAX;)
 	{
 		BlockNumber leaf;
 		bool		resident;

@@ -131,11 +131,11 @@ fb_shmem_request(void)
 	if (next_request)
 		next_request();
 #endif
-	RequestAddinShmemSpace(hash_estimate_size(indexes_max + 1, sizeof(Entry)));
+	RequestAddinShmemSpace(add_size(hash_estimate_size(indexes_max + 1, sizeof(Entry)), fb_budget_size()));
 	RequestNamedLWLockTranche(TRANCHE, 1);
 }
 
-/* Creates the table in shared memory, or attaches to it. */
+/* Creates the table and the budget in shared memory, or attaches to them. */
 static void
 fb_shmem_startup(void)
 {
@@ -147,6 +147,7 @@ fb_shmem_startup(void)
 	lock = &GetNamedLWLockTranche(TRANCHE)->lock;
 	entries = FbShmemInitHash("forebay", indexes_max + 1, &control, HASH_ELEM | HASH_BLOBS);
 	fb_stats_enter(others, HASH_ENTER);
+	fb_budget_attach();
 	LWLockRelease(AddinShmemInitLock);
 }
 

@@ -116,6 +116,16 @@ fb_table_rows_begin(FbTableRows *rows, ItemPointer tid)
 	rows->at = at + 1;
 }
 
+/* Begins with the first row that a command of that number has written in a page; returns false if there is none. */
+bool
+fb_table_rows_begin_at(FbTableRows *rows, BlockNumber block, CommandId command)
+{
+	rows->command = command;
+	rows->at = FirstOffsetNumber;
+	rows->ended = !fb_table_rows_copy_page(rows, block) || !fb_find_in_page(rows);
+	return !rows->ended;
+}
+
 /* Moves to the next row and returns its place; false if there is none. */
 bool
 fb_table_rows_next(FbTableRows *rows, ItemPointer tid)

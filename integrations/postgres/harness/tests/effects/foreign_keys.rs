@@ -39,7 +39,10 @@ const KEY_AND_REFERENCE: &str =
     "alter table parent add primary key (id); alter table kid add primary key (id);
     alter table kid add foreign key (parent) references parent";
 /// Rows for 1,000 kids, whose parents lie anywhere.
-const NEW: &str = "create table new as select g as id, (hashint4(g) & 4095) + 1 as parent from generate_series(20001, 21000) g";
+const NEW: &str = "create table new as select g as id, (hashint4(g) & 4095) + 1 as parent from generate_series(20001, 21000) g;
+    copy (select *, repeat('k', 300) from new) to program 'cat > new.copy' (format csv);
+    copy (select id + 1000, parent, repeat('k', 300) from new limit 5) to program 'cat > more.copy' (format csv);
+    copy (select id, id, case when id % 3 > 0 then code(parent) end, parent % 5, repeat('k', 300) from new) to program 'cat > full.copy'";
 
 const INSERT: Keyed = Keyed {
     name: "INSERT",
@@ -49,6 +52,11 @@ const INSERT: Keyed = Keyed {
     looks_ahead: true,
     since: 14,
     until: 18,
+};
+const COPY: Keyed = Keyed {
+    name: "COPY",
+    command: "copy kid (id, parent, pad) from program 'cat new.copy' (format csv)",
+    ..INSERT
 };
 const DELETE: Keyed = Keyed {
     name: "DELETE that cascades",
@@ -146,6 +154,34 @@ const CASES: &[Keyed] = &[
         since: 15,
         ..INSERT
     },
+    COPY,
+    Keyed {
+        name: "COPY without a parent in the middle",
+        command: "copy kid (id, parent, pad) from program 'sed s/^20650,[0-9]*/20650,-1/ new.copy' (format csv)",
+        ..COPY
+    },
+    Keyed {
+        name: "COPY with two columns, in another order than the index, nulls, and one that refers to the table itself",
+        constraint: "alter table parent add unique (code, kind); alter table kid add primary key (id);
+            alter table kid add foreign key (kind, code) references parent (kind, code);
+            alter table kid add foreign key (parent) references kid",
+        command: "copy kid from program 'cat full.copy'",
+        ..COPY
+    },
+    Keyed {
+        name: "COPY with triggers that change and drop rows, and one that copies rows",
+        constraint: "alter table parent add primary key (id); alter table kid add foreign key (parent) references parent;
+            create trigger each before insert on kid for each row execute function change();
+            create trigger a after insert on kid for each row execute function copy_more()",
+        ..COPY
+    },
+    Keyed {
+        name: "COPY with a deferred constraint",
+        constraint: "alter table parent add primary key (id);
+            alter table kid add foreign key (parent) references parent deferrable initially deferred",
+        looks_ahead: false,
+        ..COPY
+    },
     DELETE,
     Keyed {
         name: "DELETE that cascades twice, and raises notices",
@@ -215,6 +251,8 @@ const FUNCTIONS: &str = "create function change() returns trigger language plpgs
     create function disturb() returns trigger language plpgsql as $$ begin
         if new.id = 20600 then delete from parent where id > 4096; delete from kid where id between 20700 and 20800; end if;
         return null; end $$;
+    create function copy_more() returns trigger language plpgsql as $$ begin
+        if new.id = 20600 then copy kid (id, parent, pad) from program 'cat more.copy' (format csv); end if; return null; end $$;
     create function drop_used() returns trigger language plpgsql as $$ begin
         if old.id = 3200 then drop index used; end if; return null; end $$;
     create function report() returns trigger language plpgsql as $$ begin
@@ -258,7 +296,7 @@ pub(crate) fn do_the_same(case: &Case) -> Result<(), String> {
             ));
         }
     }
-    for keyed in [&INSERT, &DELETE] {
+    for keyed in [&INSERT, &COPY, &DELETE] {
         wal::some_equal(|| counters(case, &server, keyed))?;
     }
     Ok(())
