@@ -5,7 +5,7 @@
  * triggers. Each check executes a query, though, which begins and runs through our hooks: it locks the row of the other
  * table that has the values in its parameters. foreign_keys.c finds the row of the COPY that has them.
  *
- * Two constraints that refer to the same table are not told apart: only the first looks ahead.
+ * Of several constraints that refer to the same table, only one looks ahead.
  *
  * Failure: see foreign_keys.c.
  */

@@ -23,6 +23,7 @@
  *	queue.c		rows of a plan node that are fetched before their turn
  *	registry.c	our data about the server's objects
  *	request.c	whether a block is in shared buffers, and prefetching it
+ *	routed.c	the rows that an INSERT routes to a partition
  *	segments.c	the open files of a relation
  *	stats.c		counters of look-ahead for each index
  *	explain.c	counters of look-ahead for one scan
@@ -594,6 +595,10 @@ extern struct IndexInfo *fb_modify_index_of(Relation index);
 extern bool fb_modify_counts(PlanState *node, struct fbl_counts *counts);
 extern bool fb_modify_prepare(FbInserts *inserts);
 extern void fb_modify_wake(FbInserts *inserts);
+
+/* routed.c */
+extern bool fb_prepare_routed(FbInserts *inserts, Relation root);
+extern TupleTableSlot *fb_routed_row(FbInserts *inserts, TupleTableSlot *row);
 
 /* other_indexes.c */
 extern FbIndexKind *fb_other_index_kind(Relation index);

@@ -44,8 +44,12 @@
 /* Most heap blocks remembered for the rows ahead; a power of two. */
 #define FOUND_MAX 4096
 
-/* Among this many rows, the next row of a COPY is looked for. */
-#define SEARCHED_MAX 64
+/* The row of a COPY that is checked is looked for among this many of its next ones. */
+#define CANDIDATES 16
+/* A table is extended by at most this many pages at a time, and a COPY fills first what an earlier one has left. */
+#define EXTENDED_MAX 64
+/* Most checks from one search for a row to the next. */
+#define SEARCH_PAUSE_MAX 1023
 
 /* A heap block that the query for a row will read. */
 typedef struct Found
@@ -77,9 +81,10 @@ struct FbForeignKey
 	bool		unsuitable;
 	/* The table had this many blocks when the command began. */
 	BlockNumber blocks_before;
-	/* For COPY: its number in the transaction; and whether one of its rows was found. */
+	/* For COPY: its number in the transaction; and after how many checks a row is searched for again, now and next time. */
 	CommandId	copy;
-	bool		follows;
+	uint32		until_search;
+	uint32		search_pause;
 
 	/* All that follows is valid if there is an index. */
 	FbTableRows rows;
@@ -330,17 +335,24 @@ fb_take_row(FbForeignKey *key, ItemPointer tid)
 	return FB_NO_NUMBER;
 }
 
-/* Whether a row of the command has the values of a query, which come in the order of the constraint. */
 static bool
-fb_row_has(FbForeignKey *key, uint64 number, ParamListInfo values)
+fb_row_has_null(FbForeignKey *key, TupleTableSlot *row)
 {
-	TupleTableSlot *row = key->values[number % FB_VALUES_MOST];
+	for (int i = 0; i < key->desc_of_values->natts; i++)
+		if (row->tts_isnull[i])
+			return true;
+	return false;
+}
 
+/* Whether a row without nulls has the values of a query, which come in the order of the constraint. */
+static bool
+fb_row_has_values(FbForeignKey *key, TupleTableSlot *row, ParamListInfo values)
+{
 	for (int i = 0; i < key->desc_of_values->natts; i++)
 	{
 		Form_pg_attribute column = TupleDescAttr(key->desc_of_values, i);
 
-		if (row->tts_isnull[i] || key->which[i] >= values->numParams ||
+		if (key->which[i] >= values->numParams ||
 			!datumIsEqual(row->tts_values[i], values->params[key->which[i]].value, column->attbyval, column->attlen))
 			return false;
 	}
@@ -348,36 +360,78 @@ fb_row_has(FbForeignKey *key, uint64 number, ParamListInfo values)
 }
 
 /*
- * The number of the row of a COPY with these values; FB_NO_NUMBER if it was not expected. Where the first row is in the table
- * is not known: usually in its last page, or behind it.
+ * Looks for the row of a COPY with these values in a page, and makes it the one that was taken last. Returns false if it is
+ * not there.
  */
+static bool
+fb_find_copied(FbForeignKey *key, BlockNumber block, ParamListInfo values)
+{
+	key->next = key->end = 0;
+	key->found_head = key->found_tail;
+	if (!fb_table_rows_begin_at(&key->rows, block, key->copy))
+		return false;
+	for (uint64 number = 0; fb_foreign_key_has(&key->ahead, number); number++)
+	{
+		TupleTableSlot *row = key->values[number % FB_VALUES_MOST];
+
+		if (ItemPointerGetBlockNumber(&key->tids[number % FB_VALUES_MOST]) != block)
+			break;
+		if (!fb_row_has_null(key, row) && fb_row_has_values(key, row, values))
+		{
+			key->next = number + 1;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Looks for that row in the last pages that the table had before, and in the first one behind them, more and more rarely. */
+static uint64
+fb_search_copied(FbForeignKey *key, ParamListInfo values)
+{
+	BlockNumber first = key->blocks_before > EXTENDED_MAX ? key->blocks_before - EXTENDED_MAX : 0;
+
+	if (key->until_search > 0)
+	{
+		key->until_search--;
+		return FB_NO_NUMBER;
+	}
+	fb_ahead_restart(&key->ahead);
+	for (BlockNumber block = first; block <= key->blocks_before; block++)
+		if (fb_find_copied(key, block, values))
+		{
+			key->search_pause = 0;
+			return key->next - 1;
+		}
+	key->until_search = key->search_pause;
+	key->search_pause = Min(2 * key->search_pause + 1, SEARCH_PAUSE_MAX);
+	return FB_NO_NUMBER;
+}
+
+/* The number of the row of a COPY with these values; FB_NO_NUMBER if it was not found. */
 static uint64
 fb_take_values(FbForeignKey *key, ParamListInfo values)
 {
-	while (key->next < key->end)
-		if (fb_row_has(key, key->next++, values))
-		{
-			key->strays = 0;
-			return key->next - 1;
-		}
-	if (++key->strays < STRAY_MAX)
+	int			compared = 0;
+
+	for (uint64 number = key->next; compared < CANDIDATES && number - key->next < FB_DISTANCE_MOST; number++)
 	{
-		fb_ahead_restart(&key->ahead);
-		key->next = key->end = 0;
-		key->found_head = key->found_tail;
-		if (!key->follows && !(key->blocks_before > 0 && fb_table_rows_begin_at(&key->rows, key->blocks_before - 1, key->copy)))
-			fb_table_rows_begin_at(&key->rows, key->blocks_before, key->copy);
-		while (key->next < SEARCHED_MAX && fb_foreign_key_has(&key->ahead, key->next))
-			if (fb_row_has(key, key->next++, values))
-			{
-				key->follows = true;
-				key->strays = 0;
-				return key->next - 1;
-			}
+		TupleTableSlot *row;
+
+		if (!fb_foreign_key_has(&key->ahead, number))
+			break;
+		row = key->values[number % FB_VALUES_MOST];
+		/* It is not checked. */
+		if (fb_row_has_null(key, row))
+			continue;
+		if (fb_row_has_values(key, row, values))
+		{
+			key->next = number + 1;
+			return number;
+		}
+		compared++;
 	}
-	else if (key->strays == STRAY_MAX + STRAY_PAUSE)
-		key->strays = 0;
-	return FB_NO_NUMBER;
+	return fb_search_copied(key, values);
 }
 
 /* Reports the heap blocks that the query for a row has read: its wait is divided among them. */

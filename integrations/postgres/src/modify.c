@@ -5,32 +5,27 @@
  * insert into an index waits, some rows of the plan are fetched before their turn (queue.c); for an index whose keys
  * are known from them, insert.c prefetches the leaves.
  *
- * An INSERT's row has the columns of the table. An UPDATE's row contains the new values and the place of the old row, which has the other columns. The new row's place
- * is not known; it is taken to be at the end of the table.
+ * An INSERT's row has the columns of the table. An UPDATE's row contains the new values and the place of the old row,
+ * which has the other columns. The new row's place is not known; it is taken to be at the end of the table.
  *
  * A MERGE's row is given to the actions for rows that it does not match. They are evaluated again for that, so that
  * nothing in them may be volatile.
  *
- * Rows that an INSERT routes to partitions are recognized by the partition's constraint, for each partition with an index
- * whose inserts wait.
+ * Rows that an INSERT routes to partitions are recognized (routed.c) for each partition with an index whose inserts wait.
  *
- * Left out: rows that a MERGE updates or puts into partitions, or that an UPDATE moves to another; columns that are generated.
- * A BEFORE trigger may change a row or suppress it, which costs a hint.
+ * Left out: rows that a MERGE updates or puts into partitions, or that an UPDATE moves to another; columns that are
+ * generated. A BEFORE trigger may change a row or suppress it, which costs a hint.
  *
  * Failure: see queue.c and insert.c.
  */
 #include "forebay.h"
 
-#include "access/relation.h"
 #include "access/sysattr.h"
-#include "access/transam.h"
-#include "access/tupconvert.h"
 #include "catalog/partition.h"
 #include "compat.h"
 #include "executor/executor.h"
 #include "executor/nodeModifyTable.h"
 #include "optimizer/optimizer.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 
 /* For fewer expected rows, the partitions' indexes are not looked up: that takes some microseconds for each. */
@@ -164,72 +159,6 @@ fb_merged_row(FbInserts *inserts, TupleTableSlot *row)
 	return NULL;
 }
 #endif
-
-/* How rows of a partitioned table become rows of one partition. */
-struct FbRouted
-{
-	ExprState  *constraint;
-	TupleConversionMap *map;	/* NULL if the columns are the same */
-	TupleTableSlot *slot;
-};
-
-/* The row as it is in the partition; NULL if it is not routed there. */
-static TupleTableSlot *
-fb_routed_row(FbInserts *inserts, TupleTableSlot *row)
-{
-	FbRouted   *routed = inserts->routed;
-	ExprContext *context = GetPerTupleExprContext(inserts->estate);
-
-	if (routed->map != NULL)
-		row = execute_attr_map_slot(routed->map->attrMap, row, routed->slot);
-	ResetExprContext(context);
-	context->ecxt_scantuple = row;
-	inserts->elsewhere = !ExecQual(routed->constraint, context);
-	return inserts->elsewhere ? NULL : row;
-}
-
-/* Whether routing a row to a partition calls only functions of the server itself. */
-static bool
-fb_routing_is_plain(Relation partition, List *constraint)
-{
-	List	   *ancestors = get_partition_ancestors(RelationGetRelid(partition));
-	ListCell   *each;
-
-	if (fb_calls_others((Node *) constraint, NULL))
-		return false;
-	foreach(each, ancestors)
-	{
-		/* The command has locked it. */
-		Relation	ancestor = relation_open(lfirst_oid(each), NoLock);
-		PartitionKey key = RelationGetPartitionKey(ancestor);
-		bool		plain = true;
-
-		for (int i = 0; i < key->partnatts; i++)
-			plain = plain && key->partsupfunc[i].fn_oid < FirstNormalObjectId;
-		relation_close(ancestor, NoLock);
-		if (!plain)
-			return false;
-	}
-	return true;
-}
-
-/* Prepares this, in the memory of the command. Returns false if recognizing a row could have effects. */
-static bool
-fb_prepare_routed(FbInserts *inserts)
-{
-	Relation	root = inserts->modify->node->rootResultRelInfo->ri_RelationDesc;
-	List	   *constraint = RelationGetPartitionQual(inserts->heap);
-	FbRouted   *routed = palloc(sizeof(FbRouted));
-
-	if (!fb_routing_is_plain(inserts->heap, constraint))
-		return false;
-	inserts->estate = CreateExecutorState();
-	routed->constraint = ExecPrepareQual(constraint, inserts->estate);
-	routed->map = convert_tuples_by_name(RelationGetDescr(root), RelationGetDescr(inserts->heap));
-	routed->slot = FbMakeSlot(CreateTupleDescCopyConstr(RelationGetDescr(inserts->heap)), &TTSOpsVirtual);
-	inserts->routed = routed;
-	return true;
-}
 
 /* The row that is inserted for a row of the plan; NULL if there is none, or it is not known. */
 static TupleTableSlot *
@@ -425,7 +354,7 @@ fb_modify_prepare(FbInserts *inserts)
 	if (inserts->result == NULL)
 	{
 		MemoryContext old = MemoryContextSwitchTo(estate->es_query_cxt);
-		bool		prepared = fb_prepare_routed(inserts);
+		bool		prepared = fb_prepare_routed(inserts, modify->node->rootResultRelInfo->ri_RelationDesc);
 
 		MemoryContextSwitchTo(old);
 		if (!prepared)

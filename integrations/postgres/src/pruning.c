@@ -83,7 +83,7 @@ fb_steps_are_safe(List *steps, NestLoop *join)
 	return true;
 }
 
-/* Whether the server determines the children of an Append anew for each outer row. */
+/* Whether the server determines the children of an Append again for each outer row. */
 bool
 fb_is_pruned(AppendState *append)
 {

@@ -29,6 +29,11 @@
 /* For at most this many values of a scan it is found out which column they are in. */
 #define TRIALS_MAX 64
 
+/*
+ * A query may need the values of some rows only. Of this many known ones, three quarters must be needed, or look-ahead ends.
+ */
+#define JUDGED_MIN 32
+
 /* How many rows to find ahead at first. */
 #define WANTED_MIN 4
 
@@ -64,6 +69,9 @@ typedef struct FbToast
 	/* The row after the one whose value was fetched last, and the row after the last known. */
 	uint64		next;
 	uint64		end;
+	/* Of the known values, those that were fetched and those that were not. */
+	uint32		needed;
+	uint32		skipped;
 	/* A row of one value, for the probe. */
 	TupleTableSlot *slot;
 } FbToast;
@@ -179,6 +187,8 @@ fb_toast_has(FbAhead *ahead, uint64 number)
 
 	if (number < toast->end)
 		return true;
+	if (toast->needed + toast->skipped >= JUDGED_MIN && toast->skipped > toast->needed / 3)
+		return false;
 	tid = owner->found != NULL ? fb_row_found(toast, toast->end) : fb_row_of_leaf(toast, toast->end);
 	if (tid == NULL || !fb_has_block(heap, ItemPointerGetBlockNumber(tid), &owner->heap_blocks) ||
 		(!ahead->all && !fb_in_buffers(heap, ItemPointerGetBlockNumber(tid))))
@@ -309,8 +319,14 @@ fb_toast_take(FbToast *toast, Oid id)
 	if (toast->next > 0 && toast->ids[(toast->next - 1) % FB_VALUES_MOST] == id)
 		return true;
 	while (toast->next < toast->end)
-		if (toast->ids[toast->next++ % FB_VALUES_MOST] == id)
+	{
+		Oid			one = toast->ids[toast->next++ % FB_VALUES_MOST];
+
+		toast->needed += one == id;
+		toast->skipped += one != id && OidIsValid(one);
+		if (one == id)
 			return true;
+	}
 	if (!fb_toast_restart(toast, id))
 		return false;
 	toast->next = 1;
