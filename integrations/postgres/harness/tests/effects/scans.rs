@@ -192,8 +192,10 @@ const VALUES: Scans = Scans {
     ],
 };
 
-/// Whether more than a few blocks of TOAST tables were prefetched in the session.
-const VALUES_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) > 20 from forebay_stat_indexes where indexrelname ~ '^pg_toast'";
+/// Whether more than a few blocks of TOAST tables were prefetched in the session; whether more than a few in vain.
+const VALUES_PREFETCHED: &str =
+    "select coalesce(sum(prefetched), 0) > 20, coalesce(sum(wasted), 0) > 150
+     from forebay_stat_indexes where indexrelname ~ '^pg_toast'";
 
 pub(crate) fn of_values(case: &Case) -> Result<(), String> {
     let server = VALUES.do_the_same(case)?;
