@@ -1,7 +1,7 @@
 LOAD 'forebay';
 SELECT name, vartype, boot_val, min_val, max_val, enumvals
   FROM pg_settings WHERE name LIKE 'forebay.%' ORDER BY name COLLATE "C";
--- All but forebay.stat_indexes_max are set by any user.
+-- All but forebay.server_distance_max and forebay.stat_indexes_max are set by any user.
 CREATE ROLE regress_forebay_user;
 SET ROLE regress_forebay_user;
 SET forebay.enabled = off;

@@ -35,7 +35,7 @@ fb_budget_init(void)
 	DefineCustomIntVariable("forebay.server_distance_max",
 							"How many blocks all sessions together look ahead in a tablespace; 0 if there is no limit.",
 							"It holds if the library is in shared_preload_libraries.",
-							&server_distance_max, 1024, 0, INT_MAX, PGC_SIGHUP, 0, NULL, NULL, NULL);
+							&server_distance_max, 1024, 0, 1000000, PGC_SIGHUP, 0, NULL, NULL, NULL);
 }
 
 Size

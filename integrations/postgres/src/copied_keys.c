@@ -5,8 +5,6 @@
  * triggers. Each check executes a query, though, which begins and runs through our hooks: it locks the row of the other
  * table that has the values in its parameters. foreign_keys.c finds the row of the COPY that has them.
  *
- * Of several constraints that refer to the same table, only one looks ahead.
- *
  * Failure: see foreign_keys.c.
  */
 #include "forebay.h"
@@ -23,8 +21,6 @@ struct FbCopy
 	FbCopy	   *outer;			/* a trigger of this one executes it */
 	FbQuery		query;
 	Oid			table;
-	/* The query that checks a row. */
-	EState	   *checking;
 	FbCheck		check;
 };
 
@@ -69,33 +65,29 @@ fb_copied_keys_end(void)
 	FreeExecutorState(copy->query.estate);
 }
 
-/* A query starts while a COPY is executed: recognizes the check of one of its rows. */
-void
-fb_copied_key_starts(QueryDesc *query)
+/* The table whose rows a query locks by the values of its parameters, if it may be the check of a row; or invalid. */
+static Oid
+fb_checked_table(QueryDesc *query)
 {
 	PlanState  *lock = query->planstate;
 
 	if (!IsA(lock, LockRowsState) || !IsA(outerPlanState(lock), IndexScanState) || query->params == NULL)
-		return;
-	if (fb_foreign_key_to(&fb_copy->query, RelationGetRelid(((ScanState *) outerPlanState(lock))->ss_currentRelation)) != NULL)
-		fb_copy->checking = query->estate;
+		return InvalidOid;
+	return RelationGetRelid(((ScanState *) outerPlanState(lock))->ss_currentRelation);
 }
 
 /* A query is about to run while a COPY is executed; returns whether it is the check of a row. */
 bool
 fb_copied_key_runs(QueryDesc *query)
 {
-	PlanState  *lock = query->planstate;
+	Oid			other = fb_checked_table(query);
+	FbForeignKey *key = OidIsValid(other) ? fb_foreign_key_to(&fb_copy->query, other, query->params) : NULL;
 	Relation	table;
 
-	if (fb_copy->checking != query->estate)
+	if (key == NULL)
 		return false;
-	fb_copy->checking = NULL;
 	table = relation_open(fb_copy->table, NoLock);
-	fb_check_begins(&fb_copy->check,
-					fb_foreign_key_to(&fb_copy->query,
-									  RelationGetRelid(((ScanState *) outerPlanState(lock))->ss_currentRelation)),
-					table, NULL, query->params);
+	fb_check_begins(&fb_copy->check, key, table, NULL, query->params);
 	relation_close(table, NoLock);
 	return true;
 }

@@ -221,8 +221,6 @@ fb_executor_start(QueryDesc *query, int eflags)
 		next_start(query, eflags);
 	else
 		standard_ExecutorStart(query, eflags);
-	if (fb_copy != NULL)
-		fb_copied_key_starts(query);
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
 		Walk		walk = {

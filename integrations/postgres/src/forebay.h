@@ -570,7 +570,7 @@ extern bool fb_table_rows_next(FbTableRows *rows, ItemPointer tid);
 
 /* foreign_keys.c */
 extern FbForeignKey *fb_foreign_key_make(FbQuery *query, Trigger *trigger, Relation table);
-extern FbForeignKey *fb_foreign_key_to(FbQuery *query, Oid table);
+extern FbForeignKey *fb_foreign_key_to(FbQuery *query, Oid table, ParamListInfo values);
 extern void fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer tid, ParamListInfo values);
 extern void fb_check_ends(FbCheck *check, Relation table);
 extern void fb_foreign_keys_register(FbQuery *query, ModifyTableState *node);
@@ -580,7 +580,6 @@ extern bool fb_foreign_key_counts(PlanState *node, struct fbl_counts *counts);
 extern FbCopy *fb_copy;
 extern bool fb_copied_keys_begin(Relation table);
 extern void fb_copied_keys_end(void);
-extern void fb_copied_key_starts(QueryDesc *query);
 extern bool fb_copied_key_runs(QueryDesc *query);
 extern void fb_copied_key_ran(void);
 

@@ -85,6 +85,8 @@ struct FbForeignKey
 	CommandId	copy;
 	uint32		until_search;
 	uint32		search_pause;
+	/* How many of its rows were checked. */
+	uint64		check_count;
 
 	/* All that follows is valid if there is an index. */
 	FbTableRows rows;
@@ -490,6 +492,7 @@ fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer t
 {
 	FbAhead    *ahead = &key->ahead;
 
+	key->check_count++;
 	check->key = key;
 	check->number = FB_NO_NUMBER;
 	check->looks = !key->unsuitable && fb_ahead_is_active(ahead);
@@ -668,20 +671,40 @@ fb_foreign_key_make(FbQuery *query, Trigger *trigger, Relation table)
 	return key;
 }
 
-/* The foreign key of a COPY whose check searches a table; NULL if there is none. */
-FbForeignKey *
-fb_foreign_key_to(FbQuery *query, Oid table)
+/* Whether the next row of a COPY that is known has these values. */
+static bool
+fb_is_next(FbForeignKey *key, ParamListInfo values)
 {
+	TupleTableSlot *row;
+
+	if (key->next >= key->end)
+		return false;
+	row = key->values[key->next % FB_VALUES_MOST];
+	return !fb_row_has_null(key, row) && fb_row_has_values(key, row, values);
+}
+
+/*
+ * The foreign key of a COPY whose check looks for these values in a table; NULL if none refers to that table. Of several, it
+ * is the one whose next row has them, or else the one whose turn it is.
+ */
+FbForeignKey *
+fb_foreign_key_to(FbQuery *query, Oid table, ParamListInfo values)
+{
+	FbForeignKey *found = NULL;
 	slist_iter	each;
 
 	slist_foreach(each, &query->foreign_keys)
 	{
 		FbForeignKey *key = slist_container(FbForeignKey, link, each.cur);
 
-		if (key->table == table)
+		if (key->table != table)
+			continue;
+		if (fb_is_next(key, values))
 			return key;
+		if (found == NULL || key->check_count < found->check_count)
+			found = key;
 	}
-	return NULL;
+	return found;
 }
 
 static void

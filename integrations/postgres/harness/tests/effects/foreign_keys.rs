@@ -42,7 +42,8 @@ const KEY_AND_REFERENCE: &str =
 const NEW: &str = "create table new as select g as id, (hashint4(g) & 4095) + 1 as parent from generate_series(20001, 21000) g;
     copy (select *, repeat('k', 300) from new) to program 'cat > new.copy' (format csv);
     copy (select id + 1000, parent, repeat('k', 300) from new limit 5) to program 'cat > more.copy' (format csv);
-    copy (select id, id, case when id % 3 > 0 then code(parent) end, parent % 5, repeat('k', 300) from new) to program 'cat > full.copy'";
+    copy (select id, id, case when id % 3 > 0 then code(parent) end, parent % 5, repeat('k', 300) from new) to program 'cat > full.copy';
+    copy (select id, parent, null, (hashint4(-id) & 4095) + 1, repeat('k', 300) from new) to program 'cat > two.copy'";
 
 const INSERT: Keyed = Keyed {
     name: "INSERT",
@@ -166,6 +167,13 @@ const CASES: &[Keyed] = &[
             alter table kid add foreign key (kind, code) references parent (kind, code);
             alter table kid add foreign key (parent) references kid",
         command: "copy kid from program 'cat full.copy'",
+        ..COPY
+    },
+    Keyed {
+        name: "COPY with two constraints that refer to the same table",
+        constraint: "alter table parent add primary key (id);
+            alter table kid add foreign key (parent) references parent, add foreign key (kind) references parent not valid",
+        command: "copy kid from program 'cat two.copy'",
         ..COPY
     },
     Keyed {
