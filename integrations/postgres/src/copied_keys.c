@@ -86,9 +86,10 @@ fb_copied_key_runs(QueryDesc *query)
 
 	if (key == NULL)
 		return false;
-	table = relation_open(fb_copy->table, NoLock);
+	table = fb_check_needs_table(key) ? relation_open(fb_copy->table, NoLock) : NULL;
 	fb_check_begins(&fb_copy->check, key, table, NULL, query->params);
-	relation_close(table, NoLock);
+	if (table != NULL)
+		relation_close(table, NoLock);
 	return true;
 }
 
@@ -96,8 +97,11 @@ fb_copied_key_runs(QueryDesc *query)
 void
 fb_copied_key_ran(void)
 {
-	Relation	table = relation_open(fb_copy->table, NoLock);
+	Relation	table;
 
+	if (fb_check_was_quiet(&fb_copy->check))
+		return;
+	table = relation_open(fb_copy->table, NoLock);
 	fb_check_ends(&fb_copy->check, table);
 	relation_close(table, NoLock);
 }

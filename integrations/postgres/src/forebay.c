@@ -177,6 +177,16 @@ fb_locks_one_row(PlanState *parent, PlanState *node)
 	return parent != NULL && IsA(parent, LockRowsState) && node->plan->plan_rows <= 1;
 }
 
+/* Whether a query is no more than such a scan. */
+static bool
+fb_is_row_lock(QueryDesc *query)
+{
+	PlanState  *node = query->planstate;
+
+	return IsA(node, LockRowsState) && query->estate->es_subplanstates == NIL &&
+		IsA(outerPlanState(node), IndexScanState) && fb_locks_one_row(node, outerPlanState(node));
+}
+
 /* Registers the nodes of a subtree; a planstate_tree_walker. */
 static bool
 fb_walk_plan(PlanState *node, void *context)
@@ -223,11 +233,8 @@ fb_executor_start(QueryDesc *query, int eflags)
 		standard_ExecutorStart(query, eflags);
 	if (fb_enabled && !(eflags & EXEC_FLAG_EXPLAIN_ONLY))
 	{
-		Walk		walk = {
-			.estate = query->estate,
-			.subplans = fb_subplans_of(query->estate),
-			.reader = fb_reader_begin(query->estate->es_query_cxt),
-		};
+		FbReader   *reader = fb_reader_begin(query->estate->es_query_cxt);
+		Walk		walk = {.estate = query->estate, .reader = reader};
 		Step		step = {
 			.walk = &walk,
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
@@ -235,6 +242,9 @@ fb_executor_start(QueryDesc *query, int eflags)
 			.sure = !IsParallelWorker(),
 		};
 
+		if (reader == NULL && fb_is_row_lock(query))
+			return;
+		walk.subplans = fb_subplans_of(query->estate);
 		fb_walk_plan(query->planstate, &step);
 		bms_free(walk.subplans);
 		bms_free(walk.walked);

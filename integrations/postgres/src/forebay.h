@@ -571,6 +571,8 @@ extern bool fb_table_rows_next(FbTableRows *rows, ItemPointer tid);
 /* foreign_keys.c */
 extern FbForeignKey *fb_foreign_key_make(FbQuery *query, Trigger *trigger, Relation table);
 extern FbForeignKey *fb_foreign_key_to(FbQuery *query, Oid table, ParamListInfo values);
+extern bool fb_check_needs_table(FbForeignKey *key);
+extern bool fb_check_was_quiet(FbCheck *check);
 extern void fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer tid, ParamListInfo values);
 extern void fb_check_ends(FbCheck *check, Relation table);
 extern void fb_foreign_keys_register(FbQuery *query, ModifyTableState *node);

@@ -483,6 +483,20 @@ fb_row_checked(FbForeignKey *key, uint64 number, int64 reads, int64 waited_ns)
 		ahead->unproductive = 0;
 }
 
+/* Whether the next check looks ahead, for which the table must be open. */
+bool
+fb_check_needs_table(FbForeignKey *key)
+{
+	return !key->unsuitable && fb_ahead_is_active(&key->ahead);
+}
+
+/* Whether a check has neither looked ahead nor read anything: then there is nothing to report. */
+bool
+fb_check_was_quiet(FbCheck *check)
+{
+	return !check->looks && pgBufferUsage.shared_blks_read == check->reads;
+}
+
 /*
  * The server is about to check a row of a table, given by its place, or by its values if it is of a COPY: looks ahead from
  * it, and begins to measure.
@@ -495,7 +509,8 @@ fb_check_begins(FbCheck *check, FbForeignKey *key, Relation table, ItemPointer t
 	key->check_count++;
 	check->key = key;
 	check->number = FB_NO_NUMBER;
-	check->looks = !key->unsuitable && fb_ahead_is_active(ahead);
+	check->looks = fb_check_needs_table(key);
+	check->reads = pgBufferUsage.shared_blks_read;
 	if (check->looks && !fb_foreign_key_open(key))
 		key->unsuitable = true;
 	if (key->unsuitable)
@@ -534,7 +549,7 @@ fb_check_ends(FbCheck *check, Relation table)
 	int64		hits = pgBufferUsage.shared_blks_hit - check->hits;
 	int64		waited_ns = -1;
 
-	if (key->unsuitable)
+	if (key->unsuitable || fb_check_was_quiet(check))
 		return;
 	if (check->timed && reads > 0)
 		waited_ns = Max(0, fb_elapsed_ns(check->since) - (fb_cpu_ns() - check->cpu_ns));
