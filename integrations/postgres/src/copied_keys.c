@@ -27,7 +27,7 @@ struct FbCopy
 /* The innermost COPY that is executed; NULL if there is none. */
 FbCopy	   *fb_copy = NULL;
 
-/* A COPY into a table begins; returns whether foreign keys are to be checked for it, and fb_copied_keys_end to be called. */
+/* A COPY into a table begins. Returns whether it checks foreign keys; then the caller must call fb_copied_keys_end. */
 bool
 fb_copied_keys_begin(Relation table)
 {

@@ -3,13 +3,13 @@
  *
  * When such a value is needed, the server searches the TOAST table's index for its number, and reads its chunks: for each
  * row at least two blocks more, which nothing prefetches. The scan that returned the row has the next rows in its
- * current leaf; if it is restarted for one value after another, ahead.c has found the rows of the next values. So when the
- * first value is fetched, it is found out which column of the scan's row has it; then the next rows are read ahead, and
+ * current leaf; if it is restarted for one value after another, ahead.c has found the rows of the next values. The first
+ * value that is fetched shows which column of the scan's row the query reads. From then on the next rows are read ahead, and
  * ahead.c searches the index for their values in that column, and prefetches its leaves and the blocks of the chunks. A
  * row's page is read only if it is in shared buffers or the scan is certain to need it.
  *
- * Each fetch of a value is an index scan of its own, with a new descriptor. While it lasts, it is registered like a
- * node's (index_scan.c), which measures its reads.
+ * Each fetch of a value is a separate index scan, with a new descriptor. While it lasts, it is registered like the scan of
+ * a node (index_scan.c), which measures its reads.
  *
  * Left out: values of which only a part is read, rows of other scans than those of b-trees, and those in the next leaf.
  *
@@ -26,7 +26,7 @@
 #include "storage/bufmgr.h"
 #include "utils/rel.h"
 
-/* For at most this many values of a scan it is found out which column they are in. */
+/* The column of at most this many values is looked for. */
 #define TRIALS_MAX 64
 
 /*
@@ -80,6 +80,13 @@ static BTScanPos
 fb_owner_position(FbScan *owner)
 {
 	return &((BTScanOpaque) (*owner->scan)->opaque)->currPos;
+}
+
+/* Whether a scan is at a row. */
+static bool
+fb_has_row(BTScanPos pos)
+{
+	return BTScanPosIsValid(*pos) && pos->itemIndex >= pos->firstItem && pos->itemIndex <= pos->lastItem;
 }
 
 /* The number of the value that a row has in a column, in that TOAST table; invalid if it has none there. */
@@ -266,7 +273,7 @@ fb_toasts_are_active(FbScan *owner)
 	return false;
 }
 
-/* Whether more rows are to be found for the values ahead. */
+/* Whether the scan should find more rows for the values ahead. */
 bool
 fb_toasts_want_rows(FbScan *owner)
 {
@@ -284,6 +291,14 @@ fb_number_of_found(struct FbFound *found, ItemPointer tid)
 	return found->tail;
 }
 
+/* The values of known rows up to a number, excluded, were not needed. */
+static void
+fb_toast_skip(FbToast *toast, uint64 number)
+{
+	for (; toast->next < number; toast->next++)
+		toast->skipped += OidIsValid(toast->ids[toast->next % FB_VALUES_MOST]);
+}
+
 /* Makes the current row of the scan row 0, if it has that value; returns whether it has. */
 static bool
 fb_toast_restart(FbToast *toast, Oid id)
@@ -293,14 +308,15 @@ fb_toast_restart(FbToast *toast, Oid id)
 	bool		forward = ScanDirectionIsForward(owner->query->estate->es_direction) ==
 		ScanDirectionIsForward(castNode(IndexScan, owner->node->plan)->indexorderdir);
 
-	if (!BTScanPosIsValid(*pos) || fb_row_value(toast, &pos->items[pos->itemIndex].heapTid) != id)
+	if (!fb_has_row(pos) || fb_row_value(toast, &pos->items[pos->itemIndex].heapTid) != id)
 		return false;
+	fb_toast_skip(toast, toast->end);
 	fb_ahead_restart(&toast->ahead);
 	toast->leaf = pos->currPage;
 	toast->step = forward ? 1 : -1;
 	toast->first = pos->itemIndex;
 	toast->ids[0] = id;
-	toast->end = 1;
+	toast->next = toast->end = 1;
 	if (owner->found != NULL)
 	{
 		toast->first = fb_number_of_found(owner->found, &pos->items[pos->itemIndex].heapTid);
@@ -318,22 +334,18 @@ fb_toast_take(FbToast *toast, Oid id)
 	/* A query may need a value twice. */
 	if (toast->next > 0 && toast->ids[(toast->next - 1) % FB_VALUES_MOST] == id)
 		return true;
-	while (toast->next < toast->end)
-	{
-		Oid			one = toast->ids[toast->next++ % FB_VALUES_MOST];
-
-		toast->needed += one == id;
-		toast->skipped += one != id && OidIsValid(one);
-		if (one == id)
+	for (uint64 number = toast->next; number < toast->end; number++)
+		if (toast->ids[number % FB_VALUES_MOST] == id)
+		{
+			fb_toast_skip(toast, number);
+			toast->needed++;
+			toast->next++;
 			return true;
-	}
-	if (!fb_toast_restart(toast, id))
-		return false;
-	toast->next = 1;
-	return true;
+		}
+	return fb_toast_restart(toast, id);
 }
 
-/* Rows found for the values ahead are to be kept from now on, if the scan can be looked ahead for. */
+/* From now on, keeps the rows that are found for the values ahead, if the scan can be looked ahead for. */
 static void
 fb_keep_found(FbScan *owner)
 {
@@ -382,7 +394,7 @@ fb_column_with(FbScan *owner, Oid id)
 	HeapTupleData row;
 	Buffer		buffer;
 
-	if (!BTScanPosIsValid(*pos) || !fb_row_lock(owner, &pos->items[pos->itemIndex].heapTid, &row, &buffer))
+	if (!fb_has_row(pos) || !fb_row_lock(owner, &pos->items[pos->itemIndex].heapTid, &row, &buffer))
 		return 0;
 	for (AttrNumber i = 1; i <= desc->natts && found == 0; i++)
 		if (TupleDescAttr(desc, i - 1)->attlen == -1 && !TupleDescAttr(desc, i - 1)->attisdropped &&
