@@ -84,7 +84,7 @@ fb_share_of(Oid tablespace)
 	if (server_distance_max == 0)
 		return FB_DISTANCE_MOST;
 	INSTR_TIME_SET_CURRENT(now);
-	now_ms = (uint32) INSTR_TIME_GET_MILLISEC(now);
+	now_ms = (uint32) (uint64) INSTR_TIME_GET_MILLISEC(now);
 	if (tablespace != last_tablespace || now_ms - last_ms >= COUNT_EVERY_MS)
 	{
 		sessions = Max(1, fb_count_sessions(tablespace, now_ms));
