@@ -80,8 +80,8 @@ typedef struct FbCursor
 {
 	/* The next row of the scan's current leaf, or of the leaf read ahead. */
 	int			at;
-	/* The places of the rows of a leaf ahead of the scan; NULL until there is one. */
-	ItemPointerData *rows;
+	/* Heap blocks of the rows of a leaf ahead of the scan; NULL until there is one. */
+	BlockNumber *rows;
 	int			row_count;
 	bool		in_rows;
 	/* The leaves ahead of the scan's, in its order; the cursor is in the last of them. */
@@ -620,7 +620,7 @@ extern void fb_bitmaps_release(FbQuery *query);
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
-extern int	fb_copy_rows(IndexTuple row, ItemPointerData *to, int most);
+extern ItemPointer fb_rows_of_entry(IndexTuple entry, int *count);
 
 /* ahead.c */
 extern void fb_ahead_init(FbAhead *ahead, FbScan *scan, const FbSource *source, bool whole);

@@ -2,7 +2,7 @@
  * The rows ahead of a b-tree scan.
  *
  * A scan keeps the matching rows of a whole leaf (BTScanOpaque->currPos.items), so our cursor can run ahead of the
- * scan's. At the leaf's end we read the next leaf and copy the places of its rows, under a share lock that is
+ * scan's. At the leaf's end we read the next leaf and copy the heap blocks of its rows, under a share lock that is
  * released before we return. We modify no state of the scan, so its rows cannot change. A page that changes between
  * our read and the scan's costs a hint too many or too few.
  *
@@ -21,7 +21,7 @@
 /* The result of reading one leaf ahead. */
 typedef struct Leaf
 {
-	ItemPointerData *rows;		/* in index order */
+	BlockNumber *rows;			/* heap blocks, in index order */
 	int			row_count;
 	BlockNumber beyond;			/* its neighbour in the scan's direction */
 	bool		ends;			/* the scan's range ends in it */
@@ -78,22 +78,12 @@ fb_row_matches(IndexScanDesc desc, IndexTuple row, ScanDirection direction, bool
 	return true;
 }
 
-/* Copies the places of an index entry's rows into `to`, up to `most`; a posting list of duplicates has several. */
-int
-fb_copy_rows(IndexTuple row, ItemPointerData *to, int most)
+/* The rows of an index entry; *count is how many: a posting list of duplicates has several. */
+ItemPointer
+fb_rows_of_entry(IndexTuple entry, int *count)
 {
-	int			count;
-
-	if (!BTreeTupleIsPosting(row))
-	{
-		if (most > 0)
-			*to = row->t_tid;
-		return Min(most, 1);
-	}
-	count = Min(BTreeTupleGetNPosting(row), most);
-	for (int i = 0; i < count; i++)
-		to[i] = *BTreeTupleGetPostingN(row, i);
-	return count;
+	*count = BTreeTupleIsPosting(entry) ? BTreeTupleGetNPosting(entry) : 1;
+	return BTreeTupleIsPosting(entry) ? BTreeTupleGetPosting(entry) : &entry->t_tid;
 }
 
 /* Whether all conditions are on the index's first column, so that all rows between two matching rows match too. */
@@ -154,8 +144,13 @@ fb_look_at(FbScan *scan, IndexScanDesc desc, BlockNumber block, bool only_links,
 		IndexTuple	row = (IndexTuple) PageGetItem(page, item);
 
 		if (!ItemIdIsDead(item) && (all || fb_row_matches(desc, row, direction, &leaf->ends)))
-			leaf->row_count += fb_copy_rows(row, leaf->rows + leaf->row_count,
-											  MaxTIDsPerBTreePage - leaf->row_count);
+		{
+			int			count;
+			ItemPointer rows = fb_rows_of_entry(row, &count);
+
+			for (int j = 0; j < count && leaf->row_count < MaxTIDsPerBTreePage; j++)
+				leaf->rows[leaf->row_count++] = ItemPointerGetBlockNumberNoCheck(&rows[j]);
+		}
 	}
 	UnlockReleaseBuffer(buffer);
 }
@@ -239,7 +234,7 @@ fb_next_leaf(FbScan *scan, IndexScanDesc desc)
 		return false;
 	if (cursor->rows == NULL)
 		cursor->rows = MemoryContextAlloc(scan->query->estate->es_query_cxt,
-										  MaxTIDsPerBTreePage * sizeof(ItemPointerData));
+										  MaxTIDsPerBTreePage * sizeof(BlockNumber));
 	leaf.rows = cursor->rows;
 	fb_look_at(scan, desc, block, false, &leaf);
 	cursor->in_rows = true;
@@ -262,11 +257,7 @@ fb_cursor_next(FbScan *scan, IndexScanDesc desc)
 		if (cursor->in_rows)
 		{
 			if (cursor->at < cursor->row_count)
-			{
-				ItemPointer row = &cursor->rows[cursor->at++];
-
-				return ItemPointerGetBlockNumberNoCheck(row);
-			}
+				return cursor->rows[cursor->at++];
 		}
 		else if (cursor->at >= pos->firstItem && cursor->at <= pos->lastItem)
 		{

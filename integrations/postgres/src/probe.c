@@ -436,12 +436,16 @@ fb_probe_look(FbProbe *probe, BlockNumber leaf, ItemPointerData *rows, int most,
 		{
 			ItemId		item = PageGetItemId(page, at);
 			IndexTuple	row = (IndexTuple) PageGetItem(page, item);
+			ItemPointer found;
+			int			found_count;
 
 			if (_bt_compare(index, &probe->search, page, at) != 0)
 				break;
 			if (ItemIdIsDead(item) || !fb_probe_matches(probe, index, row))
 				continue;
-			count += fb_copy_rows(row, rows + count, most - count);
+			found = fb_rows_of_entry(row, &found_count);
+			for (int i = 0; i < found_count && count < most; i++)
+				rows[count++] = found[i];
 			*longer = count == most;
 		}
 		/* The rows of these values continue after the page. */
