@@ -8,7 +8,7 @@
  * reader of the leaves.
  *
  * The values are numbered from 0 and supplied by a source: outer rows (nested_loop.c), elements of an array
- * (array_keys.c).
+ * (array_keys.c), rows whose foreign keys are checked (foreign_keys.c), values in a TOAST table (toast.c).
  *
  * Failure: see probe.c and the source. If the query may stop early, upper pages are not read, and leaves only
  * for values that were themselves read from disk: fetching a row ahead may meet an unreadable block anyway.

@@ -81,7 +81,7 @@ struct FbForeignKey
 	bool		unsuitable;
 	/* The table had this many blocks when the command began. */
 	BlockNumber blocks_before;
-	/* For COPY: its number in the transaction; and after how many checks a row is searched for again, now and next time. */
+	/* For COPY: its number in the transaction; after how many checks a row is searched for again, now and next time. */
 	CommandId	copy;
 	uint32		until_search;
 	uint32		search_pause;
