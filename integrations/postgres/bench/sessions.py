@@ -6,7 +6,7 @@ forebay.server_distance_max:
 
     sessions.py --cluster DIR --library forebay.so --pg-config pg_config 0 1024 off
 """
-import argparse, os, pathlib, re, statistics, subprocess, tempfile
+import argparse, os, pathlib, re, shutil, statistics, subprocess, sys, tempfile
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 for option in ("--cluster", "--library", "--pg-config"):
@@ -19,6 +19,16 @@ arguments.add_argument("--seconds", type=int, default=25)
 arguments.add_argument("--rounds", type=int, default=3)
 arguments.add_argument("variants", nargs="+")
 given = arguments.parse_args()
+if os.geteuid() != 0:
+    arguments.error("it must run as root, to limit memory and reads")
+if not os.path.isfile(f"{given.cluster}/PG_VERSION"):
+    arguments.error(f"--cluster {given.cluster} is not a database cluster")
+if not os.path.isfile(given.library):
+    arguments.error(f"--library {given.library} does not exist; build it with make")
+if shutil.which(given.pg_config) is None:
+    arguments.error(f"--pg-config {given.pg_config} does not exist")
+if not all(os.path.isdir(f"/sys/fs/cgroup/{name}") for name in ("memory", "blkio")):
+    arguments.error("/sys/fs/cgroup has no version 1 of memory and blkio")
 
 programs = pathlib.Path(subprocess.check_output([given.pg_config, "--bindir"], text=True).strip())
 as_postgres = ["setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups"]
@@ -70,17 +80,27 @@ def run(variant, directory):
         (disk / "blkio.throttle.read_iops_device").write_text(f"{device} 0")
 
 
-results = {variant: [] for variant in given.variants}
-with tempfile.TemporaryDirectory() as directory:
-    os.chmod(directory, 0o777)
-    pathlib.Path(directory, "query.sql").write_text(query)
-    for number in range(given.rounds):
-        for variant in given.variants if number % 2 == 0 else reversed(given.variants):
-            results[variant].append(run(variant, directory))
-            count, size = results[variant][-1]
-            print(f"round {number + 1} of {given.rounds}: {variant}: {count} queries, {size / 1024:.0f} KiB for each", flush=True)
-for group in (memory, disk):
-    group.rmdir()
-for variant, rounds in results.items():
-    counts, sizes = zip(*rounds)
-    print(f"{variant}: {statistics.median(counts)} queries, {statistics.median(sizes) / 1024:.0f} KiB for each")
+def measure():
+    results = {variant: [] for variant in given.variants}
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o777)
+        pathlib.Path(directory, "query.sql").write_text(query)
+        for number in range(given.rounds):
+            for variant in given.variants if number % 2 == 0 else reversed(given.variants):
+                results[variant].append(run(variant, directory))
+                count, size = results[variant][-1]
+                print(f"round {number + 1} of {given.rounds}: {variant}: {count} queries, {size / 1024:.0f} KiB for each", flush=True)
+    for variant, rounds in results.items():
+        counts, sizes = zip(*rounds)
+        print(f"{variant}: {statistics.median(counts)} queries, {statistics.median(sizes) / 1024:.0f} KiB for each")
+
+
+try:
+    measure()
+except KeyboardInterrupt:
+    sys.exit("interrupted; the server is stopped")
+except subprocess.CalledProcessError as error:
+    sys.exit(f"{error}: {error.stderr or 'see the message above'}")
+finally:
+    for group in (memory, disk):
+        group.rmdir()
