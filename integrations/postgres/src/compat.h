@@ -63,10 +63,15 @@ typedef RelFileNodeBackend FbLocator;
 #else
 #define FB_IS_MERGE(node) false
 #endif
+/* The actions of a MERGE, of which one is executed for a row of the plan; `context` has the row. */
 #if PG_VERSION_NUM >= 170000
-#define FbUnmatchedActions(result) ((result)->ri_MergeActions[MERGE_WHEN_NOT_MATCHED_BY_TARGET])
+#define FbMergeActions(result, matched, context) \
+	((result)->ri_MergeActions[!(matched) ? MERGE_WHEN_NOT_MATCHED_BY_TARGET : \
+							   ExecQual((result)->ri_MergeJoinCondition, (context)) ? MERGE_WHEN_MATCHED : \
+							   MERGE_WHEN_NOT_MATCHED_BY_SOURCE])
 #else
-#define FbUnmatchedActions(result) ((result)->ri_notMatchedMergeAction)
+#define FbMergeActions(result, matched, context) \
+	((matched) ? (result)->ri_matchedMergeAction : (result)->ri_notMatchedMergeAction)
 #endif
 
 #if PG_VERSION_NUM >= 180000

@@ -12,16 +12,12 @@
 
 #include "access/relation.h"
 #include "catalog/namespace.h"
-#include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
 /* After this many consecutive rows without a next one, none is looked for while this many are inserted. */
 #define LONE_MAX 16
 #define LONE_PAUSE 256
-
-static ProcessUtility_hook_type next_utility = NULL;
 
 static bool
 fb_next_copied(FbInserts *inserts, ItemPointer tid, TupleTableSlot **values)
@@ -65,54 +61,18 @@ fb_table_of(RangeVar *name)
 	return RelnameGetRelid(name->relname);
 }
 
-static void
-fb_call_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-				ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+/* A COPY begins. Returns whether it checks foreign keys; then the caller must call fb_copied_keys_end. */
+bool
+fb_copy_begin(CopyStmt *copy)
 {
-	if (next_utility)
-		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
-}
+	Oid			relation = copy->is_from && copy->relation != NULL ? fb_table_of(copy->relation) : InvalidOid;
+	Relation	heap = OidIsValid(relation) ? fb_try_open(relation) : NULL;
+	bool		has_keys;
 
-static void
-fb_copy_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-				  ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
-{
-	bool		has_keys = false;
-
-	if (fb_enabled && fb_writes && IsA(statement->utilityStmt, CopyStmt))
-	{
-		CopyStmt   *copy = castNode(CopyStmt, statement->utilityStmt);
-		Oid			relation = copy->is_from ? fb_table_of(copy->relation) : InvalidOid;
-		Relation	heap = OidIsValid(relation) ? fb_try_open(relation) : NULL;
-
-		if (heap != NULL)
-		{
-			fb_expect_inserts(heap);
-			has_keys = fb_copied_keys_begin(heap);
-			relation_close(heap, AccessShareLock);
-		}
-	}
-	if (!has_keys)
-	{
-		fb_call_utility(statement, text, read_only_tree, where, params, environment, to, completion);
-		return;
-	}
-	PG_TRY();
-	{
-		fb_call_utility(statement, text, read_only_tree, where, params, environment, to, completion);
-	}
-	PG_FINALLY();
-	{
-		fb_copied_keys_end();
-	}
-	PG_END_TRY();
-}
-
-void
-fb_copy_init(void)
-{
-	next_utility = ProcessUtility_hook;
-	ProcessUtility_hook = fb_copy_utility;
+	if (heap == NULL)
+		return false;
+	fb_expect_inserts(heap);
+	has_keys = fb_copied_keys_begin(heap);
+	relation_close(heap, AccessShareLock);
+	return has_keys;
 }

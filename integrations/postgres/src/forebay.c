@@ -13,6 +13,7 @@
 #include "executor/executor.h"
 #include "fmgr.h"
 #include "nodes/nodeFuncs.h"
+#include "tcop/utility.h"
 #include "utils/guc.h"
 
 PG_MODULE_MAGIC;
@@ -33,6 +34,7 @@ dlist_head	fb_queries = DLIST_STATIC_INIT(fb_queries);
 
 static ExecutorStart_hook_type next_start;
 static ExecutorRun_hook_type next_run;
+static ProcessUtility_hook_type next_utility;
 
 /* The walk of a plan. */
 typedef struct Walk
@@ -268,6 +270,46 @@ fb_executor_run(FB_RUN_ARGS)
 		fb_copied_key_ran();
 }
 
+static void
+fb_run_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+			   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	if (next_utility)
+		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	else
+		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
+}
+
+static void
+fb_process_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
+				   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
+{
+	Node	   *command = statement->utilityStmt;
+	const bool	copies = fb_enabled && fb_writes && IsA(command, CopyStmt) && fb_copy_begin(castNode(CopyStmt, command));
+	const MemoryContext vacuum =
+		fb_enabled && IsA(command, VacuumStmt) ? fb_vacuum_begin(castNode(VacuumStmt, command)) : NULL;
+
+	if (IsA(command, DiscardStmt) && castNode(DiscardStmt, command)->target == DISCARD_ALL)
+		fb_trace_clear();
+	if (!copies && vacuum == NULL)
+	{
+		fb_run_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+		return;
+	}
+	PG_TRY();
+	{
+		fb_run_utility(statement, text, read_only_tree, where, params, environment, to, completion);
+	}
+	PG_FINALLY();
+	{
+		if (copies)
+			fb_copied_keys_end();
+		if (vacuum != NULL)
+			MemoryContextDelete(vacuum);
+	}
+	PG_END_TRY();
+}
+
 void
 _PG_init(void)
 {
@@ -294,4 +336,6 @@ _PG_init(void)
 	ExecutorStart_hook = fb_executor_start;
 	next_run = ExecutorRun_hook;
 	ExecutorRun_hook = fb_executor_run;
+	next_utility = ProcessUtility_hook;
+	ProcessUtility_hook = fb_process_utility;
 }

@@ -45,6 +45,7 @@
 #include "executor/execdesc.h"
 #include "lib/ilist.h"
 #include "nodes/execnodes.h"
+#include "nodes/parsenodes.h"
 #include "portability/instr_time.h"
 #include "storage/fd.h"
 
@@ -587,7 +588,7 @@ extern void fb_copied_key_ran(void);
 
 /* copy_rows.c */
 extern const FbRowSource fb_copied_rows;
-extern void fb_copy_init(void);
+extern bool fb_copy_begin(CopyStmt *copy);
 
 /* modify.c */
 extern void fb_modify_register(FbQuery *query, ModifyTableState *node);
@@ -659,7 +660,7 @@ extern void fb_queues_release(FbQuery *query);
 /* outer_safe.c */
 extern bool fb_outer_is_safe(Plan *plan, PlannedStmt *statement, bool whole, bool sure);
 extern bool fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone);
-extern bool fb_merge_is_safe(Plan *plan, PlannedStmt *statement);
+extern bool fb_merge_is_safe(Plan *plan, PlannedStmt *statement, bool *updates);
 extern bool fb_surely_takes_all(PlanState *node, PlanState *child);
 
 /* look.c */
@@ -721,7 +722,7 @@ extern void fb_explain_log(FbScan *scan);
 extern FbReader *fb_reader_begin(MemoryContext context);
 extern void fb_reader_note(FbReader *reader, PlanState *node);
 extern void fb_file_read(FbFile *file, FbAccess access, uint32 blocks, int64 spent_ns);
-extern void fb_watch_commands(void);
+extern MemoryContext fb_vacuum_begin(VacuumStmt *command);
 extern void fb_strategy_init(void);
 
 /* toast.c */

@@ -413,5 +413,4 @@ fb_insert_init(void)
 							 "Whether commands look ahead in the indexes that they insert into, and for foreign keys.",
 							 NULL,
 							 &fb_writes, true, PGC_USERSET, 0, NULL, NULL, NULL);
-	fb_copy_init();
 }

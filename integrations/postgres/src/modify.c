@@ -8,13 +8,13 @@
  * An INSERT's row has the columns of the table. An UPDATE's row contains the new values and the place of the old row,
  * which has the other columns. The new row's place is not known; it is taken to be at the end of the table.
  *
- * A MERGE's row is given to the actions for rows that it does not match. They are evaluated again for that, so that
- * nothing in them may be volatile.
+ * A MERGE's row contains the source's columns and the place of the row that it matches, if any. The action for it is
+ * found, and evaluated, as the server does later; so nothing in the actions may be volatile.
  *
  * Rows that an INSERT routes to partitions are recognized (routed.c) for each partition with an index whose inserts wait.
  *
- * Left out: rows that a MERGE updates or puts into partitions, or that an UPDATE moves to another; columns that are
- * generated. A BEFORE trigger may change a row or suppress it, which costs a hint.
+ * Left out: a MERGE into partitions; rows that an UPDATE moves to another partition; columns that are generated. A BEFORE
+ * trigger may change a row or suppress it, which costs a hint.
  *
  * Failure: see queue.c and insert.c.
  */
@@ -42,6 +42,8 @@ typedef struct FbModify
 	/* Whether rows may be fetched ahead was determined, and what the result was. */
 	bool		prepared;
 	bool		possible;
+	/* A MERGE that updates rows. */
+	bool		updates;
 	slist_head	inserts;		/* of FbInserts, those with hints */
 } FbModify;
 
@@ -114,6 +116,18 @@ fb_row_is_for(FbInserts *inserts, TupleTableSlot *row, ItemPointer *old)
 	return !null;
 }
 
+/* The row at a place in the table; NULL if there is none. */
+static TupleTableSlot *
+fb_old_row(FbInserts *inserts, ItemPointer tid)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(tid);
+
+	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
+	if (inserts->table_rows.block != block && !fb_table_rows_copy_page(&inserts->table_rows, block))
+		return NULL;
+	return fb_table_rows_stored(&inserts->table_rows, ItemPointerGetOffsetNumber(tid));
+}
+
 /* The new row that an UPDATE makes of a row of its plan; NULL if that is not known. */
 static TupleTableSlot *
 fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
@@ -125,36 +139,40 @@ fb_updated_row(FbInserts *inserts, TupleTableSlot *row)
 		return NULL;
 	if (!inserts->needs_old)
 		return ExecGetUpdateNewTuple(inserts->result, row, ExecStoreAllNullTuple(inserts->table_rows.slot));
-	/* A row that the command's snapshot sees does not change, so an earlier copy has it. */
-	if (inserts->table_rows.block != ItemPointerGetBlockNumber(tid) &&
-		!fb_table_rows_copy_page(&inserts->table_rows, ItemPointerGetBlockNumber(tid)))
-		return NULL;
-	old = fb_table_rows_stored(&inserts->table_rows, ItemPointerGetOffsetNumber(tid));
+	old = fb_old_row(inserts, tid);
 	/* Between two rows of the plan, the slot of the new row is not in use. */
 	return old != NULL ? ExecGetUpdateNewTuple(inserts->result, row, old) : NULL;
 }
 
 #if PG_VERSION_NUM >= 150000
-/* The row that a MERGE inserts for a row of its plan; NULL if it inserts none. */
+/* The row that a MERGE inserts for a row of its plan, or updates another to; NULL if there is none, or it is not known. */
 static TupleTableSlot *
 fb_merged_row(FbInserts *inserts, TupleTableSlot *row)
 {
+	ResultRelInfo *result = inserts->result;
 	ExprContext *context = inserts->modify->node->ps.ps_ExprContext;
 	ListCell   *each;
-	bool		null;
+	ItemPointer tid;
+	TupleTableSlot *old = NULL;
+	bool		matched = fb_row_is_for(inserts, row, &tid);
 
-	ExecGetJunkAttribute(row, inserts->result->ri_RowIdAttNo, &null);
-	if (!null)
-		return NULL;
+	if (matched)
+	{
+		old = inserts->modify->updates ? fb_old_row(inserts, tid) : NULL;
+		if (old == NULL)
+			return NULL;
+	}
 	/* As the server sets it before each use. */
-	context->ecxt_scantuple = context->ecxt_outertuple = NULL;
+	context->ecxt_scantuple = old;
 	context->ecxt_innertuple = row;
-	foreach(each, FbUnmatchedActions(inserts->result))
+	context->ecxt_outertuple = NULL;
+	foreach(each, FbMergeActions(result, matched, context))
 	{
 		MergeActionState *action = lfirst(each);
+		CmdType		type = action->mas_action->commandType;
 
 		if (ExecQual(action->mas_whenqual, context))
-			return action->mas_action->commandType == CMD_INSERT ? ExecProject(action->mas_proj) : NULL;
+			return type == CMD_INSERT || type == CMD_UPDATE ? ExecProject(action->mas_proj) : NULL;
 	}
 	return NULL;
 }
@@ -346,7 +364,8 @@ fb_modify_prepare(FbInserts *inserts)
 		modify->prepared = true;
 		modify->possible = !modify->queue.query->may_stop &&
 			fb_modify_is_safe(modify->queue.node->plan, estate->es_plannedstmt, fb_plan_is_alone(modify)) &&
-			(!FB_IS_MERGE(modify->node) || fb_merge_is_safe(modify->node->ps.plan, estate->es_plannedstmt)) &&
+			(!FB_IS_MERGE(modify->node) ||
+			 fb_merge_is_safe(modify->node->ps.plan, estate->es_plannedstmt, &modify->updates)) &&
 			fb_queue_prepare(&modify->queue);
 	}
 	if (!modify->possible || !fb_know_columns(inserts))

@@ -307,9 +307,9 @@ fb_modify_is_safe(Plan *plan, PlannedStmt *statement, bool alone)
 	return fb_plan_is_safe(plan, &check);
 }
 
-/* Whether the actions of a MERGE may be evaluated again for a row, before its turn. */
+/* Whether the actions of a MERGE may be evaluated again for a row, before its turn; `updates`: one of them is an UPDATE. */
 bool
-fb_merge_is_safe(Plan *plan, PlannedStmt *statement)
+fb_merge_is_safe(Plan *plan, PlannedStmt *statement, bool *updates)
 {
 #if PG_VERSION_NUM >= 150000
 	Check		check = {.statement = statement};
@@ -323,7 +323,12 @@ fb_merge_is_safe(Plan *plan, PlannedStmt *statement)
 
 			if (fb_node_is_unsafe(action->qual, &check) || fb_node_is_unsafe((Node *) action->targetList, &check))
 				return false;
+			*updates = *updates || action->commandType == CMD_UPDATE;
 		}
+#if PG_VERSION_NUM >= 170000
+	if (fb_node_is_unsafe((Node *) castNode(ModifyTable, plan)->mergeJoinConditions, &check))
+		return false;
+#endif
 #endif
 	return true;
 }

@@ -112,8 +112,6 @@ struct FbReader
 	MemoryContextCallback on_free;
 };
 
-static ProcessUtility_hook_type next_utility;
-
 /* Sets advice on the open descriptors of a file; closed ones are opened if there are few. */
 static void
 fb_apply_advice(FbFile *file, int advice)
@@ -147,15 +145,16 @@ fb_advice_for(FbFile *file, FbAccess access, Strategy by)
 	{
 		case STRATEGY_MAX:
 			return POSIX_FADV_SEQUENTIAL;
-		case STRATEGY_ADAPTIVE:
-			if (!fbl_trial_second(file->trials[access]))
-				return POSIX_FADV_NORMAL;
-			/* FALLTHROUGH */
 		case STRATEGY_HINT:
-			return sequential ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM;
+			break;
+		case STRATEGY_ADAPTIVE:
+			if (fbl_trial_second(file->trials[access]))
+				break;
+			return POSIX_FADV_NORMAL;
 		default:
 			return POSIX_FADV_NORMAL;
 	}
+	return sequential ? POSIX_FADV_SEQUENTIAL : POSIX_FADV_RANDOM;
 }
 
 /* The advice on which all readers of a file agree. */
@@ -381,14 +380,22 @@ fb_vacuum_reads(FbReader *reader, Oid id, bool vacuum)
 	UnlockRelationOid(id, AccessShareLock);
 }
 
-/* Registers what a VACUUM or ANALYZE of named tables will read. Its context outlives its transactions. */
-static void
-fb_begin_vacuum(MemoryContext context, VacuumStmt *command)
+/*
+ * A VACUUM or ANALYZE begins: registers what it will read of the tables that it names. Returns the memory context that
+ * the caller deletes at its end, which outlives its transactions; NULL if there is no advice to give.
+ */
+MemoryContext
+fb_vacuum_begin(VacuumStmt *command)
 {
-	FbReader   *reader = fb_reader_begin(context);
+	MemoryContext context;
+	FbReader   *reader;
 	ListCell   *named;
 	ListCell   *child;
 
+	if (strategy == STRATEGY_OS)
+		return NULL;
+	context = AllocSetContextCreate(CurrentMemoryContext, "forebay vacuum", ALLOCSET_SMALL_SIZES);
+	reader = fb_reader_begin(context);
 	foreach(named, command->rels)
 	{
 		VacuumRelation *one = lfirst_node(VacuumRelation, named);
@@ -398,57 +405,8 @@ fb_begin_vacuum(MemoryContext context, VacuumStmt *command)
 			foreach(child, find_all_inheritors(id, NoLock, NULL))
 				fb_vacuum_reads(reader, lfirst_oid(child), command->is_vacuumcmd);
 	}
-}
-
-static void
-fb_pass_on(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-		   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
-{
-	if (next_utility)
-		next_utility(statement, text, read_only_tree, where, params, environment, to, completion);
-	else
-		standard_ProcessUtility(statement, text, read_only_tree, where, params, environment, to, completion);
-}
-
-static void
-fb_process_utility(PlannedStmt *statement, const char *text, bool read_only_tree, ProcessUtilityContext where,
-				   ParamListInfo params, QueryEnvironment *environment, DestReceiver *to, QueryCompletion *completion)
-{
-	MemoryContext vacuum;
-
-	if (IsA(statement->utilityStmt, DiscardStmt) && castNode(DiscardStmt, statement->utilityStmt)->target == DISCARD_ALL)
-		fb_trace_clear();
-	if (!fb_enabled || strategy == STRATEGY_OS || !IsA(statement->utilityStmt, VacuumStmt))
-	{
-		fb_pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
-		return;
-	}
-	vacuum = AllocSetContextCreate(TopMemoryContext, "forebay vacuum", ALLOCSET_SMALL_SIZES);
-	PG_TRY();
-	{
-		fb_begin_vacuum(vacuum, (VacuumStmt *) statement->utilityStmt);
-		fb_pass_on(statement, text, read_only_tree, where, params, environment, to, completion);
-	}
-	PG_CATCH();
-	{
-		MemoryContextDelete(vacuum);
-		PG_RE_THROW();
-	}
-	PG_END_TRY();
-	MemoryContextDelete(vacuum);
-}
-
-/* Without a strategy or a trace, commands do not pass through our hook. Called when either is set. */
-void
-fb_watch_commands(void)
-{
-	static bool installed = false;
-
-	if (installed)
-		return;
-	installed = true;
-	next_utility = ProcessUtility_hook;
-	ProcessUtility_hook = fb_process_utility;
+	MemoryContextSetParent(context, TopMemoryContext);
+	return context;
 }
 
 #ifdef FB_NO_ADVICE
@@ -470,8 +428,6 @@ fb_strategy_assign(int to, void *extra)
 	HASH_SEQ_STATUS each;
 	FbFile	   *file;
 
-	if (to != STRATEGY_OS)
-		fb_watch_commands();
 	if (files == NULL)
 		return;
 	hash_seq_init(&each, files);

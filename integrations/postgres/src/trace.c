@@ -127,8 +127,6 @@ forebay_trace(PG_FUNCTION_ARGS)
 static void
 fb_trace_assign(bool on, void *extra)
 {
-	if (on)
-		fb_watch_commands();
 	if (!on || !fb_trace)
 		fb_trace_clear();
 }

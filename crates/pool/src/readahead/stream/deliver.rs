@@ -138,6 +138,7 @@ where
             return 0;
         };
         let space = &self.handle.file().space;
+        self.count_late();
         let start = core.clock.now();
         match own {
             Some(_) => core.cache.frames.rest_while_reading(frame, || {
@@ -235,6 +236,7 @@ where
             // Reads in progress complete in the parent only.
             return;
         }
+        self.count_late();
         let start = core.clock.now();
         while self.known.is_some() && self.waits_with_pins(frame) {}
         core.cache.wait_read(&**core, self.handle.file(), frame);
@@ -262,10 +264,14 @@ where
         true
     }
 
-    pub(super) fn book_wait(&mut self, waited: Duration) {
+    /// Counts a page that is wanted before its read has completed, before the wait for it begins.
+    pub(super) fn count_late(&self) {
         let core = self.handle.core();
-        core.counters.waited(Wait::InFlightRead, waited);
         self.handle.file().counts.count(&core.counters, self.strategy.kind(), Event::PrefetchLate);
+    }
+
+    pub(super) fn book_wait(&mut self, waited: Duration) {
+        self.handle.core().counters.waited(Wait::InFlightRead, waited);
         self.distance.waited(waited);
         self.stats.waits += 1;
         self.stats.waited += waited;

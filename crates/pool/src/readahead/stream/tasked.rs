@@ -191,6 +191,9 @@ where
             State::Pinned { frame, asked } => {
                 self.stream.share.give_back();
                 let late = !core.cache.frames.get(frame).word().has(VALID);
+                if late {
+                    self.stream.count_late();
+                }
                 (Acquire::pinned(core, file, block, frame), Found::Pinned { frame, asked, late })
             }
             State::Named | State::Later => {

@@ -111,8 +111,9 @@ fn a_reader_that_comes_first_is_late_and_one_that_finds_anothers_read_has_joined
             let first = scope.spawn(read);
             wait_until("the first stream's reads", || stage.dam.waiting() == 8);
             let second = scope.spawn(read);
-            let total = || since(&stage, &before).total().prefetches_joined;
-            wait_until("the second stream to join them all", || total() == 8);
+            let total = || since(&stage, &before).total();
+            wait_until("the second stream to join them all", || total().prefetches_joined == 8);
+            wait_until("both streams to wait", || total().prefetches_late == 2);
             stage.dam.open();
             let (first, second) = (first.join().unwrap(), second.join().unwrap());
             assert_eq!((first.1, second.1), (0, 8), "{kind}");

@@ -307,8 +307,26 @@ const WRITES: &[Write] = &[
         command: "merge into keyed using source s on keyed.id = s.id - 30000
                   when matched and s.kind > 1 then update set key = key(s.id) when matched then delete
                   when not matched then insert values (s.id, key(s.id), 1)",
-        looks_ahead: false,
         since: 15,
+        ..UPDATE
+    },
+    Write {
+        name: "MERGE with conditions on the rows that it updates",
+        command: "merge into keyed using source s on keyed.id = s.id - 30000
+                  when matched and keyed.kind = 2 and keyed.key < '8' then update set kind = keyed.kind + s.id, key = lower(keyed.key) || s.id
+                  when matched and keyed.kind = 3 then do nothing
+                  when matched and keyed.id % 7 = 1 then update set id = s.id + keyed.id",
+        since: 15,
+        ..UPDATE
+    },
+    Write {
+        name: "MERGE that updates rows without a match",
+        command: "merge into keyed using (select * from source where id % 2 = 0) s on keyed.id = s.id - 30000
+                  when not matched by source and keyed.id % 5 = 1 then update set key = key(keyed.id + 70000)
+                  when not matched by source and keyed.id % 5 = 2 then delete
+                  when matched then update set kind = keyed.kind + 1, key = key(s.id)
+                  when not matched then insert values (s.id, key(s.id), 1)",
+        since: 17,
         ..UPDATE
     },
     Write {
