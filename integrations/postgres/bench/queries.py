@@ -41,7 +41,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cluster", required=True, help="data directory")
     parser.add_argument("--pg-config", default="pg_config")
-    parser.add_argument("--library", required=True, help="forebay.so, built for that server")
+    parser.add_argument("--library", required=True, type=os.path.abspath, help="forebay.so, built for that server")
     parser.add_argument("--mode", choices=["cold", "cache", "warm"], default="cold")
     parser.add_argument("--rounds", type=int, default=5)
     what = parser.add_mutually_exclusive_group(required=True)

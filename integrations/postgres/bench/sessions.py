@@ -9,8 +9,9 @@ forebay.server_distance_max:
 import argparse, os, pathlib, re, shutil, statistics, subprocess, sys, tempfile
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-for option in ("--cluster", "--library", "--pg-config"):
-    arguments.add_argument(option, required=True)
+arguments.add_argument("--cluster", required=True)
+arguments.add_argument("--library", required=True, type=os.path.abspath)
+arguments.add_argument("--pg-config", required=True)
 arguments.add_argument("--sessions", type=int, default=100)
 arguments.add_argument("--rows", type=int, default=100, help="rows that a query reads, about")
 arguments.add_argument("--memory", type=int, default=1024, help="MiB for the server; shared_buffers is a quarter")

@@ -14,7 +14,7 @@ use forebay_io::backend::{self, Backend, Driven, Next, Sink, Transfer, Want};
 use forebay_io::{Io, IoOptions, Kind, Op, OsError};
 
 /// Maximum time for which a gate stays shut.
-const PATIENCE: Duration = Duration::from_secs(100);
+const PATIENCE: Duration = Duration::from_secs(250);
 
 /// The outcome of a transfer attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,7 +27,7 @@ pub(crate) const PAGE: usize = 4096;
 pub(crate) const SUMS: Checksum = Checksum::Crc32c { offset: 0 };
 
 /// Maximum duration of a test. The slowest needs seconds; the rest is allowance for a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The wait for a frame, or for a page in use, in tests where the wait succeeds.
 const WAIT: Duration = Duration::from_secs(20);
