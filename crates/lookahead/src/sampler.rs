@@ -10,7 +10,7 @@
 //!
 //! Invariants:  [SMP-1] of `PART_MOST` steps in a row at least one is timed, unless the sampler rests  [SMP-2] after a
 //!              read that waited the next step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a
-//!              read, and not before
+//!              read, or `RESTS_AFTER_UNREAD` before the first one, and not before
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read.
 
@@ -20,6 +20,8 @@ use crate::read_waited;
 
 /// After this many steps in a row without a read, no step is timed.
 const RESTS_AFTER: u32 = 64;
+/// The same before the first read: most consumers in memory never read.
+const RESTS_AFTER_UNREAD: u32 = 4;
 /// After this many timed reads in a row that did not wait, half as many steps are timed.
 const FAST_READS_MAX: u32 = 8;
 /// At least one step in this many is timed.
@@ -40,7 +42,7 @@ pub struct Sampler {
 
 impl Default for Sampler {
     fn default() -> Sampler {
-        Sampler { left: RESTS_AFTER, skip: 0, skips: 0, fast_reads: 0 }
+        Sampler { left: RESTS_AFTER_UNREAD, skip: 0, skips: 0, fast_reads: 0 }
     }
 }
 

@@ -323,6 +323,14 @@ fb_ahead_leads(FbAhead *ahead)
 	return ahead->most > 0 || ahead->leads;
 }
 
+/* Whether nothing but a read of the scan can activate a stage: what the scan begins need not be observed until then. */
+bool
+fb_ahead_rests(FbAhead *ahead)
+{
+	return ahead->source->follow == NULL && !ahead->leads && !fb_ahead_is_active(ahead) &&
+		fbl_sampler_rests(&ahead->sampler);
+}
+
 /* Whether to measure the time to begin a scan, which is passed to fb_ahead_began. */
 bool
 fb_ahead_watches(FbAhead *ahead)

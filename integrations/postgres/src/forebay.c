@@ -55,6 +55,8 @@ typedef struct Step
 	bool		whole;
 	/* Whether `whole` has no exception, not even a rare one. */
 	bool		sure;
+	/* Whether the current node is executed once, with no other scan before or after it. */
+	bool		once;
 } Step;
 
 /* The query's memory is about to be freed: removes all that was registered for it. */
@@ -169,24 +171,67 @@ fb_subplans_of(EState *estate)
 	return numbers;
 }
 
+/* Whether the only child of a node is executed once, if the node is. */
+static bool
+fb_executes_once(PlanState *node)
+{
+	switch (nodeTag(node))
+	{
+		case T_ModifyTableState:
+		case T_LockRowsState:
+		case T_AggState:
+		case T_LimitState:
+		case T_ResultState:
+			return true;
+		default:
+			return false;
+	}
+}
+
+/* Whether a scan has a value for each column of a unique index, and so finds at most one row. */
+static bool
+fb_is_unique_search(PlanState *node)
+{
+	bool		index_only = IsA(node, IndexOnlyScanState);
+	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
+		: ((IndexScanState *) node)->iss_RelationDesc;
+	ScanKey		keys = index_only ? ((IndexOnlyScanState *) node)->ioss_ScanKeys : ((IndexScanState *) node)->iss_ScanKeys;
+	int			count = index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
+		: ((IndexScanState *) node)->iss_NumScanKeys;
+
+	if (index == NULL || !index->rd_index->indisunique || count < index->rd_index->indnkeyatts)
+		return false;
+	for (int i = 0; i < index->rd_index->indnkeyatts; i++)
+		if (keys[i].sk_attno != i + 1 || keys[i].sk_strategy != BTEqualStrategyNumber ||
+			(keys[i].sk_flags & (SK_SEARCHARRAY | SK_ROW_HEADER | SK_SEARCHNULL | SK_SEARCHNOTNULL)) != 0)
+			return false;
+	return true;
+}
+
 /*
- * Whether a scan looks for a single row to lock, as the check of a foreign key does. Nothing comes after that row, and
- * registering the scan would cost a twentieth of the query.
+ * Whether a scan looks for a single row, and is executed once: one of a unique key, or one that the check of a foreign
+ * key locks. Nothing comes after that row, and registering the scan would cost a thirtieth of the query.
  */
 static bool
-fb_locks_one_row(PlanState *parent, PlanState *node)
+fb_finds_one_row(PlanState *parent, PlanState *node)
 {
-	return parent != NULL && IsA(parent, LockRowsState) && node->plan->plan_rows <= 1;
+	return (parent != NULL && IsA(parent, LockRowsState) && node->plan->plan_rows <= 1) || fb_is_unique_search(node);
 }
 
 /* Whether a query is no more than such a scan. */
 static bool
-fb_is_row_lock(QueryDesc *query)
+fb_query_finds_one_row(QueryDesc *query)
 {
 	PlanState  *node = query->planstate;
+	PlanState  *parent = NULL;
 
-	return IsA(node, LockRowsState) && query->estate->es_subplanstates == NIL &&
-		IsA(outerPlanState(node), IndexScanState) && fb_locks_one_row(node, outerPlanState(node));
+	if (IsA(node, LockRowsState))
+	{
+		parent = node;
+		node = outerPlanState(node);
+	}
+	return (IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState)) && query->estate->es_subplanstates == NIL &&
+		fb_finds_one_row(parent, node);
 }
 
 /* Registers the nodes of a subtree; a planstate_tree_walker. */
@@ -201,8 +246,10 @@ fb_walk_plan(PlanState *node, void *context)
 		return false;
 	step.whole = fb_is_whole(node, step.parent, step.whole, walk->subplans);
 	step.sure = step.sure && step.whole && (step.parent == NULL || fb_surely_takes_all(step.parent, node));
+	step.once = step.once &&
+		(step.parent == NULL || (node == outerPlanState(step.parent) && fb_executes_once(step.parent)));
 	is_index_scan = IsA(node, IndexScanState) || IsA(node, IndexOnlyScanState);
-	if (is_index_scan && !fb_locks_one_row(step.parent, node))
+	if (is_index_scan && !(step.once && fb_finds_one_row(step.parent, node)))
 		fb_scan_register(fb_query_of(walk), node, step.whole);
 #if PG_VERSION_NUM < 180000
 	if (IsA(node, BitmapHeapScanState))
@@ -242,9 +289,10 @@ fb_executor_start(QueryDesc *query, int eflags)
 			.whole = !(eflags & EXEC_FLAG_BACKWARD),
 			/* The leader may stop a worker at any row: a LIMIT above the Gather is not in the worker's plan. */
 			.sure = !IsParallelWorker(),
+			.once = !(eflags & EXEC_FLAG_REWIND),
 		};
 
-		if (reader == NULL && fb_is_row_lock(query))
+		if (reader == NULL && fb_query_finds_one_row(query))
 			return;
 		walk.subplans = fb_subplans_of(query->estate);
 		fb_walk_plan(query->planstate, &step);

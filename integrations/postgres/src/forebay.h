@@ -634,6 +634,7 @@ extern bool fb_ahead_is_active(FbAhead *ahead);
 extern void fb_ahead_look(FbAhead *ahead, uint64 from);
 extern void fb_ahead_take(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_leads(FbAhead *ahead);
+extern bool fb_ahead_rests(FbAhead *ahead);
 extern bool fb_ahead_watches(FbAhead *ahead);
 extern void fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns);
 

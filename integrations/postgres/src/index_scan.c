@@ -518,7 +518,7 @@ static pg_noinline bool
 fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 {
 	scan->reads = pgBufferUsage.shared_blks_read;
-	if (scan->kind == &btree && scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
+	if (scan->kind == &btree && scan->ahead == NULL && scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
 	{
 		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		return false;
@@ -528,8 +528,18 @@ fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 	fb_scan_count_rows(scan, desc);
 	scan->idle = false;
 	fbl_sampler_read(&scan->sampler, -1);
+	if (scan->ahead != NULL)
+		fbl_sampler_read(&scan->ahead->sampler, -1);
 	fb_time_node(scan, true);
 	return true;
+}
+
+/* Whether a scan may be idle: nothing but a read can make it look ahead. */
+static bool
+fb_scan_may_idle(FbScan *scan)
+{
+	return !scan->pages_active && scan->owed == 0 && scan->owed_heap == 0 && fbl_sampler_rests(&scan->sampler) &&
+		(scan->ahead == NULL || (scan->node != NULL && fb_ahead_rests(scan->ahead)));
 }
 
 /* btgettuple for a registered scan. */
@@ -588,11 +598,11 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (scan->ahead == NULL && !scan->pages_active && scan->owed == 0 && scan->owed_heap == 0 &&
-			 fbl_sampler_rests(&scan->sampler))
+	else if (fb_scan_may_idle(scan))
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
+		scan->begins = false;
 		if (scan->kind == &btree)
 			scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
 		fb_time_node(scan, false);
@@ -673,9 +683,9 @@ fb_scan_begin_toast(IndexScanDesc desc, ScanKey keys, int key_count)
 	return scan;
 }
 
-/* Replaces rescan of all kinds. */
-static void
-fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
+/* rescan for a scan that begins, or was not idle. */
+static pg_noinline void
+fb_rescan_watched(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
 {
 	FbScan	   *scan = fb_fetches_toast(desc) ? fb_scan_begin_toast(desc, keys, key_count) : fb_scan_lookup_keys(desc, keys);
 
@@ -699,6 +709,23 @@ fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int o
 		}
 	}
 	fb_index_kind(desc->indexRelation)->rescan(desc, keys, key_count, orders, order_count);
+}
+
+/* Replaces rescan of all kinds. */
+static void
+fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int order_count)
+{
+	FbScan	   *scan = last_scan;
+
+	/* The inner scan of a nested loop whose pages are in memory. */
+	if (desc == last_desc && scan != NULL && scan->idle && pgBufferUsage.shared_blks_read == scan->reads)
+	{
+		fb_scan_count_rows(scan, desc);
+		scan->start_total++;
+		scan->kind->rescan(desc, keys, key_count, orders, order_count);
+	}
+	else
+		fb_rescan_watched(desc, keys, key_count, orders, order_count);
 }
 
 /* Whether a scan's reads have waited, so that it has counts. */

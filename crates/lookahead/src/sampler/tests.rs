@@ -36,13 +36,16 @@ fn all_reads_that_wait_are_timed() {
 #[test]
 fn without_reads_it_rests_until_one_comes() {
     let mut sampler = Sampler::default();
-    for _ in 0..RESTS_AFTER {
-        assert!(!sampler.rests());
-        sampler.begin();
+    for rests_after in [RESTS_AFTER_UNREAD, RESTS_AFTER] {
+        for _ in 0..rests_after {
+            assert!(!sampler.rests());
+            sampler.begin();
+        }
+        assert!(sampler.rests() && !sampler.begin());
+        sampler.read(None);
+        assert!(!sampler.rests() && sampler.begin());
+        sampler.read(None);
     }
-    assert!(sampler.rests() && !sampler.begin());
-    sampler.read(None);
-    assert!(!sampler.rests() && sampler.begin());
 }
 
 proptest! {
@@ -52,14 +55,16 @@ proptest! {
     ) {
         let mut sampler = Sampler::default();
         let (mut without_timing, mut unread, mut waited) = (0, 0, false);
+        let mut rests_after = RESTS_AFTER_UNREAD;
         for (reads, waits) in steps {
-            prop_assert_eq!(sampler.rests(), unread >= RESTS_AFTER, "[SMP-3]");
+            prop_assert_eq!(sampler.rests(), unread >= rests_after, "[SMP-3]");
             let timed = sampler.begin();
-            prop_assert!(timed || !waited || unread >= RESTS_AFTER, "[SMP-2]");
-            without_timing = if timed || unread >= RESTS_AFTER { 0 } else { without_timing + 1 };
+            prop_assert!(timed || !waited || unread >= rests_after, "[SMP-2]");
+            without_timing = if timed || unread >= rests_after { 0 } else { without_timing + 1 };
             prop_assert!(without_timing < PART_MOST, "[SMP-1]");
             (unread, waited) = if reads { (0, false) } else { (unread + 1, waited && !timed) };
             if reads {
+                rests_after = RESTS_AFTER;
                 sampler.read(timed.then_some(if waits { SLOW } else { FAST }));
                 waited = timed && waits;
             }

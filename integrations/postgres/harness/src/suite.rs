@@ -122,7 +122,11 @@ fn extension(scratch: &Path) -> Option<Extension> {
     sources.join("Makefile").exists().then(|| Extension { sources, build, variables: Vec::new() })
 }
 
-fn note_skip(suite: &str, name: &str, reason: &str) {
+/// Records a test that cannot run on this machine.
+///
+/// # Panics
+/// The file for skips cannot be written.
+pub fn note_skip(suite: &str, name: &str, reason: &str) {
     let Some(path) = env::var_os("FOREBAY_SKIPS") else {
         return;
     };

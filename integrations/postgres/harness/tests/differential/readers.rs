@@ -54,7 +54,7 @@ fn read(server: &Server, case: &Case) -> Result<(), String> {
         }
         pair.read(&scripts.reader()).map_err(|why| format!("reader {index}: {why}"))?;
     }
-    eprintln!("{}: {cuts} statements were cut", server.major());
+    eprintln!("{}: {cuts} statements were cut; {:?}", server.major(), pair.counts);
     pair.sessions.iter_mut().try_for_each(|session| must(session, "rollback"))
 }
 

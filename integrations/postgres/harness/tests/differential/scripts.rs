@@ -23,6 +23,13 @@ pub(crate) enum How {
     Cancel(u64),
 }
 
+impl How {
+    /// Whether the step is cut on purpose.
+    pub(crate) fn cuts(self) -> bool {
+        matches!(self, How::Cancel(_) | How::Timeout(_))
+    }
+}
+
 /// One statement.
 #[derive(Debug, Clone)]
 pub(crate) struct Step {

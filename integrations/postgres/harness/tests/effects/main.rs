@@ -6,6 +6,7 @@
 
 mod damage;
 mod foreign_keys;
+mod instructions;
 mod kills;
 mod layout;
 mod scans;
@@ -34,6 +35,7 @@ const TESTS: &[Test] = &[
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
+    ("queries_in_memory_cost_a_hundredth_more", instructions::are_few),
     ("another_scan_state_is_refused_by_one_message", layout::is_refused),
 ];
 
