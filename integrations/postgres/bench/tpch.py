@@ -132,7 +132,7 @@ def save(server, args, results):
 def main():
     args = arguments()
     server = one.Server(args)
-    knob = f"/sys/block/{args.device}/queue/read_ahead_kb"
+    setting = f"/sys/block/{args.device}/queue/read_ahead_kb"
     before = None
     try:
         if args.load:
@@ -140,7 +140,7 @@ def main():
             return
         queries = {int(part.split("\n", 1)[0]): part.split("\n", 1)[1].strip() for part in read("queries.sql").split("-- Q")[1:]}
         if args.readahead:
-            with open(knob, encoding="ascii") as file:
+            with open(setting, encoding="ascii") as file:
                 before = file.read()
         results = []
         for readahead in (args.readahead or "").split(","):
@@ -150,7 +150,7 @@ def main():
     finally:
         server.close()
         if before:
-            with open(knob, "w", encoding="ascii") as file:
+            with open(setting, "w", encoding="ascii") as file:
                 file.write(before)
 
 
