@@ -83,13 +83,13 @@ class Server:
         self.options = " ".join(f"-c {key}={value or chr(39) * 2}" for key, value in settings.items())
         self.running = False
 
-    def run(self, *command):
+    def run(self, *command, text=None):
         def become_owner():
             if os.getuid() == 0:
                 os.setgid(self.owner.pw_gid)
                 os.setuid(self.owner.pw_uid)
 
-        done = subprocess.run(command, capture_output=True, text=True, preexec_fn=become_owner, cwd="/")
+        done = subprocess.run(command, input=text, capture_output=True, text=True, preexec_fn=become_owner, cwd="/")
         if done.returncode != 0:
             sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done.stdout
@@ -108,12 +108,17 @@ class Server:
             self.running = False
             self.run(f"{self.bin}/pg_ctl", "-D", self.data, "-w", "-m", "fast", "stop")
 
-    def sql(self, statements):
+    def psql(self, *arguments, text=None):
         command = [f"{self.bin}/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", self.sockets]
-        command += ["-U", self.owner.pw_name, "postgres"]
-        for statement in statements:
-            command += ["-c", statement]
-        return self.run(*command)
+        return self.run(*command, "-U", self.owner.pw_name, *arguments, "postgres", text=text)
+
+    def sql(self, statements):
+        return self.psql(*(part for statement in statements for part in ("-c", statement)))
+
+    def file(self, path):
+        """Executes a file, which the owner of the cluster need not be able to read."""
+        with open(path, encoding="utf-8") as file:
+            return self.psql("-f", "-", text=file.read())
 
 
 def drop_caches():

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Times the 22 queries of TPC-H on a PostgreSQL cluster with and without forebay, in interleaved rounds.
+"""Times a suite of queries on a PostgreSQL cluster with and without forebay, in interleaved rounds.
+
+  suite.py dense --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --load
+  suite.py dense --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --readahead 128,8192 --device vda --json dense-15.json
 
   tpchgen-cli csv -s 2 --output-dir /srv/tpch
-  tpch.py --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --load /srv/tpch
-  tpch.py --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --readahead 128,8192 --device vda --json tpch-15.json
+  suite.py tpch --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --load --data /srv/tpch
+  suite.py tpch --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --queries "Q2$|Q8"
 
-The cluster is one without users, stopped. Each cold run has a server just started, and the kernel's page cache dropped
+A suite is a directory of suites/: its tables, its indexes, its queries, and the settings of its sessions. The cluster is one without users, stopped. Each cold run has a server just started, and the kernel's page cache dropped
 (root). For --warm each query is run once before it is timed. --readahead sets the device's readahead to each of these
 KiB in turn, and restores it at the end.
 """
@@ -21,18 +24,19 @@ import sys
 
 import queries as one
 
-FILES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tpch")
-TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
-SETTINGS = "shared_buffers=128MB,work_mem=64MB,max_parallel_workers_per_gather=0,random_page_cost=1.1,fsync=off,max_wal_size=8GB"
+SUITES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "suites")
+SETTINGS = "shared_buffers=128MB,work_mem=64MB,fsync=off,max_wal_size=8GB"
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("suite", choices=sorted(os.listdir(SUITES)))
     parser.add_argument("--cluster", required=True, help="data directory")
     parser.add_argument("--pg-config", default="pg_config")
     parser.add_argument("--library", required=True, type=os.path.abspath, help="forebay.so, built for that server")
-    parser.add_argument("--load", help="a directory with the tables as CSV files, to load into the database postgres")
-    parser.add_argument("--queries", default="1-22", help="such as 2,5-9 (all)")
+    parser.add_argument("--load", action="store_true", help="make the tables, in the database postgres, and end")
+    parser.add_argument("--data", help="a directory with a file TABLE.csv for each table that is not made by a query")
+    parser.add_argument("--queries", default="", help="those whose names match this regular expression (all)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warm", action="store_true")
     parser.add_argument("--readahead", help="KiB, such as 128,8192; needs --device")
@@ -46,32 +50,40 @@ def arguments():
     return args
 
 
-def read(name):
-    with open(os.path.join(FILES, name), encoding="utf-8") as file:
+def path_of(args, name):
+    return os.path.join(SUITES, args.suite, name)
+
+
+def read(args, name):
+    with open(path_of(args, name), encoding="utf-8") as file:
         return file.read()
 
 
-def load(server, directory):
+def load(server, args):
     server.start()
-    server.sql([read("tables.sql")])
-    for table in TABLES:
-        print(f"loading {table}", file=sys.stderr)
-        path = os.path.join(os.path.abspath(directory), f"{table}.csv")
-        server.sql([f"\\copy {table} from '{path}' (format csv, header)"])
-    print("indexing", file=sys.stderr)
-    server.sql([read("indexes.sql")])
+    print("tables", file=sys.stderr)
+    server.file(path_of(args, "tables.sql"))
+    for name in sorted(os.listdir(args.data)) if args.data else []:
+        table, extension = os.path.splitext(name)
+        if extension == ".csv":
+            print(f"loading {table}", file=sys.stderr)
+            path = os.path.join(os.path.abspath(args.data), name)
+            server.sql([f"\\copy {table} from '{path}' (format csv, header)"])
+    print("indexes", file=sys.stderr)
+    server.file(path_of(args, "indexes.sql"))
     server.sql(["vacuum analyze"])
     server.sql(["checkpoint"])
 
 
-def numbers(text):
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
+def chosen(args):
+    """The queries by name."""
+    parts = (part.split("\n", 1) for part in read(args, "queries.sql").split("-- query ")[1:])
+    return {name: query.strip() for name, query in parts if re.search(args.queries, name)}
 
 
 def measure(server, args, query, variant):
     statements = [] if variant == "stock" else [f"load '{args.library}'"]
+    statements += [f"set {name} = '{value}'" for name, value in one.pairs(read(args, "settings").strip()).items()]
     if args.warm:
         statements.append(query)
     else:
@@ -91,17 +103,17 @@ def run(server, args, queries, readahead, results):
             file.write(readahead)
     if args.warm:
         server.start()
-    for number in numbers(args.queries):
+    for name, query in queries.items():
         times = {"stock": [], "forebay": []}
         answers = []
         for round_ in range(args.rounds):
-            for variant in random.Random(round_ * 100 + number).sample(sorted(times), 2):
-                seconds, rows = measure(server, args, queries[number], variant)
+            for variant in random.Random(f"{name} {round_}").sample(sorted(times), 2):
+                seconds, rows = measure(server, args, query, variant)
                 times[variant].append(seconds)
                 answers.append(rows)
         if any(rows != answers[0] for rows in answers):
-            sys.exit(f"Q{number}: the rows differ")
-        results.append({"query": number, "readahead_kib": readahead, "seconds": times})
+            sys.exit(f"{name}: the rows differ")
+        results.append({"query": name, "readahead_kib": readahead, "seconds": times})
         show(results[-1])
         if args.json:
             save(server, args, results)
@@ -118,8 +130,8 @@ def ratio(result):
 
 def show(result):
     stock, ours = (statistics.median(result["seconds"][variant]) for variant in ("stock", "forebay"))
-    label = f"Q{result['query']}" + (f", readahead {result['readahead_kib']} KiB" if result["readahead_kib"] else "")
-    print(f"{label:28} {stock:8.2f} s {ours:8.2f} s" + "   {:.2f} times as fast ({:.2f} to {:.2f})".format(*ratio(result)), flush=True)
+    label = result["query"] + (f", readahead {result['readahead_kib']} KiB" if result["readahead_kib"] else "")
+    print(f"{label:52} {stock:8.2f} s {ours:8.2f} s" + "   {:.2f} times as fast ({:.2f} to {:.2f})".format(*ratio(result)), flush=True)
 
 
 def save(server, args, results):
@@ -136,9 +148,11 @@ def main():
     before = None
     try:
         if args.load:
-            load(server, args.load)
+            load(server, args)
             return
-        queries = {int(part.split("\n", 1)[0]): part.split("\n", 1)[1].strip() for part in read("queries.sql").split("-- Q")[1:]}
+        queries = chosen(args)
+        if not queries:
+            sys.exit(f"no query's name matches {args.queries}")
         if args.readahead:
             with open(setting, encoding="ascii") as file:
                 before = file.read()

@@ -1,0 +1,4 @@
+CREATE INDEX ON rows_00 (key);
+CREATE INDEX ON rows_50 (key);
+CREATE INDEX ON rows_90 (key);
+CREATE INDEX ON rows_99 (key);
