@@ -110,6 +110,11 @@ impl Binaries {
 }
 
 impl Test<'_> {
+    /// Whether its package's directory has that name.
+    pub(super) fn is_in(&self, directory: &str) -> bool {
+        self.directory.ends_with(directory)
+    }
+
     /// The paths of the programs that it may start.
     pub(super) fn programs(&self) -> impl Iterator<Item = &PathBuf> {
         self.programs.iter().map(|program| &program.path)

@@ -39,8 +39,9 @@ const WITH_FEATURES: &[again::Part] = &[
 const THREADS: &str = "6";
 
 /// The binaries that run longest, which start first, so that none of them runs alone at the end.
-const LONGEST: [&str; 9] = [
+const LONGEST: [&str; 10] = [
     "command",
+    "effects",
     "server",
     "differential",
     "advise",
@@ -54,10 +55,13 @@ const LONGEST: [&str; 9] = [
 /// The crates whose documentation other projects read.
 const DOCUMENTED: [&str; 3] = ["forebay-io", "forebay-lookahead", "forebay"];
 
-/// The tests of the extension, and of advice to a server: the package's directory, and the target.
-const SERVERS: &[(&str, &str)] =
-    &[("harness", "differential"), ("harness", "server"), ("harness", "strategy"), ADVISE];
+/// The tests of advice to a server: the package's directory, and the target.
 const ADVISE: (&str, &str) = ("cli", "advise");
+
+/// Whether a test starts PostgreSQL servers: all of the extension's do.
+fn starts_servers(test: &Test<'_>) -> bool {
+    test.is_in("harness") || (test.is_in(ADVISE.0) && test.target == ADVISE.1)
+}
 
 pub(super) fn fmt(run: &mut Run) -> Result<()> {
     run.command(run.cargo(&["fmt", "--all", "--check"]))
@@ -103,7 +107,7 @@ pub(super) fn test(run: &mut Run) -> Result<()> {
     let commands = tests.iter().map(|test| {
         let mut command = test.command();
         command.env("RUST_TEST_THREADS", THREADS);
-        match SERVERS.iter().any(|(_, target)| *target == test.target) {
+        match starts_servers(test) {
             true => command.env("FOREBAY_PG_SEED", "1").args(["--test-threads", THREADS]),
             false => command.env("FOREBAY_PG_QUERIES", "0"),
         };
@@ -114,7 +118,8 @@ pub(super) fn test(run: &mut Run) -> Result<()> {
 
 /// As many interruptions as docs/advise.md promises.
 pub(super) fn pg_interrupts(run: &mut Run) -> Result<()> {
-    servers(run, &[ADVISE], &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
+    let advise = [Binaries::get(run)?.test(ADVISE.0, ADVISE.1)?.command()];
+    servers(run, advise, &["interrupted"], ("FOREBAY_ADVISE_INTERRUPTS", "50"))
 }
 
 /// Tests that fail on a machine with other load.
@@ -126,25 +131,28 @@ pub(super) fn timing(run: &mut Run) -> Result<()> {
         "a_volumes_credits",
         "os_against_itself_and_adaptive",
     ];
-    servers(run, &[("cli", "command")], &judged, (name, value))?;
-    servers(run, &[ADVISE], &["the_planner_changes_where_scans_cross"], (name, value))
+    let binaries = Binaries::get(run)?;
+    let command = [binaries.test("cli", "command")?.command()];
+    servers(run, command, &judged, (name, value))?;
+    let advise = [binaries.test(ADVISE.0, ADVISE.1)?.command()];
+    servers(run, advise, &["the_planner_changes_where_scans_cross"], (name, value))
 }
 
 /// As many queries as the extension's issue requires, from a new seed.
 pub(super) fn pg_queries(run: &mut Run) -> Result<()> {
-    servers(run, SERVERS, &[], ("FOREBAY_PG_QUERIES", "2000"))
+    let binaries = Binaries::get(run)?;
+    let tests = binaries.tests().filter(starts_servers).map(|test| test.command());
+    servers(run, tests, &[], ("FOREBAY_PG_QUERIES", "2000"))
 }
 
-/// Runs `tests` as step `clippy` has built them: if a part of them was selected, cargo would build much again.
+/// Runs `tests`, which step `clippy` has built: if a part of them was selected, cargo would build much again.
 fn servers(
     run: &mut Run,
-    tests: &[(&str, &str)],
+    tests: impl IntoIterator<Item = Command>,
     arguments: &[&str],
     (name, value): (&str, &str),
 ) -> Result<()> {
-    let binaries = Binaries::get(run)?;
-    for (directory, target) in tests {
-        let mut command = binaries.test(directory, target)?.command();
+    for mut command in tests {
         command.args(arguments).env(name, value);
         run.command(command)?;
     }
