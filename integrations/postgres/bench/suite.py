@@ -8,9 +8,10 @@
   suite.py tpch --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --load --data /srv/tpch
   suite.py tpch --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --queries "Q2$|Q8"
 
-A suite is a directory of suites/: its tables, its indexes, its queries, and the settings of its sessions. The cluster is one without users, stopped. Each cold run has a server just started, and the kernel's page cache dropped
-(root). For --warm each query is run once before it is timed. --readahead sets the device's readahead to each of these
-KiB in turn, and restores it at the end.
+A suite is a directory of suites/: its tables, its indexes, its queries, and the settings of its sessions. The cluster
+is one without users, stopped. Each cold run has a server just started, and the kernel's page cache dropped (root). For
+--warm each query is run once before it is timed. --readahead sets the device's readahead to each of these KiB in turn,
+and restores it at the end.
 """
 
 import argparse
@@ -22,9 +23,10 @@ import re
 import statistics
 import sys
 
-import queries as one
+import queries as bench
 
 SUITES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "suites")
+SEPARATOR = "the rows of the timed query"
 SETTINGS = "shared_buffers=128MB,work_mem=64MB,fsync=off,max_wal_size=8GB"
 
 
@@ -46,8 +48,20 @@ def arguments():
     args = parser.parse_args()
     if args.readahead and not args.device:
         parser.error("--readahead needs --device")
+    if args.readahead and not os.access(setting_of(args), os.W_OK):
+        parser.error(f"--readahead: {setting_of(args)} cannot be written: --device is a name in /sys/block, and it takes root")
+    if args.data and not os.path.isdir(args.data):
+        parser.error(f"--data: {args.data} is not a directory")
+    try:
+        re.compile(args.queries)
+    except re.error as error:
+        parser.error(f"--queries: {error}")
     args.mode = "warm" if args.warm else "cold"
     return args
+
+
+def setting_of(args):
+    return f"/sys/block/{args.device}/queue/read_ahead_kb"
 
 
 def path_of(args, name):
@@ -83,23 +97,23 @@ def chosen(args):
 
 def measure(server, args, query, variant):
     statements = [] if variant == "stock" else [f"load '{args.library}'"]
-    statements += [f"set {name} = '{value}'" for name, value in one.pairs(read(args, "settings").strip()).items()]
+    statements += [f"set {name} = '{value}'" for name, value in bench.pairs(read(args, "settings").strip()).items()]
     if args.warm:
         statements.append(query)
     else:
-        one.drop_caches()
+        bench.drop_caches()
         server.start()
-    output = server.sql([*statements, "select 1", "\\timing on", query, "\\timing off"])
+    output = server.sql([*statements, f"select '{SEPARATOR}'", "\\timing on", query, "\\timing off"])
     if not args.warm:
         server.stop()
     times = re.findall(r"Time: ([\d.]+) ms", output)
-    rows = output.split("Time:")[0].splitlines()
-    return float(times[-1]) / 1000, rows[rows.index("1") + 1 :] if not args.warm else None
+    rows = output.split(SEPARATOR)[1].split("Time:")[0]
+    return float(times[-1]) / 1000, rows
 
 
 def run(server, args, queries, readahead, results):
     if readahead:
-        with open(f"/sys/block/{args.device}/queue/read_ahead_kb", "w", encoding="ascii") as file:
+        with open(setting_of(args), "w", encoding="ascii") as file:
             file.write(readahead)
     if args.warm:
         server.start()
@@ -119,7 +133,7 @@ def run(server, args, queries, readahead, results):
             save(server, args, results)
     if args.warm:
         server.stop()
-    ratios = [ratio(one_) for one_ in results if one_["readahead_kib"] == readahead]
+    ratios = [ratio(result) for result in results if result["readahead_kib"] == readahead]
     print(f"geometric mean: {math.exp(statistics.mean(math.log(it[0]) for it in ratios)):.2f}")
 
 
@@ -143,8 +157,7 @@ def save(server, args, results):
 
 def main():
     args = arguments()
-    server = one.Server(args)
-    setting = f"/sys/block/{args.device}/queue/read_ahead_kb"
+    server = bench.Server(args)
     before = None
     try:
         if args.load:
@@ -154,7 +167,7 @@ def main():
         if not queries:
             sys.exit(f"no query's name matches {args.queries}")
         if args.readahead:
-            with open(setting, encoding="ascii") as file:
+            with open(setting_of(args), encoding="ascii") as file:
                 before = file.read()
         results = []
         for readahead in (args.readahead or "").split(","):
@@ -164,7 +177,7 @@ def main():
     finally:
         server.close()
         if before:
-            with open(setting, "w", encoding="ascii") as file:
+            with open(setting_of(args), "w", encoding="ascii") as file:
                 file.write(before)
 
 

@@ -289,18 +289,11 @@ impl Server {
         Session::connect(&mut config)
     }
 
-    /// A backend in single-user mode for the database `postgres`, run by `tool`. It reads statements from its standard
-    /// input, one a line. The server must be stopped.
-    pub fn single_user(&self, tool: &[&str], settings: Settings<'_>) -> Command {
-        let postgres = self.program("postgres");
-        let mut command = match tool {
-            [] => self.owner.command(&postgres),
-            [program, arguments @ ..] => {
-                let mut command = self.owner.command(Path::new(program));
-                command.args(arguments).arg(&postgres);
-                command
-            }
-        };
+    /// A backend in single-user mode for the database `postgres`, run by a tool, such as valgrind. It reads statements
+    /// from its standard input, one a line. The server must be stopped.
+    pub fn single_user(&self, tool: &str, arguments: &[&str], settings: Settings<'_>) -> Command {
+        let mut command = self.owner.command(Path::new(tool));
+        command.args(arguments).arg(self.program("postgres"));
         command.arg("--single").arg("-D").arg(self.path("data"));
         for (name, value) in BASE.iter().chain(settings) {
             command.arg("-c").arg(format!("{name}={value}"));

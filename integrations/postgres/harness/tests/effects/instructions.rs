@@ -57,9 +57,9 @@ fn counted(
     libraries: &str,
     count: u32,
 ) -> Result<u64, String> {
-    let tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    let arguments = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
     let settings = [("shared_buffers", "32MB"), ("session_preload_libraries", libraries)];
-    let mut command = server.single_user(&tool, &settings);
+    let mut command = server.single_user("valgrind", &arguments, &settings);
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(text)?;
     let mut statements = WARM.iter().chain(repeated.before).copied().collect::<Vec<_>>().join("\n");
