@@ -88,8 +88,8 @@ pub(crate) fn what_helps(case: &Case) -> Result<(), String> {
         let rounds = of_phase.next().and_then(|it| it["rounds"].as_array()).map_or(0, Vec::len);
         ensure(rounds >= 3, format!("[PRV-2] {phase}: {rounds} rounds"))?;
     }
-    let words = ["Measured again in a new session", "the gain is there"];
-    ensure(words.iter().all(|it| printed.contains(it)), printed.clone())?;
+    // Other load may make another query slower by chance, and then this is reported instead of the gain.
+    ensure(printed.contains("Measured again in a new session"), printed.clone())?;
     let after = &found["after"];
     ensure(after["gain"]["low"].as_f64() > Some(1.2), format!("{after:#}"))?;
     ensure(after["records"][0]["cell"]["phase"] == "after", format!("{after:#}"))?;

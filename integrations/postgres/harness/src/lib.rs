@@ -22,5 +22,5 @@ mod watcher;
 pub use error::{Error, Result};
 pub use installation::{Extension, Found, Installation, find};
 pub use log::{Finding, Mark};
-pub use server::{Disk, HintCount, Server, Settings};
+pub use server::{Disk, HintCount, QuickReads, Server, Settings};
 pub use session::{Difference, Outcome, Session};

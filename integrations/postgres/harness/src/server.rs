@@ -56,6 +56,9 @@ pub enum Disk {
     Steady(u32),
 }
 
+/// Numbers in the file that slow_reads.c counts in.
+const COUNTS: usize = 6;
+
 /// For how many blocks the processes of a server whose disk is not real have given the kernel hints, and what
 /// work the extension has done.
 #[derive(Debug)]
@@ -96,12 +99,30 @@ impl HintCount {
         Ok(self.all()?[5])
     }
 
-    fn all(&self) -> Result<[u64; 6]> {
-        let mut counts = [[0; 8]; 6];
+    fn all(&self) -> Result<[u64; COUNTS]> {
+        let mut counts = [[0; 8]; COUNTS];
         self.0
             .read_exact_at(counts.as_flattened_mut(), 0)
             .map_err(Error::file(Path::new("the count of hints")))?;
         Ok(counts.map(u64::from_ne_bytes))
+    }
+}
+
+/// While it lives, no read is delayed.
+#[derive(Debug)]
+pub struct QuickReads(File);
+
+impl QuickReads {
+    fn set(&self, quick: bool) -> std::io::Result<()> {
+        // The number after the counts.
+        self.0.write_all_at(&u64::from(quick).to_ne_bytes(), 8 * COUNTS as u64)
+    }
+}
+
+impl Drop for QuickReads {
+    fn drop(&mut self) {
+        // Where it fails, all reads are quick, and tests of look-ahead fail.
+        let _ = self.set(false);
     }
 }
 
@@ -163,7 +184,7 @@ impl Server {
     fn build_slow_reads(&self) -> Result<()> {
         let (source, hints) = (self.path("slow_reads.c"), self.path("hints"));
         fs::write(&source, include_str!("slow_reads.c")).map_err(Error::file(&source))?;
-        fs::write(&hints, [0; 48]).map_err(Error::file(&hints))?;
+        fs::write(&hints, [0; 8 * (COUNTS + 1)]).map_err(Error::file(&hints))?;
         // The server's user writes into it.
         fs::set_permissions(&hints, Permissions::from_mode(0o666)).map_err(Error::file(&hints))?;
         let mut compile = Command::new("cc");
@@ -178,6 +199,18 @@ impl Server {
     pub fn hint_count(&self) -> Result<HintCount> {
         let path = self.path("hints");
         File::open(&path).map(HintCount).map_err(Error::file(&path))
+    }
+
+    /// Delays no read until the value is dropped: to set up tables, and to look at them.
+    ///
+    /// # Errors
+    /// Its disk is real.
+    pub fn quick_reads(&self) -> Result<QuickReads> {
+        let path = self.path("hints");
+        let file = OpenOptions::new().write(true).open(&path).map_err(Error::file(&path))?;
+        let quick = QuickReads(file);
+        quick.set(true).map_err(Error::file(&path))?;
+        Ok(quick)
     }
 
     /// Starts the server with `settings`, next to its socket and its log, and waits until it takes connections.

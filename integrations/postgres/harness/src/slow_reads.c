@@ -7,7 +7,7 @@
  * backing off is tested as well, unless FOREBAY_SLOW_READ_STEADY is set. Advice is counted in the file that
  * FOREBAY_SLOW_READ_HINTS names: 64-bit numbers in native byte order, of NORMAL, RANDOM, SEQUENTIAL and WILLNEED (0 to
  * 3 on Linux), of blocks read, and of basic blocks executed in code compiled with -fsanitize-coverage=trace-pc: its
- * work, independent of time.
+ * work, independent of time. While the number after these is not zero, no read is delayed.
  *
  * It relies on PostgreSQL reading blocks by pread and preadv, and on 64-bit Linux. The file of the counts lives as
  * long as the server. Failure: without the variables reads are not delayed, and nothing is counted.
@@ -35,7 +35,8 @@
 #define ADVICES 4
 #define READS ADVICES
 #define WORK (READS + 1)
-#define COUNTS (WORK + 1)
+#define QUICK (WORK + 1)
+#define COUNTS (QUICK + 1)
 static _Atomic uint64_t *counts;
 static long slow_ns;
 static int	steady;
@@ -103,7 +104,7 @@ wait_for(int fd, off_t at, size_t size)
 		*place = 0;
 		return;
 	}
-	if (slow_ns == 0 || (reads++ % STRETCH >= STRETCH_SLOW && !steady))
+	if (slow_ns == 0 || (counts != NULL && counts[QUICK] != 0) || (reads++ % STRETCH >= STRETCH_SLOW && !steady))
 		return;
 	/* A signal may end it: the next read waits. */
 	clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);

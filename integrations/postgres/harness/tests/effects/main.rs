@@ -84,6 +84,7 @@ fn serve_with(case: &Case, extension: &Extension, buffers: &str) -> Result<Serve
     let server = Server::new(&case.installation, Some(extension), Disk::Steady(60), &settings);
     let server = server.map_err(text)?;
     let mut session = connect(&server, &[])?;
+    let _quick = server.quick_reads().map_err(text)?;
     must(&mut session, TABLES)?;
     for sql in ["vacuum analyze orders", "vacuum analyze items", "create extension forebay"] {
         must(&mut session, sql)?;

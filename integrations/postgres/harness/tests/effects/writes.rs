@@ -374,13 +374,16 @@ pub(crate) fn outcome(
     session: &mut Session,
 ) -> Result<(Vec<Vec<String>>, u64), String> {
     let mut owner = connect(server, &[])?;
+    let quick = server.quick_reads().map_err(text)?;
     for sql in setup {
         owner.rows(sql).map_err(text)?;
     }
+    drop(quick);
     let count = server.hint_count().map_err(text)?;
     let before = count.now().map_err(text)?;
     let outcome = session.run(command);
     let hints = count.now().map_err(text)? - before;
+    let _quick = server.quick_reads().map_err(text)?;
     session.run("rollback");
     let mut all = vec![
         outcome.error.map(|(code, message)| vec![code, message]).unwrap_or_default(),
