@@ -97,6 +97,12 @@ bool fbl_hints_is_idle(struct fbl_hints *hints);
 // As for `fbl_hints_is_idle`.
 uint32_t fbl_hints_available(struct fbl_hints *hints);
 
+// Predicted blocks that the consumer has not reached.
+//
+// # Safety
+// As for `fbl_hints_is_idle`.
+uint32_t fbl_hints_ahead(struct fbl_hints *hints);
+
 // Sets another maximum for the look-ahead, in blocks: at least 1, and at most 1024.
 //
 // # Safety

@@ -95,6 +95,16 @@ pub unsafe extern "C" fn fbl_hints_available(hints: *mut FblHints) -> u32 {
     unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.available()) }
 }
 
+/// Predicted blocks that the consumer has not reached.
+///
+/// # Safety
+/// As for `fbl_hints_is_idle`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_hints_ahead(hints: *mut FblHints) -> u32 {
+    // SAFETY: as the caller promises.
+    unsafe { with(hints.cast(), 0, |hints: &mut Hints| hints.ahead()) }
+}
+
 /// Sets another maximum for the look-ahead, in blocks: at least 1, and at most 1024.
 ///
 /// # Safety
@@ -232,6 +242,7 @@ mod tests {
             fbl_hints_predict(hints, 11, false);
             fbl_hints_predict(hints, 10, false);
             assert!(fbl_hints_contains(hints, 10));
+            assert_eq!(fbl_hints_ahead(hints), 2);
             let mut runs = ptr::null();
             assert_eq!(fbl_hints_take_runs(hints, &raw mut runs), 1);
             assert_eq!(*runs, Run { first: 10, blocks: 2, wanted: 2 });

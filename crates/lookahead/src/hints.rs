@@ -367,7 +367,7 @@ impl Hints {
     }
 
     /// Predicted blocks that the consumer has not reached.
-    fn ahead(&self) -> u32 {
+    pub fn ahead(&self) -> u32 {
         self.next.wrapping_sub(self.taken)
     }
 

@@ -28,6 +28,7 @@ import pwd
 import random
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -94,9 +95,10 @@ class Server:
             sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         return done.stdout
 
-    def start(self):
+    def start(self, preload=None):
         log = os.path.join(self.sockets, "log")
-        self.run(f"{self.bin}/pg_ctl", "-D", self.data, "-l", log, "-o", self.options, "-w", "start")
+        options = self.options + (f" -c shared_preload_libraries={preload}" if preload else "")
+        self.run(f"{self.bin}/pg_ctl", "-D", self.data, "-l", log, "-o", options, "-w", "start")
         self.running = True
 
     def close(self):
@@ -168,6 +170,7 @@ def measure(server, args, variant):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     args = arguments()
     server = Server(args)
     figures = {variant: [] for variant in args.variants}

@@ -9,8 +9,8 @@
   suite.py tpch --cluster /srv/pg15 --library $PWD/build/15.*/forebay.so --queries "Q2$|Q8"
 
 A suite is a directory of suites/: its tables, its indexes, its queries, and the settings of its sessions. The cluster
-is one without users, stopped. Each cold run has a server just started, and the kernel's page cache dropped (root). For
---warm each query is run once before it is timed. --readahead sets the device's readahead to each of these KiB in turn,
+is one without users, stopped. Each run has a server just started, with forebay in shared_preload_libraries or without;
+for a cold run the kernel's page cache is dropped before (root), for --warm the query is run once before it is timed. --readahead sets the device's readahead to each of these KiB in turn,
 and restores it at the end.
 """
 
@@ -20,6 +20,7 @@ import math
 import os
 import random
 import re
+import signal
 import statistics
 import sys
 
@@ -35,7 +36,7 @@ def arguments():
     parser.add_argument("suite", choices=sorted(os.listdir(SUITES)))
     parser.add_argument("--cluster", required=True, help="data directory")
     parser.add_argument("--pg-config", default="pg_config")
-    parser.add_argument("--library", required=True, type=os.path.abspath, help="forebay.so, built for that server")
+    parser.add_argument("--library", required=True, action="append", metavar="[NAME=]FILE", help="forebay.so, built for that server; may be given several times, to compare versions")
     parser.add_argument("--load", action="store_true", help="make the tables, in the database postgres, and end")
     parser.add_argument("--data", help="a directory with a file TABLE.csv for each table that is not made by a query")
     parser.add_argument("--queries", default="", help="those whose names match this regular expression (all)")
@@ -57,6 +58,12 @@ def arguments():
     except re.error as error:
         parser.error(f"--queries: {error}")
     args.mode = "warm" if args.warm else "cold"
+    named = [library.rpartition("=") for library in args.library]
+    args.libraries = {name or "forebay": os.path.abspath(file) for name, _, file in named}
+    for file in args.libraries.values():
+        if not os.path.isfile(file):
+            parser.error(f"--library: there is no {file}")
+    args.library = next(iter(args.libraries.values()))
     return args
 
 
@@ -96,16 +103,14 @@ def chosen(args):
 
 
 def measure(server, args, query, variant):
-    statements = [] if variant == "stock" else [f"load '{args.library}'"]
-    statements += [f"set {name} = '{value}'" for name, value in bench.pairs(read(args, "settings").strip()).items()]
+    statements = [f"set {name} = '{value}'" for name, value in bench.pairs(read(args, "settings").strip()).items()]
     if args.warm:
         statements.append(query)
     else:
         bench.drop_caches()
-        server.start()
+    server.start(preload=args.libraries.get(variant))
     output = server.sql([*statements, f"select '{SEPARATOR}'", "\\timing on", query, "\\timing off"])
-    if not args.warm:
-        server.stop()
+    server.stop()
     times = re.findall(r"Time: ([\d.]+) ms", output)
     rows = output.split(SEPARATOR)[1].split("Time:")[0]
     return float(times[-1]) / 1000, rows
@@ -115,13 +120,11 @@ def run(server, args, queries, readahead, results):
     if readahead:
         with open(setting_of(args), "w", encoding="ascii") as file:
             file.write(readahead)
-    if args.warm:
-        server.start()
     for name, query in queries.items():
-        times = {"stock": [], "forebay": []}
+        times = {variant: [] for variant in ("stock", *args.libraries)}
         answers = []
         for round_ in range(args.rounds):
-            for variant in random.Random(f"{name} {round_}").sample(sorted(times), 2):
+            for variant in random.Random(f"{name} {round_}").sample(sorted(times), len(times)):
                 seconds, rows = measure(server, args, query, variant)
                 times[variant].append(seconds)
                 answers.append(rows)
@@ -131,21 +134,25 @@ def run(server, args, queries, readahead, results):
         show(results[-1])
         if args.json:
             save(server, args, results)
-    if args.warm:
-        server.stop()
-    ratios = [ratio(result) for result in results if result["readahead_kib"] == readahead]
-    print(f"geometric mean: {math.exp(statistics.mean(math.log(it[0]) for it in ratios)):.2f}")
+    for variant in args.libraries:
+        ratios = [ratio(result, variant)[0] for result in results if result["readahead_kib"] == readahead]
+        print(f"geometric mean, {variant}: {math.exp(statistics.mean(map(math.log, ratios))):.2f}")
 
 
-def ratio(result):
-    each = sorted(stock / ours for stock, ours in zip(result["seconds"]["stock"], result["seconds"]["forebay"]))
+def ratio(result, variant):
+    """How many times as fast as stock: the median of the rounds, the lowest, the highest."""
+    seconds = result["seconds"]
+    each = sorted(stock / ours for stock, ours in zip(seconds["stock"], seconds[variant]))
     return statistics.median(each), each[0], each[-1]
 
 
 def show(result):
-    stock, ours = (statistics.median(result["seconds"][variant]) for variant in ("stock", "forebay"))
     label = result["query"] + (f", readahead {result['readahead_kib']} KiB" if result["readahead_kib"] else "")
-    print(f"{label:52} {stock:8.2f} s {ours:8.2f} s" + "   {:.2f} times as fast ({:.2f} to {:.2f})".format(*ratio(result)), flush=True)
+    line = f"{label:40} stock {statistics.median(result['seconds']['stock']):7.2f} s"
+    for variant, seconds in list(result["seconds"].items())[1:]:
+        line += f", {variant} {statistics.median(seconds):7.2f} s"
+        line += "   {:.2f} times as fast ({:.2f} to {:.2f})".format(*ratio(result, variant))
+    print(line, flush=True)
 
 
 def save(server, args, results):
@@ -156,6 +163,7 @@ def save(server, args, results):
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))
     args = arguments()
     server = bench.Server(args)
     before = None

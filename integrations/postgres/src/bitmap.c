@@ -111,9 +111,8 @@ fb_bitmap_page_returned(FbBitmap *bitmap, BlockNumber block, int64 spent)
 	{
 		if (spent < 0)
 			return;
-		bitmap->hints = fbl_hints_init(MemoryContextAlloc(bitmap->query->estate->es_query_cxt, fbl_hints_size()),
-									   bitmap->most, bitmap->whole && !bitmap->query->may_stop,
-									   FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+		bitmap->hints = fb_hints_make(bitmap->query->estate->es_query_cxt, bitmap->most,
+									  bitmap->whole && !bitmap->query->may_stop, 0);
 	}
 	fbl_hints_on_read(bitmap->hints, block, spent);
 	bitmap->active = !fbl_hints_is_idle(bitmap->hints);

@@ -62,13 +62,8 @@ typedef struct FbPruning FbPruning;
 
 /* No scan looks ahead by more blocks, whatever the settings. */
 #define FB_DISTANCE_MOST FBL_HINTS_MOST
-/*
- * A request has at most 32 blocks, and no gap is read through: a disk of 1 GB/s moves a block in the time of a
- * request. With gaps of 2, dense bitmaps took a third as long again, locally shuffled index scans an eighth.
- */
-#define FB_COMBINE_BLOCKS 32
-#define FB_GAP_BLOCKS 0
-#define FB_OVER_READ_PERCENT 0
+/* Gaps of this many blocks are read through where index scans look ahead; see fb_hints_make. */
+#define FB_GAP_BLOCKS 4
 
 /* Settings. */
 extern bool fb_enabled;
@@ -348,6 +343,14 @@ struct FbAhead
 	int			unproductive;
 	/* The scan's current value was fully looked ahead for. */
 	bool		leads;
+
+	/* Blocks read since the cost was weighed last, and what they cost: time of reads, and of looking ahead. */
+	uint32		cost_blocks;
+	int64		read_ns;
+	int64		look_ns;
+	/* Whether it costs less not to look ahead: NULL unless looking ahead costs much. */
+	struct fbl_trial *trial;
+	bool		paused;
 };
 
 /* A row in a queue. */
@@ -636,6 +639,7 @@ extern void fb_ahead_take(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_leads(FbAhead *ahead);
 extern bool fb_ahead_rests(FbAhead *ahead);
 extern bool fb_ahead_watches(FbAhead *ahead);
+extern void fb_ahead_read(FbAhead *ahead, int64 spent_ns);
 extern void fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns);
 
 /* array_keys.c */
@@ -702,6 +706,7 @@ extern void fb_detach(FbKind kind, const void *object);
 /* request.c */
 extern bool fb_in_buffers(Relation rel, BlockNumber block);
 extern void fb_prefetch(Relation rel, BlockNumber first, BlockNumber blocks);
+extern fbl_hints *fb_hints_make(MemoryContext context, int most, bool takes_all, int gap_blocks);
 extern int	fb_distance_of(Relation rel);
 extern bool fb_has_block(Relation rel, BlockNumber block, BlockNumber *known);
 

@@ -215,17 +215,15 @@ bool
 fb_scan_make_hints(FbScan *scan)
 {
 	int			most = fb_distance_of((*scan->scan)->heapRelation);
-	uint8	   *memory;
 
 	if (most == 0)
 		return false;
 	if (scan->ahead != NULL && !fb_ahead_prepare(scan->ahead))
 		scan->ahead = NULL;
 	fb_toast_expect(scan);
-	memory = MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size());
-	scan->hints = fbl_hints_init(memory, most,
-								 scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
-								 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+	scan->hints = fb_hints_make(scan->query->estate->es_query_cxt, most,
+								scan->ahead ? fb_ahead_takes_all(scan->ahead) : scan->whole && !scan->query->may_stop,
+								FB_GAP_BLOCKS);
 	return true;
 }
 
@@ -239,6 +237,8 @@ fb_scan_has_read(FbScan *scan, BlockNumber block, int64 spent)
 			return;
 	}
 	fbl_hints_on_read(scan->hints, block, spent);
+	if (scan->ahead != NULL)
+		fb_ahead_read(scan->ahead, spent);
 	scan->active = !fbl_hints_is_idle(scan->hints);
 	if (scan->active && scan->ahead != NULL && fbl_read_waited(spent))
 	{
@@ -501,9 +501,8 @@ fb_gettuple_paged(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 			spent = fb_elapsed_ns(since);
 		fbl_sampler_read(&scan->page_sampler, spent);
 		if (scan->pages == NULL && fbl_read_waited(spent))
-			scan->pages = fbl_hints_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_hints_size()),
-										 fb_distance_of(desc->indexRelation), scan->whole && !scan->query->may_stop,
-										 FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+			scan->pages = fb_hints_make(scan->query->estate->es_query_cxt, fb_distance_of(desc->indexRelation),
+										scan->whole && !scan->query->may_stop, 0);
 	}
 	if (scan->pages != NULL && (reads > 0 || page != InvalidBlockNumber))
 	{
@@ -595,7 +594,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->hits = pgBufferUsage.shared_blks_hit;
 	scan->spent = -1;
-	scan->timed = fbl_sampler_begin(&scan->sampler) || scan->active;
+	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && !(scan->ahead != NULL && scan->ahead->paused));
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
 	else if (fb_scan_may_idle(scan))

@@ -126,8 +126,7 @@ fb_inserts_prepare(FbInserts *inserts)
 	fb_table_rows_init(&inserts->table_rows, inserts->heap);
 	if (inserts->estate == NULL && (inserts->info->ii_Expressions != NIL || inserts->info->ii_Predicate != NIL))
 		inserts->estate = CreateExecutorState();
-	inserts->hints = fbl_hints_init(palloc(fbl_hints_size()), fb_distance_of(inserts->index), true,
-									FB_COMBINE_BLOCKS, FB_GAP_BLOCKS, FB_OVER_READ_PERCENT);
+	inserts->hints = fb_hints_make(inserts->info->ii_Context, fb_distance_of(inserts->index), true, 0);
 	MemoryContextSwitchTo(old);
 }
 

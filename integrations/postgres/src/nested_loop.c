@@ -92,7 +92,17 @@ static const FbQueueUse join_use = {fb_join_wants_rows, fb_join_look, fb_join_re
 static bool
 fb_join_has_row(FbAhead *ahead, uint64 number)
 {
-	return fb_queue_has(&((FbJoinSide *) ahead)->join->outer, number);
+	FbQueue    *outer = &((FbJoinSide *) ahead)->join->outer;
+	instr_time	since;
+	bool		has;
+
+	if (number < outer->tail)
+		return true;
+	/* The outer plan's time is not that of looking ahead. */
+	INSTR_TIME_SET_CURRENT(since);
+	has = fb_queue_has(outer, number);
+	ahead->look_ns -= fb_elapsed_ns(since);
+	return has;
 }
 
 static bool

@@ -12,8 +12,12 @@
 #include "compat.h"
 #include "storage/bufmgr.h"
 #include "storage/fd.h"
+#include "utils/memutils.h"
 #include "utils/spccache.h"
 #include "utils/wait_event.h"
+
+#define COMBINE_BLOCKS 32
+#define OVER_READ_PERCENT 50
 
 /* Whether a block of the main fork is in shared buffers now. Costs one look-up in the buffer table. */
 bool
@@ -58,6 +62,21 @@ fb_prefetch(Relation rel, BlockNumber first, BlockNumber blocks)
 		blocks -= here;
 	}
 #endif
+}
+
+/*
+ * Makes the hints of a scan in `context`. A request has at most COMBINE_BLOCKS blocks. Gaps up to `gap_blocks` between
+ * blocks of a batch are read through, unless the scan may stop, if that adds at most OVER_READ_PERCENT to the batch.
+ *
+ * Index scans read through gaps. Where the blocks are dense, the kernel's readahead serves the server in few large
+ * requests, and single blocks cannot compete (docs/adr/0034-dense-scans.md). Bitmap scans, whose blocks ascend, do not:
+ * there it was slower by a third.
+ */
+fbl_hints *
+fb_hints_make(MemoryContext context, int most, bool takes_all, int gap_blocks)
+{
+	return fbl_hints_init(MemoryContextAlloc(context, fbl_hints_size()), most, takes_all,
+						  COMBINE_BLOCKS, takes_all ? gap_blocks : 0, OVER_READ_PERCENT);
 }
 
 /*
