@@ -98,7 +98,10 @@ fb_share_of(Oid tablespace)
 uint32
 fb_room(fbl_hints *hints, Relation rel)
 {
-	if (slots != NULL && !fbl_hints_is_idle(hints))
+	/* Most calls end here, without reading the clock. */
+	if (fbl_hints_available(hints) == 0)
+		return 0;
+	if (slots != NULL)
 	{
 		Oid			tablespace = rel->rd_rel->reltablespace;
 

@@ -423,6 +423,16 @@ fb_time_node(FbScan *scan, bool timed)
 	fb_replace_method(scan->node, timed ? real : ours, timed ? ours : real);
 }
 
+/* Whether a scan is at its last row, so that there is nothing to look ahead to, as in a search for one row. */
+static inline bool
+fb_is_last_row(IndexScanDesc desc, ScanDirection direction)
+{
+	BTScanPos	pos = &((BTScanOpaque) desc->opaque)->currPos;
+
+	return ScanDirectionIsForward(direction) ? pos->itemIndex == pos->lastItem && !pos->moreRight
+		: pos->itemIndex == pos->firstItem && !pos->moreLeft;
+}
+
 /* Records the scan's position when there is nothing else to do. If it misses a move, the cursor is reset later. */
 static inline void
 fb_note_position(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
@@ -584,7 +594,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->block = scan->last = block;
 	if (scan->kind != &btree)
 		fb_scan_look_next(scan, desc, direction);
-	else if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)))
+	else if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)) && !fb_is_last_row(desc, direction))
 	{
 		fb_track_scan(scan, desc, direction);
 		fb_scan_look_ahead(scan, desc);

@@ -101,6 +101,8 @@ pub fn run(suite: &'static str, scratch: &Path, tests: &'static [Test]) -> ExitC
                 }));
             }
         }
+    } else {
+        note_skip(suite, "every test", "FOREBAY_PG_QUERIES is 0");
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

@@ -32,6 +32,7 @@ const TESTS: &[Test] = &[
     ("foreign_keys_do_the_same_and_prefetch", foreign_keys::do_the_same),
     ("hash_gist_and_spgist_scans_do_the_same_and_prefetch", scans::of_other_indexes),
     ("joins_with_partitions_do_the_same_and_prefetch", scans::of_partitions),
+    ("look_ahead_that_is_dear_pauses", scans::pause_when_dear),
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
     ("damage_behind_a_limit_is_not_met", damage::is_left),

@@ -231,6 +231,45 @@ pub(crate) fn of_partitions(case: &Case) -> Result<(), String> {
     equal("partitions that a row needs", must(&mut session, leaves)?, vec!["t|t".to_owned()])
 }
 
+/// Some 200 rows a page, nearly in the order of the keys that they are looked up by: looking at each takes longer than the
+/// read of their page.
+const DENSE: &[&str] = &[
+    "create table numbers as select g as id from generate_series(1, 200000) g",
+    "create table dense as select id, id as value from numbers order by id + (hashint4(id) & 8191)",
+    "create unique index dense_id on dense (id)",
+    "vacuum analyze numbers, dense",
+];
+const DENSE_JOIN: &str = "select count(value) from numbers join dense using (id)";
+
+pub(crate) fn pause_when_dear(case: &Case) -> Result<(), String> {
+    let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
+    let mut owner = connect(&server, &[])?;
+    let quick = server.quick_reads().map_err(text)?;
+    for sql in DENSE {
+        must(&mut owner, sql)?;
+    }
+    drop(quick);
+    let count = server.hint_count().map_err(text)?;
+    let mut all = Vec::new();
+    // Other load may make the pause look dear instead.
+    for _ in 0..5 {
+        let mut session = connect(&server, PRELOADED)?;
+        must(
+            &mut session,
+            "set enable_seqscan = on; set enable_hashjoin = off; set enable_mergejoin = off",
+        )?;
+        let (hints, reads) = (count.now().map_err(text)?, count.reads().map_err(text)?);
+        equal(DENSE_JOIN, must(&mut session, DENSE_JOIN)?, vec!["200000".to_owned()])?;
+        let hints = count.now().map_err(text)? - hints;
+        all.push((hints, count.reads().map_err(text)? - reads));
+        // Without a pause it is 150.
+        if (40..120).contains(&hints) {
+            return Ok(());
+        }
+    }
+    Err(format!("prefetched and read: {all:?}"))
+}
+
 impl Scans {
     /// Compares all statements; returns the server.
     fn do_the_same(&self, case: &Case) -> Result<Server, String> {
