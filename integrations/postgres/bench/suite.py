@@ -10,8 +10,8 @@
 
 A suite is a directory of suites/: its tables, its indexes, its queries, and the settings of its sessions. The cluster
 is one without users, stopped. Each run has a server just started, with forebay in shared_preload_libraries or without;
-for a cold run the kernel's page cache is dropped before (root), for --warm the query is run once before it is timed. --readahead sets the device's readahead to each of these KiB in turn,
-and restores it at the end.
+for a cold run the kernel's page cache is dropped before (root), for --warm the query is run once before it is timed.
+--readahead sets the device's readahead to each of these KiB in turn, and restores it at the end.
 """
 
 import argparse
@@ -60,6 +60,8 @@ def arguments():
     args.mode = "warm" if args.warm else "cold"
     named = [library.rpartition("=") for library in args.library]
     args.libraries = {name or "forebay": os.path.abspath(file) for name, _, file in named}
+    if "stock" in args.libraries or len(named) != len(args.libraries):
+        parser.error("--library: each needs a name of its own, other than stock")
     for file in args.libraries.values():
         if not os.path.isfile(file):
             parser.error(f"--library: there is no {file}")

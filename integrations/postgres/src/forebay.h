@@ -167,6 +167,8 @@ typedef struct FbScan
 	/* Lower bounds of the number of blocks of the heap and of the index. */
 	BlockNumber heap_blocks;
 	BlockNumber index_blocks;
+	/* Rows ahead, in a row, that the visibility map is sufficient for. */
+	uint32		visible_rows;
 	/* Pages of the index, and of the heap and its visibility map, that were read ahead and are not counted yet. */
 	int64		owed;
 	int64		owed_heap;

@@ -31,6 +31,12 @@
 /* After this many starts of a scan before which something was read, its rows may have values in a TOAST table. */
 #define STARTS_WITH_READS 16
 
+/*
+ * After this many rows ahead that the visibility map is sufficient for, an index-only scan does not look ahead until a
+ * read waits: it may have waited for the map only.
+ */
+#define VISIBLE_ROWS_MAX 256
+
 /* The scan looked up last, and its FbScan: NULL if it must pass through. */
 static IndexScanDesc last_desc = NULL;
 static FbScan *last_scan = NULL;
@@ -293,9 +299,14 @@ fb_scan_predict(FbScan *scan, IndexScanDesc desc, BlockNumber block, Buffer *map
 
 	if (fbl_hints_contains(scan->hints, block))
 		return false;
-	if (!fb_has_block(heap, block, &scan->heap_blocks) ||
-		(scan->index_only && fb_is_all_visible(scan, heap, block, map)))
+	if (!fb_has_block(heap, block, &scan->heap_blocks))
 		return false;
+	if (scan->index_only && fb_is_all_visible(scan, heap, block, map))
+	{
+		scan->visible_rows++;
+		return false;
+	}
+	scan->visible_rows = 0;
 	fbl_hints_predict(scan->hints, block, fb_in_buffers(heap, block));
 	return true;
 }
@@ -321,7 +332,7 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 
 	if (room == 0)
 		return;
-	while (room > 0)
+	while (room > 0 && scan->visible_rows < VISIBLE_ROWS_MAX)
 	{
 		BlockNumber block = fb_cursor_next(scan, desc);
 
@@ -333,6 +344,11 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 	}
 	if (map != InvalidBuffer)
 		ReleaseBuffer(map);
+	if (scan->visible_rows >= VISIBLE_ROWS_MAX)
+	{
+		scan->visible_rows = 0;
+		scan->active = false;
+	}
 	fb_scan_prefetch(scan, desc);
 }
 
