@@ -194,6 +194,12 @@ struct fbl_trial *fbl_trial_init(uint8_t *memory,
 // `trial` is null or was made by `fbl_trial_init`, and no other thread uses it.
 bool fbl_trial_second(struct fbl_trial *trial);
 
+// Whether the mode has not proved itself yet: a caller that measures a part of its reads measures all until it has.
+//
+// # Safety
+// As for `fbl_trial_second`.
+bool fbl_trial_decides(struct fbl_trial *trial);
+
 // Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 // count for the old one.
 //

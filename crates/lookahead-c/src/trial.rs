@@ -42,6 +42,16 @@ pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
     unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.side() == Side::Second) }
 }
 
+/// Whether the mode has not proved itself yet: a caller that measures a part of its reads measures all until it has.
+///
+/// # Safety
+/// As for `fbl_trial_second`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_trial_decides(trial: *mut FblTrial) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.decides()) }
+}
+
 /// Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 /// count for the old one.
 ///

@@ -105,6 +105,11 @@ impl Trial {
         self.now
     }
 
+    /// Whether the mode has not proved itself yet, so that a caller that measures a part of its reads measures all.
+    pub fn decides(&self) -> bool {
+        self.challenges
+    }
+
     /// Records that reading the last `blocks` cost the reader `spent`; `known` more have been requested and not yet
     /// returned. Returns the winner when it has been found or confirmed.
     pub fn spent(&mut self, blocks: u32, spent: Duration, known: u32) -> Option<Side> {
@@ -191,6 +196,7 @@ mod tests {
         for (first, second) in [(4000, 3000), (3000, 4000), (100_000, 3000), (3000, 100_000)] {
             let mut trial = Trial::new(None, None);
             let cost = |side| if side == Side::First { first } else { second };
+            assert!(!trial.decides());
             let asked = read(&mut trial, 8192, cost);
             let dearer = if first < second { asked[1] } else { asked[0] };
             assert!(dearer <= 8192 / 5, "{first} against {second}: {asked:?}");

@@ -20,13 +20,6 @@
 
 /* After this many values in a row without a block to prefetch, the near stage stops until the scan waits. */
 #define UNPRODUCTIVE_MAX 256
-/* Looking ahead is dear if it takes this long for each block that is read: the quickest disks read one in that time. */
-#define DEAR_NS 20000
-/* Blocks read until it is known whether it is, and from one report to the trial to the next. */
-#define WEIGHED_BLOCKS 128
-#define REPORTED_BLOCKS 16
-/* Blocks read until the kernel's readahead has reached its size. */
-#define READAHEAD_BLOCKS 128
 
 /* Most values to examine for a number of those that the scan searches for. */
 static uint32
@@ -107,39 +100,6 @@ fb_has_value(FbAhead *ahead, uint64 number)
 		(!ahead->all && distance > ahead->taken / FBL_TAKEN_FOR_EACH))
 		return false;
 	return ahead->source->has(ahead, number);
-}
-
-/*
- * Weighs what the last blocks cost. If many values have to be looked at for each block, as where rows lie in about the
- * order of the values, that may take longer than the reads would wait for the kernel's readahead. A trial then finds out.
- */
-static void
-fb_weigh_cost(FbAhead *ahead)
-{
-	FbScan	   *scan = ahead->scan;
-
-	if (ahead->trial != NULL)
-	{
-		fbl_trial_spent(ahead->trial, ahead->cost_blocks, Max(0, ahead->read_ns + ahead->look_ns),
-						READAHEAD_BLOCKS + (scan->hints != NULL ? fbl_hints_ahead(scan->hints) : 0));
-		ahead->paused = fbl_trial_second(ahead->trial);
-	}
-	else if (ahead->look_ns > (int64) ahead->cost_blocks * DEAR_NS)
-		ahead->trial = fbl_trial_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_trial_size()), DEAR_NS);
-	ahead->cost_blocks = 0;
-	ahead->read_ns = ahead->look_ns = 0;
-}
-
-/* A block of the heap or the index was read for the scan, in that time; less than 0 if it was not read, or not timed. */
-void
-fb_ahead_read(FbAhead *ahead, int64 spent_ns)
-{
-	if (spent_ns < 0)
-		return;
-	ahead->read_ns += spent_ns;
-	ahead->cost_blocks++;
-	if (ahead->cost_blocks >= (ahead->trial == NULL ? WEIGHED_BLOCKS : REPORTED_BLOCKS))
-		fb_weigh_cost(ahead);
 }
 
 /* The scan or the near stage read a leaf; `spent_ns` is less than 0 if the leaf was in shared buffers. */
@@ -236,7 +196,7 @@ fb_look_at_leaf(FbAhead *ahead, uint64 number, ItemPointerData *rows)
 		ahead->scan->owed += fb_look_end(&look);
 		fb_leaf_returned(ahead, place->leaf, spent_ns);
 		/* Its time is part of looking ahead. */
-		ahead->cost_blocks += spent_ns >= 0;
+		ahead->scan->cost.blocks += spent_ns >= 0;
 	}
 	MemoryContextSwitchTo(old);
 	return count;
@@ -317,14 +277,14 @@ fb_prefetch_heap(FbAhead *ahead, uint32 room)
 static bool
 fb_heap_waits(FbAhead *ahead)
 {
-	return ahead->scan->active && !ahead->paused && ahead->unproductive < UNPRODUCTIVE_MAX;
+	return ahead->scan->active && !ahead->scan->cost.paused && ahead->unproductive < UNPRODUCTIVE_MAX;
 }
 
 /* Whether the far stage has. */
 static bool
 fb_leaves_wait(FbAhead *ahead)
 {
-	return ahead->leaves_active && !ahead->paused;
+	return ahead->leaves_active && !ahead->scan->cost.paused;
 }
 
 /* Looks ahead as far as there is room, starting at value `from`, for which the scan has not begun yet. */
@@ -346,7 +306,7 @@ fb_ahead_look(FbAhead *ahead, uint64 from)
 	if (heap_room > 0 || fb_toasts_want_rows(ahead->scan))
 		fb_prefetch_heap(ahead, heap_room);
 	MemoryContextReset(ahead->scratch);
-	ahead->look_ns += fb_elapsed_ns(since);
+	ahead->scan->cost.look_ns += fb_elapsed_ns(since);
 }
 
 /* The scan begins a value: records whether it was fully looked ahead for, so that the scan has nothing to add. */
@@ -401,7 +361,7 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 {
 	if (reads > 0)
 		fbl_sampler_read(&ahead->sampler, spent_ns);
-	fb_ahead_read(ahead, spent_ns);
+	fb_cost_read(ahead->scan, spent_ns);
 	/* The near stage has read this leaf before. */
 	if (ahead->leads || (spent_ns < 0 && !ahead->leaves_active))
 		return;
@@ -414,6 +374,6 @@ fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns)
 void
 fb_ahead_activate(FbAhead *ahead)
 {
-	if (!ahead->paused && fb_ahead_prepare(ahead) && ahead->source->wake != NULL)
+	if (!ahead->scan->cost.paused && fb_ahead_prepare(ahead) && ahead->source->wake != NULL)
 		ahead->source->wake(ahead);
 }

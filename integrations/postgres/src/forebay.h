@@ -120,6 +120,24 @@ typedef struct FbIndexKind
 	IndexAmRoutine ours;
 } FbIndexKind;
 
+/* What look-ahead costs a scan. See cost.c. */
+typedef struct FbCost
+{
+	/* Blocks read since it was weighed last, and what they cost: time of reads, and of looking ahead. */
+	uint32		blocks;
+	int64		read_ns;
+	int64		look_ns;
+	/* All blocks of the heap that were read, and the lowest and the highest of them. */
+	uint32		heap_blocks;
+	BlockNumber lowest;
+	BlockNumber highest;
+	/* Whether it costs less not to look ahead: NULL unless that is likely. */
+	struct fbl_trial *trial;
+	bool		paused;
+	/* The trial is not decided yet: all reads are timed. */
+	bool		decides;
+} FbCost;
+
 /* One registered index scan node. */
 typedef struct FbScan
 {
@@ -141,6 +159,7 @@ typedef struct FbScan
 	/* NULL until a read waits for the first time. */
 	fbl_hints  *hints;
 	bool		active;
+	FbCost		cost;
 	/* Which rows are timed. */
 	struct fbl_sampler sampler;
 	/* Nothing was read for a while: rows are only counted until the next read. */
@@ -345,14 +364,6 @@ struct FbAhead
 	int			unproductive;
 	/* The scan's current value was fully looked ahead for. */
 	bool		leads;
-
-	/* Blocks read since the cost was weighed last, and what they cost: time of reads, and of looking ahead. */
-	uint32		cost_blocks;
-	int64		read_ns;
-	int64		look_ns;
-	/* Whether it costs less not to look ahead: NULL unless looking ahead costs much. */
-	struct fbl_trial *trial;
-	bool		paused;
 };
 
 /* A row in a queue. */
@@ -540,6 +551,10 @@ fb_elapsed_ns(instr_time since)
 	return (int64) (INSTR_TIME_GET_DOUBLE(now) * 1e9);
 }
 
+/* cost.c */
+extern void fb_cost_read(FbScan *scan, int64 spent_ns);
+extern void fb_cost_read_heap(FbScan *scan, BlockNumber block, int64 spent_ns);
+
 /* index_scan.c */
 extern void fb_scan_register(FbQuery *query, PlanState *node, bool whole);
 extern void fb_scan_fetched(void);
@@ -641,7 +656,6 @@ extern void fb_ahead_take(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_leads(FbAhead *ahead);
 extern bool fb_ahead_rests(FbAhead *ahead);
 extern bool fb_ahead_watches(FbAhead *ahead);
-extern void fb_ahead_read(FbAhead *ahead, int64 spent_ns);
 extern void fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns);
 
 /* array_keys.c */

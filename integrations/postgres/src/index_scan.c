@@ -243,8 +243,7 @@ fb_scan_has_read(FbScan *scan, BlockNumber block, int64 spent)
 			return;
 	}
 	fbl_hints_on_read(scan->hints, block, spent);
-	if (scan->ahead != NULL)
-		fb_ahead_read(scan->ahead, spent);
+	fb_cost_read_heap(scan, block, spent);
 	scan->active = !fbl_hints_is_idle(scan->hints);
 	if (scan->active && scan->ahead != NULL && fbl_read_waited(spent))
 	{
@@ -329,9 +328,11 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 	uint32		room = fb_room(scan->hints, desc->heapRelation);
 	BlockNumber before = scan->block;
 	Buffer		map = InvalidBuffer;
+	instr_time	since;
 
 	if (room == 0)
 		return;
+	INSTR_TIME_SET_CURRENT(since);
 	while (room > 0 && scan->visible_rows < VISIBLE_ROWS_MAX)
 	{
 		BlockNumber block = fb_cursor_next(scan, desc);
@@ -350,21 +351,24 @@ fb_scan_look_ahead(FbScan *scan, IndexScanDesc desc)
 		scan->active = false;
 	}
 	fb_scan_prefetch(scan, desc);
+	scan->cost.look_ns += fb_elapsed_ns(since);
 }
 
 /* The same for a scan of another kind than b-tree: for its heap, and for its index. */
 static void
 fb_scan_look_next(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
-	uint32		room = scan->active && !scan->exhausted ? fb_room(scan->hints, desc->heapRelation) : 0;
+	uint32		room = scan->active && !scan->cost.paused && !scan->exhausted ? fb_room(scan->hints, desc->heapRelation) : 0;
 	uint32		pages_room = scan->pages_active && !scan->pages_exhausted ? fb_room(scan->pages, desc->indexRelation) : 0;
 	Buffer		map = InvalidBuffer;
 	const struct fbl_run *runs;
 	size_t		run_count;
 	int			count;
+	instr_time	since;
 
 	if (room == 0 && pages_room == 0)
 		return;
+	INSTR_TIME_SET_CURRENT(since);
 	if (scan->next == NULL)
 		scan->next = MemoryContextAlloc(scan->query->estate->es_query_cxt, FB_VALUES_MOST * sizeof(FbNextBlock));
 	count = scan->kind->next(desc, direction, scan->next,
@@ -394,6 +398,7 @@ fb_scan_look_next(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	run_count = scan->pages_active ? fbl_hints_take_runs(scan->pages, &runs) : 0;
 	for (size_t i = 0; i < run_count; i++)
 		fb_prefetch(desc->indexRelation, runs[i].first, runs[i].blocks);
+	scan->cost.look_ns += fb_elapsed_ns(since);
 }
 
 /* Records the scan's position, and resets the cursor if the scan did not get there row by row. */
@@ -610,7 +615,8 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->block = scan->last = block;
 	if (scan->kind != &btree)
 		fb_scan_look_next(scan, desc, direction);
-	else if (scan->active && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)) && !fb_is_last_row(desc, direction))
+	else if (scan->active && !scan->cost.paused && !(scan->ahead != NULL && fb_ahead_leads(scan->ahead)) &&
+			 !fb_is_last_row(desc, direction))
 	{
 		fb_track_scan(scan, desc, direction);
 		fb_scan_look_ahead(scan, desc);
@@ -620,7 +626,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->hits = pgBufferUsage.shared_blks_hit;
 	scan->spent = -1;
-	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && !(scan->ahead != NULL && scan->ahead->paused));
+	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && (!scan->cost.paused || scan->cost.decides));
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
 	else if (fb_scan_may_idle(scan))

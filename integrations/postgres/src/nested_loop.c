@@ -101,7 +101,7 @@ fb_join_has_row(FbAhead *ahead, uint64 number)
 	/* The outer plan's time is not that of looking ahead. */
 	INSTR_TIME_SET_CURRENT(since);
 	has = fb_queue_has(outer, number);
-	ahead->look_ns -= fb_elapsed_ns(since);
+	ahead->scan->cost.look_ns -= fb_elapsed_ns(since);
 	return has;
 }
 

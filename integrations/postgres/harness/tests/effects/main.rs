@@ -33,6 +33,8 @@ const TESTS: &[Test] = &[
     ("hash_gist_and_spgist_scans_do_the_same_and_prefetch", scans::of_other_indexes),
     ("joins_with_partitions_do_the_same_and_prefetch", scans::of_partitions),
     ("look_ahead_that_is_dear_pauses", scans::pause_when_dear),
+    ("index_scans_read_through_gaps", scans::read_through_gaps),
+    ("index_only_scans_leave_visible_rows", scans::leave_visible_rows),
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
     ("damage_behind_a_limit_is_not_met", damage::is_left),
@@ -74,6 +76,15 @@ fn serve(case: &Case) -> Result<Server, String> {
 }
 
 fn serve_with(case: &Case, extension: &Extension, buffers: &str) -> Result<Server, String> {
+    serve_on(Disk::Steady(60), case, extension, buffers)
+}
+
+fn serve_on(
+    disk: Disk,
+    case: &Case,
+    extension: &Extension,
+    buffers: &str,
+) -> Result<Server, String> {
     // Row locks are not to become locks of whole relations.
     let settings = [
         ("shared_buffers", buffers),
@@ -82,7 +93,7 @@ fn serve_with(case: &Case, extension: &Extension, buffers: &str) -> Result<Serve
         // A checkpoint decides which pages are written to the log whole.
         ("checkpoint_timeout", "1h"),
     ];
-    let server = Server::new(&case.installation, Some(extension), Disk::Steady(60), &settings);
+    let server = Server::new(&case.installation, Some(extension), disk, &settings);
     let server = server.map_err(text)?;
     let mut session = connect(&server, &[])?;
     let _quick = server.quick_reads().map_err(text)?;

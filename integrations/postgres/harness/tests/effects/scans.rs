@@ -1,9 +1,9 @@
 //! Scans with look-ahead: the same rows in the same order, the same counters.
 
-use forebay_postgres_harness::Server;
 use forebay_postgres_harness::suite::{Case, equal, must, text};
+use forebay_postgres_harness::{Disk, Server};
 
-use crate::{PRELOADED, connect, serve_with};
+use crate::{PRELOADED, connect, serve_on, serve_with};
 
 /// Tables with more pages than there are buffers, and statements that scan them.
 struct Scans {
@@ -268,6 +268,69 @@ pub(crate) fn pause_when_dear(case: &Case) -> Result<(), String> {
         }
     }
     Err(format!("prefetched and read: {all:?}"))
+}
+
+/// The scan reads two of three blocks. The third is prefetched with them, unless the query may stop early.
+pub(crate) fn read_through_gaps(case: &Case) -> Result<(), String> {
+    // So slow that look-ahead goes far, however busy the machine is: only blocks of one batch are merged.
+    let disk = Disk::Steady(2000);
+    let server = serve_on(disk, case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
+    let quick = server.quick_reads().map_err(text)?;
+    must(
+        &mut connect(&server, &[])?,
+        "create index orders_some on orders (id) where id % 3 > 0; analyze orders",
+    )?;
+    drop(quick);
+    let count = server.hint_count().map_err(text)?;
+    let rows = "select pad from orders where id % 3 > 0 and id > 0 order by id";
+    let whole = format!("select count(pad) from ({rows}) as found");
+    let some = format!("begin; declare c cursor for {rows}; move 500 in c; commit");
+    for (query, gaps) in [(&whole, true), (&some, false)] {
+        let mut session = connect(&server, PRELOADED)?;
+        let (hints, reads) = (count.now().map_err(text)?, count.reads().map_err(text)?);
+        must(&mut session, query)?;
+        let hints = count.now().map_err(text)? - hints;
+        let reads = count.reads().map_err(text)? - reads;
+        // The scan reads 600 blocks of the table.
+        if reads < 500 || hints < 150 || (hints > 620) != gaps {
+            return Err(format!("{query}: {hints} blocks prefetched, {reads} read"));
+        }
+    }
+    Ok(())
+}
+
+/// All rows are visible, so that an index-only scan reads nothing of the heap but its visibility map, and waits for that.
+const VISIBLE: &[&str] = &[
+    "create table visible as select g as id from generate_series(1, 200000) g order by hashint4(g)",
+    "create index visible_id on visible (id)",
+    "vacuum analyze visible",
+];
+/// Without a condition, for which the planner would read the map first.
+const VISIBLE_SCAN: &str = "select count(*) from visible";
+
+/// Counted in basic blocks: a few for each row, as long as no row is looked ahead to.
+pub(crate) fn leave_visible_rows(case: &Case) -> Result<(), String> {
+    let extension = case.extension.as_ref().ok_or("no extension")?.counted();
+    let mut server = serve_with(case, &extension, "1MB")?;
+    let mut owner = connect(&server, &[])?;
+    let quick = server.quick_reads().map_err(text)?;
+    for sql in VISIBLE {
+        must(&mut owner, sql)?;
+    }
+    drop((owner, quick));
+    // Its shared buffers are empty then.
+    server.stop().map_err(text)?;
+    server.start(&[]).map_err(text)?;
+    let count = server.hint_count().map_err(text)?;
+    let mut session = connect(&server, PRELOADED)?;
+    let (work, reads) = (count.work().map_err(text)?, count.reads().map_err(text)?);
+    equal(VISIBLE_SCAN, must(&mut session, VISIBLE_SCAN)?, vec!["200000".to_owned()])?;
+    let work = count.work().map_err(text)? - work;
+    let reads = count.reads().map_err(text)? - reads;
+    if reads < 500 || !(200_000..10 * 200_000).contains(&work) {
+        return Err(format!("{work} steps for 200,000 rows, {reads} blocks read"));
+    }
+    Ok(())
 }
 
 impl Scans {
