@@ -12,11 +12,11 @@
 //! nothing is saved.
 //!
 //! Invariants:  [COA-1] each wanted block is in exactly one run; runs ascend, and begin and end at a
-//!              wanted block  [COA-2] no run is longer than the combine limit  [COA-3] no run leaves
-//!              its segment  [COA-4] no gap is longer than the gap limit  [COA-5] all gaps together
-//!              are within the call's over-read  [COA-6] each gap read through saves one request
+//!              wanted block  [COA-2] no run is longer than the combine limit  [COA-3] no gap is longer than
+//!              the gap limit  [COA-4] all gaps together are within the call's over-read  [COA-5] each gap read
+//!              through saves one request
 //! Concurrency: none; a function of its arguments that allocates only by making `runs` longer.
-//! Failure:     blocks out of order, a combine limit of 0 or a full segment are bugs, and panic.
+//! Failure:     blocks out of order, or a combine limit of 0, are bugs, and panic.
 
 use crate::Block;
 
@@ -53,62 +53,45 @@ impl Run {
 
 /// Appends to `runs` the requests that fetch the `wanted` blocks, which strictly ascend.
 ///
-/// `room` returns how many blocks there are from a block to the end of its segment, including the block itself.
-///
 /// # Panics
-/// `wanted` does not ascend, `combine_blocks` is 0, or `room` returns 0 for a wanted block.
-pub fn coalesce(
-    wanted: &[Block],
-    limits: Limits,
-    room: impl Fn(Block) -> u32,
-    runs: &mut Vec<Run>,
-) {
+/// `wanted` does not ascend, or `combine_blocks` is 0.
+pub fn coalesce(wanted: &[Block], limits: Limits, runs: &mut Vec<Run>) {
     let start = runs.len();
     runs.extend(wanted.iter().map(|&first| Run { first, blocks: 1, wanted: 1 }));
-    let left = coalesce_in_place(&mut runs[start..], limits, room);
+    let left = coalesce_in_place(&mut runs[start..], limits);
     runs.truncate(start + left);
 }
 
 /// Like [`coalesce`], for `runs` of one wanted block each, merged in place; returns how many runs remain at the front.
-pub(crate) fn coalesce_in_place(
-    runs: &mut [Run],
-    limits: Limits,
-    room: impl Fn(Block) -> u32,
-) -> usize {
+pub(crate) fn coalesce_in_place(runs: &mut [Run], limits: Limits) -> usize {
     assert!(limits.combine_blocks >= 1, "[COA-2] a request holds a block at least: {limits:?}");
     let over_read = (runs.len() as u64).saturating_mul(u64::from(limits.over_read_percent)) / 100;
-    let mut left = join_neighbours(runs, limits.combine_blocks, &room);
+    let mut left = join_neighbours(runs, limits.combine_blocks);
 
     let mut budget = over_read;
     let mut gap = 1;
     while gap <= budget.min(u64::from(limits.gap_blocks)) {
         // Runs only grow, so what did not fit at this gap size will not fit later: continue with the next size.
-        (left, gap) =
-            read_through(gap, limits.combine_blocks, &room, &mut budget, &mut runs[..left]);
+        (left, gap) = read_through(gap, limits.combine_blocks, &mut budget, &mut runs[..left]);
     }
     left
 }
 
-/// Joins single blocks into runs without gaps, each as long as the combine limit and its segment allow; returns the
-/// number of runs.
-fn join_neighbours(runs: &mut [Run], combine_blocks: u32, room: &impl Fn(Block) -> u32) -> usize {
+/// Joins single blocks into runs without gaps, each as long as the combine limit allows; returns the number of runs.
+fn join_neighbours(runs: &mut [Run], combine_blocks: u32) -> usize {
     let mut left = 0;
-    let mut most = 0;
     for index in 0..runs.len() {
         let block = runs[index].first;
         if left > 0 {
             let run = &mut runs[left - 1];
             let end = run.end();
             assert!(u64::from(block) >= end, "[COA-1] {block} is wanted after block {}", end - 1);
-            if u64::from(block) == end && run.blocks < most {
+            if u64::from(block) == end && run.blocks < combine_blocks {
                 run.blocks += 1;
                 run.wanted += 1;
                 continue;
             }
         }
-        let room = room(block);
-        assert!(room >= 1, "[COA-3] block {block} is in no segment");
-        most = combine_blocks.min(room);
         runs[left] = runs[index];
         left += 1;
     }
@@ -117,13 +100,7 @@ fn join_neighbours(runs: &mut [Run], combine_blocks: u32, room: &impl Fn(Block) 
 
 /// Joins runs that have `gap` blocks between them, while `budget` lasts and the joined run fits; returns how many
 /// remain, and the next larger gap among them, or `u64::MAX`.
-fn read_through(
-    gap: u64,
-    combine_blocks: u32,
-    room: &impl Fn(Block) -> u32,
-    budget: &mut u64,
-    runs: &mut [Run],
-) -> (usize, u64) {
+fn read_through(gap: u64, combine_blocks: u32, budget: &mut u64, runs: &mut [Run]) -> (usize, u64) {
     let mut larger = u64::MAX;
     let mut last = 0;
     for index in 1..runs.len() {
@@ -131,7 +108,7 @@ fn read_through(
         let between = u64::from(right.first) - left.end();
         if between == gap && gap <= *budget {
             let blocks = right.end() - u64::from(left.first);
-            if blocks <= u64::from(combine_blocks) && blocks <= u64::from(room(left.first)) {
+            if blocks <= u64::from(combine_blocks) {
                 *budget -= gap;
                 runs[last].blocks = blocks as u32; // at most the combine limit
                 runs[last].wanted += right.wanted;
@@ -154,15 +131,15 @@ mod tests {
 
     const WIDE: Limits = Limits { combine_blocks: 16, gap_blocks: 1, over_read_percent: 25 };
 
-    fn runs_in(segment: u32, wanted: &[Block], limits: Limits) -> Vec<Run> {
+    fn runs_of(wanted: &[Block], limits: Limits) -> Vec<Run> {
         let mut runs = Vec::new();
-        coalesce(wanted, limits, |block| segment - block % segment, &mut runs);
+        coalesce(wanted, limits, &mut runs);
         runs
     }
 
-    /// First block, length and wanted blocks of each run, in one very long segment.
+    /// First block, length and wanted blocks of each run.
     fn plain(wanted: &[Block], limits: Limits) -> Vec<(Block, u32, u32)> {
-        let runs = runs_in(u32::MAX, wanted, limits);
+        let runs = runs_of(wanted, limits);
         runs.iter().map(|run| (run.first, run.blocks, run.wanted)).collect()
     }
 
@@ -196,49 +173,37 @@ mod tests {
     }
 
     #[test]
-    fn no_gap_is_read_through_into_the_next_segment() {
-        let runs = runs_in(8, &[6, 7, 8, 9], WIDE);
-        assert_eq!(runs.iter().map(|run| run.blocks).collect::<Vec<_>>(), [2, 2], "[COA-3]");
-        let limits = Limits { over_read_percent: 100, ..WIDE };
-        assert_eq!(runs_in(8, &[7, 9], limits).len(), 2, "[COA-3]");
-    }
-
-    #[test]
     fn the_last_block_of_all_is_a_block_like_others() {
         let last = u32::MAX;
-        let mut runs = Vec::new();
         let limits = Limits { combine_blocks: u32::MAX, gap_blocks: u32::MAX, ..WIDE };
-        coalesce(&[0, last - 2, last - 1, last], limits, |block| (last - block).max(1), &mut runs);
-        let lengths: Vec<u32> = runs.iter().map(|run| run.blocks).collect();
-        assert_eq!(lengths, [1, 2, 1]); // at the second block, two blocks to the segment's end, as `room` says
+        assert_eq!(plain(&[0, last - 2, last - 1, last], limits), [(0, 1, 1), (last - 2, 3, 3)]);
     }
 
     #[test]
     fn runs_that_are_there_already_stay() {
         let before = Run { first: 5, blocks: 1, wanted: 1 };
         let mut runs = vec![before];
-        coalesce(&[6, 7, 9], Limits { over_read_percent: 50, ..WIDE }, |_| 100, &mut runs);
+        coalesce(&[6, 7, 9], Limits { over_read_percent: 50, ..WIDE }, &mut runs);
         assert_eq!(runs, [before, Run { first: 6, blocks: 4, wanted: 3 }]);
-        coalesce(&[], WIDE, |_| 100, &mut runs);
+        coalesce(&[], WIDE, &mut runs);
         assert_eq!(runs.len(), 2);
     }
 
     #[test]
     #[should_panic(expected = "[COA-1]")]
     fn blocks_out_of_order_are_a_bug() {
-        runs_in(u32::MAX, &[4, 3], WIDE);
+        runs_of(&[4, 3], WIDE);
     }
 
     #[test]
     #[should_panic(expected = "[COA-2]")]
     fn a_request_without_blocks_is_a_bug() {
-        runs_in(u32::MAX, &[4], Limits { combine_blocks: 0, ..WIDE });
+        runs_of(&[4], Limits { combine_blocks: 0, ..WIDE });
     }
 
-    /// The minimum number of requests without a gap, where each row of adjacent blocks has its own segment.
-    fn fewest_without_gaps(segment: u32, wanted: &[Block], combine_blocks: u32) -> usize {
-        let rows =
-            wanted.chunk_by(|left, right| left + 1 == *right && left / segment == right / segment);
+    /// The minimum number of requests without a gap.
+    fn fewest_without_gaps(wanted: &[Block], combine_blocks: u32) -> usize {
+        let rows = wanted.chunk_by(|left, right| left + 1 == *right);
         rows.map(|row| row.len().div_ceil(combine_blocks as usize)).sum()
     }
 
@@ -251,11 +216,10 @@ mod tests {
             combine_blocks in 1_u32..20,
             gap_blocks in 0_u32..6,
             over_read_percent in 0_u32..120,
-            segment in 1_u32..70,
         ) {
             let wanted: Vec<Block> = wanted.into_iter().collect();
             let limits = Limits { combine_blocks, gap_blocks, over_read_percent };
-            let runs = runs_in(segment, &wanted, limits);
+            let runs = runs_of(&wanted, limits);
 
             let mut left = wanted.as_slice();
             let (mut over_read, mut gaps) = (0, 0);
@@ -266,18 +230,17 @@ mod tests {
                 prop_assert_eq!(own.first(), Some(&run.first), "[COA-1] begins");
                 prop_assert_eq!(own.last(), Some(&last), "[COA-1] ends");
                 prop_assert!(run.blocks <= combine_blocks, "[COA-2]");
-                prop_assert_eq!(run.first / segment, last / segment, "[COA-3]");
                 for pair in own.windows(2) {
                     let gap = pair[1] - pair[0] - 1;
-                    prop_assert!(gap <= gap_blocks, "[COA-4]");
+                    prop_assert!(gap <= gap_blocks, "[COA-3]");
                     gaps += usize::from(gap > 0);
                 }
                 over_read += run.blocks - run.wanted;
             }
             prop_assert!(left.is_empty(), "[COA-1] {:?} are in no run", left);
-            prop_assert!(over_read * 100 <= wanted.len() as u32 * over_read_percent, "[COA-5]");
-            let without = fewest_without_gaps(segment, &wanted, combine_blocks);
-            prop_assert_eq!(runs.len() + gaps, without, "[COA-6]");
+            prop_assert!(over_read * 100 <= wanted.len() as u32 * over_read_percent, "[COA-4]");
+            let without = fewest_without_gaps(&wanted, combine_blocks);
+            prop_assert_eq!(runs.len() + gaps, without, "[COA-5]");
         }
     }
 }

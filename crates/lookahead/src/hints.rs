@@ -303,7 +303,7 @@ impl Hints {
         self.counts.asked += batch.len() as u64;
         self.counts.ahead_most = self.counts.ahead_most.max(ahead);
         batch.sort_unstable_by_key(|run| run.first);
-        let runs = coalesce_in_place(batch, self.limits, |_| u32::MAX);
+        let runs = coalesce_in_place(batch, self.limits);
         &self.batch[..runs]
     }
 

@@ -28,7 +28,7 @@
 //! // The blocks it wants are then merged into few requests.
 //! let limits = Limits { combine_blocks: 16, gap_blocks: 1, over_read_percent: 25 };
 //! let mut runs = Vec::new();
-//! coalesce(&[1, 2, 3, 4, 6, 9], limits, |_| u32::MAX, &mut runs);
+//! coalesce(&[1, 2, 3, 4, 6, 9], limits, &mut runs);
 //! assert_eq!(runs.iter().map(|run| (run.first, run.blocks)).collect::<Vec<_>>(), [(1, 6), (9, 1)]);
 //! ```
 

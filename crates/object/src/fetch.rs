@@ -125,7 +125,7 @@ fn requests(snapshot: &Snapshot, places: &[Place], limits: Limits) -> Vec<Fetch>
         let ends = snapshot.objects[&group[0].object.number].ends.as_deref();
         let range = |first, count| span(ends, snapshot.page_bytes, first, count);
         runs.clear();
-        coalesce(&slots, limits, |_| u32::MAX, &mut runs);
+        coalesce(&slots, limits, &mut runs);
         let mut left = group;
         for run in &runs {
             let end = left.partition_point(|it| it.key.slot < run.first + run.blocks);

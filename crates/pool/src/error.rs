@@ -268,7 +268,7 @@ pub enum Error {
         /// The option that differs.
         what: &'static str,
     },
-    /// The file, or one of its segments, is shorter on disk than the pool expects. The pool neither extends it nor
+    /// The file is shorter on disk than the pool expects. The pool neither extends it nor
     /// writes past its end: zeroes would replace its lost blocks.
     #[error("{}", shortened(file, *len, *expected, *read_only))]
     Shortened {
@@ -295,20 +295,6 @@ pub enum Error {
         replaced: bool,
         /// It is open for reading, so its writer may have replaced it.
         read_only: bool,
-    },
-    /// A segment has the wrong size.
-    #[error(
-        "{} has {len} bytes, but a segment of that place has {expected}; open the tablespace with the \
-         segment size that the file was made with, or restore it from the log or a backup",
-        file.display()
-    )]
-    SegmentSize {
-        /// The segment.
-        file: Arc<Path>,
-        /// Its size, in bytes.
-        len: u64,
-        /// The size it should have: exactly this, or at most this if it is the last.
-        expected: u64,
     },
     /// The size of the file on disk is not that of a file of whole pages.
     #[error(
@@ -356,7 +342,6 @@ impl Error {
             | Error::Invalidated { .. }
             | Error::Shortened { .. }
             | Error::Detached { .. }
-            | Error::SegmentSize { .. }
             | Error::PartialPage { .. } => ErrorKind::Data,
             Error::Failed { .. } => ErrorKind::Latched,
             Error::Io(error) => of_io(error),

@@ -670,8 +670,8 @@
 //! - [`torn_pages`](PoolBuilder::torn_pages) must be chosen: see [`TornPages`] for what each costs.
 //! - [`Tablespace::costs`] says what a request and a byte cost on the device; streams then know which gaps to read
 //!   through from the first page on, instead of only after some reads.
-//! - Descriptors (`ulimit -n`): one for each segment of each open file, and one more after its first sync where the
-//!   backend is `uring` or `aio`, whose syncs the kernel runs in parallel; one for each read stream, of which a segment
+//! - Descriptors (`ulimit -n`): one for each open file, and one more after its first sync where the
+//!   backend is `uring` or `aio`, whose syncs the kernel runs in parallel; one for each read stream, of which a file
 //!   keeps up to 8 for reuse; one for each directory and one or two for each queue. A call that lacks a descriptor
 //!   fails with an error of kind [`Retry`](ErrorKind::Retry), and nothing is lost.
 //! - Memory, page size, backend, queue depths, the wait for a frame, huge pages, readahead, costs and tablespaces can

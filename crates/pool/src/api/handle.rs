@@ -380,9 +380,9 @@ impl PagedFile {
             Err(error) => return Err(error),
         }
         let core = self.core();
-        let (segment, offset) = self.file.place(block)?;
+        let (on_disk, offset) = self.file.place(block);
         let lease = Arena::new(1, core.page_bytes())?.take();
-        let request = Request::read(&segment, offset, lease.into_iter().collect());
+        let request = Request::read(&on_disk, offset, lease.into_iter().collect());
         let done = self.file.space.sync_io.execute(request);
         let leases = done.into_result().map_err(|error| {
             // First the pool's own truncation, or removal.
@@ -448,8 +448,7 @@ impl PagedFile {
     /// # Errors
     /// [`Error::Io`] with the filesystem's error: the pages are removed from the pool anyway. They may still be on
     /// disk; the removal is retried by this call, by the next call that makes the file longer, and by syncs,
-    /// checkpoints and closes, which fail until it succeeds. [`Error::Failed`] when it is not known whether the removal
-    /// of segments is durable.
+    /// checkpoints and closes, which fail until it succeeds.
     pub fn truncate(&self, blocks: Block) -> Result<(), Error> {
         self.file.truncate(self.core(), blocks)
     }
@@ -458,11 +457,11 @@ impl PagedFile {
     /// read from disk, no older than this call. Existing guards keep their bytes; a [`Pin`] without a latch loses its
     /// page ([`Fate::Refreshed`](crate::Fate)); a stream in progress reads the pages that it holds again. Returns the
     /// number of blocks. Waits for the I/O of the file's pages. For one page that no thread has pinned,
-    /// [`PagedFile::evict`] is enough while the writer creates and removes no segment.
+    /// [`PagedFile::evict`] is enough.
     ///
     /// # Errors
-    /// [`Error::Setting`] for a file that is open for writing; [`Error::Invalidated`]; [`Error::Io`] and
-    /// [`Error::SegmentSize`] from opening its segments again, for example when the writer has removed it;
+    /// [`Error::Setting`] for a file that is open for writing; [`Error::Invalidated`]; [`Error::Io`] from opening it
+    /// again, for example when the writer has removed it;
     /// [`Error::OpenOtherwise`] when its name now refers to a file that is open under another name. Then the file stays
     /// unchanged.
     pub fn refresh(&self) -> Result<Block, Error> {
@@ -522,7 +521,7 @@ impl PagedFile {
         self.file.id
     }
 
-    /// Returns where the file (its first segment) is.
+    /// Returns where the file is.
     pub fn path(&self) -> &Path {
         &self.file.path
     }
@@ -545,27 +544,18 @@ impl Core {
         file.close(self)
     }
 
-    /// Syncs every segment of a file.
+    /// Syncs a file.
     pub(crate) fn sync_file(&self, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
         let changes = file.changes();
-        let requests = file.segment_files().into_iter();
-        let requests: Vec<Request> = requests.map(|file| Request::sync_data(&file)).collect();
-        let result = self.waiting(Wait::Sync, || {
-            let tickets = file.space.queue.submit_all(requests);
-            let mut result = Ok(());
-            for ticket in tickets {
-                self.counters.count_pool(PoolEvent::Syncs);
-                if let Err(error) = ticket.wait().result {
-                    self.counters.count_pool(PoolEvent::SyncErrors);
-                    result = Err(file.space.sync_failed(error));
-                }
-            }
-            result
-        });
-        if result.is_ok() {
-            file.synced(changes);
+        let request = Request::sync_data(&file.on_disk());
+        self.counters.count_pool(PoolEvent::Syncs);
+        let done = self.waiting(Wait::Sync, || file.space.queue.execute(request));
+        if let Err(error) = done.result {
+            self.counters.count_pool(PoolEvent::SyncErrors);
+            return Err(file.space.sync_failed(error));
         }
-        result
+        file.synced(changes);
+        Ok(())
     }
 }

@@ -85,8 +85,6 @@ struct TablespaceProfile {
     /// Most I/O requests in flight, instead of the pool's own number.
     #[serde(deserialize_with = "count")]
     queue_depth: Option<usize>,
-    /// Size at which a file continues in another segment.
-    segment_size: Option<Size>,
     /// The cost of requests and bytes on the device.
     #[serde(deserialize_with = "costs")]
     costs: Option<DeviceCosts>,
@@ -116,7 +114,6 @@ impl PoolBuilder {
     /// directory = "/var/lib/engine"
     /// cache = "direct"            # or buffered
     /// queue_depth = 64
-    /// segment_size = "1 GiB"
     ///
     /// [tablespace.main.costs]     # of the device, kept busy; all three or none
     /// request_ns = 7400
@@ -169,7 +166,6 @@ impl PoolBuilder {
             space.cache = space.cache.or(more.cache);
             space.queue_depth = space.queue_depth.or(more.queue_depth);
             space.costs = space.costs.or(more.costs);
-            space.segment = space.segment.take().or(more.segment_size);
         }
         Ok(())
     }
@@ -445,8 +441,6 @@ mod tests {
         assert_eq!(main.directory.as_deref(), Some(Path::new("/var/lib/engine")));
         assert_eq!(main.cache, Some(CacheMode::Direct));
         assert_eq!(main.queue_depth, Some(64));
-        let segment_size = main.segment_size.as_ref().unwrap();
-        assert_eq!(segment_size.bytes("segment size").unwrap(), 1 << 30);
         assert_eq!(main.costs, Some(DeviceCosts::default()));
         assert_eq!(profile.readahead, Some(ReadaheadStrategy::Adaptive));
         assert_eq!(profile.torn_pages, Some(TornPages::DoubleWrite));
@@ -461,7 +455,7 @@ mod tests {
         assert_eq!(profile.huge_pages, None);
         assert_eq!(profile.tablespaces.keys().collect::<Vec<_>>(), ["a", "b"]);
         let a = &profile.tablespaces["a"];
-        assert!(a.directory.is_none() && a.segment_size.is_none());
+        assert!(a.directory.is_none());
         assert_eq!((a.cache, a.queue_depth), (None, None));
         assert!(parse("").unwrap().tablespaces.is_empty());
     }
@@ -490,7 +484,7 @@ mod tests {
         assert_eq!(error_text, expected, "[PRO-2]");
         let error_text = why_not("\n[tablespace.a]\ndirectory = \"a\"\nmemory = \"2GiB\"\n");
         let expected = "line 4, `memory = \"2GiB\"`: unknown field `memory`, expected one of \
-                        `directory`, `cache`, `queue_depth`, `segment_size`, `costs`; correct or remove it";
+                        `directory`, `cache`, `queue_depth`, `costs`; correct or remove it";
         assert_eq!(error_text, expected, "[PRO-2]");
         assert!(why_not("\n[tablespaces.a]").starts_with("line 2, `[tablespaces.a]`: unknown"));
         assert!(
@@ -533,7 +527,6 @@ mod tests {
             ("torn_pages = \"never\"", "expected unprotected, images, double-write or atomic"),
             ("tablespace.a.costs = 5", "expected a table under a heading such as"),
             ("tablespace.a.costs = { request_ns = 1, mebibyte_us = 2 }", "missing field"),
-            ("tablespace.a.segment_size = \"big\"", "write a size such as 8KiB"),
         ] {
             let error_text = why_not(&format!("# first\n\n{line}\n# last\n"));
             assert!(error_text.starts_with(&format!("line 3, `{line}`: ")), "[PRO-2] {error_text}");

@@ -5,45 +5,40 @@
 //! (docs/adr/0009-read-streams.md).
 //!
 //! Failure:     when the system provides no further descriptor, the shared one is used; that costs speed and is logged.
-//! Invariants:  [PRV-1] a private descriptor refers to the segment's current file
+//! Invariants:  [PRV-1] a private descriptor refers to the file that the pool has open now
 
 use std::sync::{Mutex, PoisonError};
 
 use forebay_io::{File, Hint};
 
-use crate::error::Error;
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
-/// Descriptors of one reader, one for each segment that it has reached.
+/// The descriptor of one reader.
 #[derive(Debug)]
 pub(crate) struct Private {
     hint: Hint,
-    /// Opened so far, by segment: only the last one used, as readers stay in a segment for long.
-    last: Mutex<Option<(usize, File)>>,
+    /// Opened when it is first used.
+    opened: Mutex<Option<File>>,
 }
 
 impl Private {
     pub(crate) fn new(hint: Hint) -> Private {
-        Private { hint, last: Mutex::new(None) }
+        Private { hint, opened: Mutex::new(None) }
     }
 
-    /// The reader's own descriptor of the segment that holds `block`, and the byte offset there.
-    pub(crate) fn place(&self, file: &FileCore, block: Block) -> Result<(File, u64), Error> {
-        let (shared, offset) = file.place(block)?;
-        let segment = file.segment(block);
+    /// The reader's own descriptor, and the block's position in the file, in bytes.
+    pub(crate) fn place(&self, file: &FileCore, block: Block) -> (File, u64) {
+        let (shared, offset) = file.place(block);
         // Each change is one assignment, so a poisoned value is still consistent.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        // [PRV-1]: a segment that was truncated and created again is another file.
-        if let Some((number, private)) = &*last
-            && *number == segment
-            && private.is_of(&shared)
-        {
-            return Ok((private.clone(), offset));
-        }
-        let private = self.open(&shared);
-        *last = Some((segment, private.clone()));
-        Ok((private, offset))
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        // [PRV-1]: a read-only file that was opened again may be another one.
+        let private = match opened.take().filter(|private| private.is_of(&shared)) {
+            Some(private) => private,
+            None => self.open(&shared),
+        };
+        *opened = Some(private.clone());
+        (private, offset)
     }
 
     fn open(&self, shared: &File) -> File {

@@ -176,7 +176,7 @@ impl Ahead<'_> {
         if !matches!(file.check_now(block), Some(Ok(()))) {
             return Ok(None);
         }
-        let (segment, offset) = self.place(block)?;
+        let (on_disk, offset) = self.place(block);
         let frame = mapped.loading().frame();
         if let Some(slot) = slot {
             self.strategy.fill_slot(slot, frame, file.tag(block));
@@ -186,7 +186,7 @@ impl Ahead<'_> {
         file.counts.count(&core.counters, kind, Event::Miss);
         file.counts.count(&core.counters, kind, Event::Reads);
         let pending = self.pending(vec![Piece::Page(block, mapped.detach())], now, notify);
-        let request = Request::read(&segment, offset, vec![lease]);
+        let request = Request::read(&on_disk, offset, vec![lease]);
         self.submit_prepared(vec![(request, pending)], Some(place));
         Ok(Some(frame))
     }
@@ -204,8 +204,8 @@ impl Ahead<'_> {
         }
     }
 
-    /// The segment that holds `block`, and the byte offset there.
-    fn place(&self, block: Block) -> Result<(File, u64), Error> {
+    /// The file on disk, and the block's position in it, in bytes.
+    fn place(&self, block: Block) -> (File, u64) {
         match self.through {
             Some(private) => private.place(self.file, block),
             None => self.file.place(block),
@@ -372,10 +372,7 @@ impl Making<'_> {
             submitted.backed_off = true;
             return ahead.abandon(draft, submitted);
         }
-        let Ok((file, offset)) = ahead.place(draft.first) else {
-            // The segment has been removed meanwhile.
-            return ahead.abandon(draft, submitted);
-        };
+        let (file, offset) = ahead.place(draft.first);
         let gaps = (draft.used - draft.wanted.min(draft.used)) as u32;
         submitted.gaps += gaps;
         submitted.requests += 1;
@@ -410,8 +407,7 @@ pub(crate) fn requests(
     let blocks = file.blocks();
     wanted.retain(|&block| block < blocks && file.table.lookup(block) == NO_FRAME);
     runs.clear();
-    let room = |block| u32::try_from(file.run_length_max(block)).unwrap_or(u32::MAX);
-    coalesce(wanted, limits, room, runs);
+    coalesce(wanted, limits, runs);
 }
 
 impl Core {

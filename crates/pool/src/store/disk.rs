@@ -42,7 +42,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn place(&self, file: &FileCore, block: Block) -> Result<(File, u64), Error> {
+    fn place(&self, file: &FileCore, block: Block) -> (File, u64) {
         match self.through {
             Some(private) => private.place(file, block),
             None => file.place(block),
@@ -74,13 +74,13 @@ impl Core {
         kind: StrategyKind,
         reader: Reader<'_>,
     ) -> Result<(), Error> {
-        let (segment, offset) = reader.place(file, block)?;
+        let (on_disk, offset) = reader.place(file, block);
         file.counts.count(&self.counters, kind, Event::Reads);
         let start = self.clock.now();
         // Not available in a thread that is ending, which allocates a new one.
         let mut leases = LEASES.try_with(Cell::take).unwrap_or_default();
         leases.push(self.memory.lend(loading));
-        let mut done = file.space.sync_io.execute(Request::read(&segment, offset, leases));
+        let mut done = file.space.sync_io.execute(Request::read(&on_disk, offset, leases));
         for lease in done.leases.drain(..) {
             self.memory.take_back(loading, lease);
         }

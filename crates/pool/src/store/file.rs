@@ -1,6 +1,6 @@
 //! The pool's state of a file of pages.
 //!
-//! A file is an array of pages, possibly split into segments. It stays open in the pool until it is closed or dropped,
+//! A file is an array of pages. It stays open in the pool until it is closed or dropped,
 //! even without any handle: its pages may be dirty.
 
 use std::ops::Deref;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use forebay_io::{File, Op};
 use forebay_lookahead::Detector;
 
-use super::segments::Segments;
+use super::disk_file::DiskFile;
 use crate::cache::file::CachedFile;
 use crate::error::Error;
 use crate::store::checksum::{Checksum, ZeroPages, is_all_zeroes};
@@ -37,7 +37,7 @@ pub(crate) struct FileCore {
     pub(crate) zero_pages: ZeroPages,
     pub(super) codec: Option<Arc<dyn PageCodec>>,
     pub(super) read_only: bool,
-    pub(super) segments: Segments,
+    pub(super) disk: DiskFile,
     /// Sequences among the misses of plain reads.
     pub(crate) detector: Mutex<Detector>,
     /// Changes of the file that only a sync makes durable: writes, changes of its size.
@@ -102,40 +102,30 @@ impl FileCore {
         Error::Codec { file: Arc::clone(&self.path), block, source: source.into() }
     }
 
-    /// The segment that holds `block`, and the byte offset there.
-    pub(crate) fn place(&self, block: Block) -> Result<(File, u64), Error> {
-        self.segments.place(block)
+    /// The file on disk, and the block's position in it, in bytes.
+    pub(crate) fn place(&self, block: Block) -> (File, u64) {
+        self.disk.place(block)
     }
 
-    /// As [`FileCore::place`], to write `pages` pages there: not past the end of what is left of the file ([SEG-4]).
+    /// As [`FileCore::place`], to write `pages` pages there: not past the end of what is left of the file ([LEN-3]).
     pub(crate) fn place_to_write(&self, block: Block, pages: usize) -> Result<(File, u64), Error> {
-        self.segments.check_reaches(u64::from(block) + pages as u64)?;
-        self.place(block)
+        self.disk.check_reaches(u64::from(block) + pages as u64)?;
+        Ok(self.place(block))
     }
 
     /// The error of a read of `block`, which is not past the end of the file, as the pool's callers see it.
     pub(crate) fn read_failure(&self, block: Block, error: forebay_io::Error) -> Error {
         let is_past_end = matches!(error, forebay_io::Error::PastEnd { .. });
-        match self.segments.check_reaches(u64::from(block) + 1) {
+        match self.disk.check_reaches(u64::from(block) + 1) {
             Err(shortened) if is_past_end => shortened,
             _ => self.space.failure(Op::Read, error),
         }
     }
 
-    /// The number of the segment that holds `block`.
-    pub(crate) fn segment(&self, block: Block) -> usize {
-        self.segments.number(block)
-    }
-
-    /// Blocks from `block` to the end of its segment.
-    pub(crate) fn run_length_max(&self, block: Block) -> usize {
-        self.segments.run_length_max(block)
-    }
-
     /// Fewest blocks of a scan that may be left to the kernel, which reads on by up to its readahead past the last of
     /// them.
     pub(crate) fn scan_blocks_min(&self) -> u64 {
-        let readahead = || self.place(0).ok().and_then(|(file, _)| file.kernel_readahead());
+        let readahead = || self.disk.file().kernel_readahead();
         let readahead = self.space.kernel_readahead(readahead).unwrap_or(KERNEL_READAHEAD_USUAL);
         (readahead * READAHEADS_MIN).div_ceil(self.space.page_bytes())
     }
@@ -162,14 +152,9 @@ impl FileCore {
         self.space.torn.synced(self.id, changes);
     }
 
-    /// The segment of that number, from 0, if it exists.
-    pub(crate) fn segment_file(&self, number: usize) -> Option<File> {
-        self.segments.get(number)
-    }
-
-    /// All segments, for syncing.
-    pub(crate) fn segment_files(&self) -> Vec<File> {
-        self.segments.all()
+    /// The file on disk.
+    pub(crate) fn on_disk(&self) -> File {
+        self.disk.file()
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use forebay_io::OpenOptions;
 use forebay_lookahead::Detector;
 
+use super::disk_file::{DiskFile, directory};
 use super::file::{BLOCKS_MAX, FileCore};
-use super::segments::{Segments, directory};
 use crate::api::options::FileOptions;
 use crate::cache::file::CachedFile;
 use crate::cache::table::PageTable;
@@ -155,7 +155,7 @@ impl Files {
         checksum: Checksum,
         options: &FileOptions,
     ) -> Result<Arc<FileCore>, Error> {
-        let name = &check_name(name, space.segment_bytes.is_some())?;
+        let name = &check_name(name)?;
         check_options(options)?;
         let path = space.directory.join(name);
         let mut places = loop {
@@ -188,7 +188,7 @@ impl Files {
             return Ok(file);
         };
         let (file, place) = self.open_new(space, name, page_bytes, checksum, options)?;
-        let inode = file.segments.inode();
+        let inode = file.disk.inode();
         if places.by_inode.contains_key(&inode) {
             // Its name was just given to a file that is open: look again ([REG-1]).
             drop(places);
@@ -210,17 +210,16 @@ impl Files {
     ) -> Result<(FileCore, PathBuf), Error> {
         let path = space.directory.join(name);
         let open = OpenOptions::new().create(options.create).create_new(options.create_new);
-        let segments = Segments::open(
+        let disk = DiskFile::open(
             &space.volume,
             path.clone(),
             page_bytes,
-            space.segment_bytes,
             space.cache,
             options.read_only,
             &open,
         )?;
         if !options.read_only {
-            space.torn.check_segments(&segments.all(), page_bytes)?;
+            space.torn.check_support(&disk.file(), page_bytes)?;
         }
         // Also for a file that already existed: the thread that created it may not have reached this point, or the sync
         // may have failed.
@@ -232,7 +231,7 @@ impl Files {
         }
         let place = place_of_name(space, &path).unwrap_or_else(|| path.clone());
         let path: Arc<Path> = path.into();
-        let (len, page) = (segments.len()?, page_bytes as u64);
+        let (len, page) = (disk.len()?, page_bytes as u64);
         if !len.is_multiple_of(page) && !options.ignore_partial_page {
             return Err(Error::PartialPage { file: path, len, page_bytes: page });
         }
@@ -255,7 +254,7 @@ impl Files {
             zero_pages: options.zero_pages,
             codec: options.codec.clone(),
             read_only: options.read_only,
-            segments,
+            disk,
             detector: Mutex::new(Detector::default()),
             // A file that was just created, or extended by a process that then crashed, is not durable.
             changes: AtomicU64::new(1),
@@ -272,8 +271,8 @@ impl Files {
     pub(super) fn open_again(&self, file: &FileCore) -> Result<u64, Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = |inode| places.by_inode.get(&inode).is_none_or(|&id| id == file.id);
-        let pages = file.segments.open_again(is_free)?;
-        let inode = file.segments.inode();
+        let pages = file.disk.open_again(is_free)?;
+        let inode = file.disk.inode();
         if let Some((_, paths)) = places.of.get(&file.id).cloned() {
             places.forget(file.id);
             // Its other names may still refer to the previous inode.
@@ -343,7 +342,7 @@ fn same(
 }
 
 /// Checks that a name stays inside its tablespace, and is not reserved. Returns it without redundant parts.
-fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
+fn check_name(name: &str) -> Result<String, Error> {
     let refused = |expected: &str| Error::Setting {
         setting: "the name of a file",
         value: format!("{name:?}"),
@@ -371,15 +370,6 @@ fn check_name(name: &str, segmented: bool) -> Result<String, Error> {
     let own = [crate::store::directory_lock::NAME, DOUBLE_WRITE_NAME];
     if clean.rsplit('/').next().is_some_and(|last| own.contains(&last)) {
         return Err(refused("a file of the pool's own has this name; choose another"));
-    }
-    let number = clean.rsplit_once('.').map(|(_, number)| number);
-    let like_segment =
-        number.is_some_and(|it| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_digit()));
-    if segmented && like_segment {
-        return Err(refused(
-            "in a tablespace with segments it should not end in a dot and a number: that is how \
-             the segments of other files are named",
-        ));
     }
     Ok(clean)
 }
@@ -421,7 +411,7 @@ mod tests {
     #[test]
     fn reg_1_a_name_has_one_spelling() {
         for name in ["a/b", "a//b", "./a/b", "a/./b"] {
-            assert_eq!(check_name(name, true).unwrap(), "a/b", "[REG-1] {name}");
+            assert_eq!(check_name(name).unwrap(), "a/b", "[REG-1] {name}");
         }
     }
 
@@ -440,10 +430,8 @@ mod tests {
             "in/forebay.lock",
             "forebay.doublewrite",
         ] {
-            assert!(check_name(name, false).is_err(), "{name}");
+            assert!(check_name(name).is_err(), "{name}");
         }
-        assert!(check_name("t.1", false).is_ok());
-        assert!(check_name("t.1", true).is_err());
-        assert!(check_name("t.v1", true).is_ok());
+        assert!(check_name("t.1").is_ok());
     }
 }

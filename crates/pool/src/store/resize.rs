@@ -46,7 +46,7 @@ impl FileCore {
             let block = self.lengthen(1)?.start;
             match core.cache.append(core, self, block, allocated, strategy) {
                 Some(frame) => return Ok((block, frame)),
-                None => self.cut_segments()?,
+                None => self.cut_on_disk()?,
             }
         }
     }
@@ -60,12 +60,12 @@ impl FileCore {
         let from = u64::from(self.blocks());
         let to = from + u64::from(count);
         if to > BLOCKS_MAX {
-            let (file, end) = (self.path.clone(), to.saturating_mul(self.segments.page_bytes()));
+            let (file, end) = (self.path.clone(), to.saturating_mul(self.disk.page_bytes()));
             return Err(Error::Io(forebay_io::Error::TooLarge { file, end }));
         }
-        let extended = self.segments.extend(from, to);
+        let extended = self.disk.extend(from, to);
         self.changed();
-        self.space.latched(extended)?;
+        extended?;
         Ok(from as Block..to as Block)
     }
 
@@ -79,32 +79,32 @@ impl FileCore {
             return self.finish_cut();
         }
         // Before its pages are discarded.
-        self.segments.check_reaches(u64::from(blocks))?;
-        self.segments.is_named(0)?;
+        self.disk.check_reaches(u64::from(blocks))?;
+        self.disk.is_named()?;
         core.cache.cut(core, self, blocks);
         self.table.forget_images_from(blocks);
-        self.cut_segments()
+        self.cut_on_disk()
     }
 
     /// Removes the part beyond the end on disk. The caller has the right to resize.
-    fn cut_segments(&self) -> Result<(), Error> {
+    fn cut_on_disk(&self) -> Result<(), Error> {
         let blocks = self.blocks();
-        let truncated = self.segments.truncate(u64::from(blocks));
+        let truncated = self.disk.truncate(u64::from(blocks));
         self.changed();
         if truncated.is_ok() {
             self.space.torn.truncated(self.id, blocks, self.changes());
         }
-        self.space.latched(truncated)
+        truncated
     }
 
-    /// Repeats [`FileCore::cut_segments`], if that has failed before ([SEG-3]).
+    /// Repeats [`FileCore::cut_on_disk`], if that has failed before ([LEN-2]).
     fn finish_cut(&self) -> Result<(), Error> {
-        self.segments.check_cut().or_else(|_| self.cut_segments())
+        self.disk.check_cut().or_else(|_| self.cut_on_disk())
     }
 
     /// Before a sync: truncates the file on disk to its length, if a truncation has left it longer.
     pub(crate) fn settle_length(&self) -> Result<(), Error> {
-        if self.segments.check_cut().is_ok() {
+        if self.disk.check_cut().is_ok() {
             return Ok(());
         }
         let _right = self.right_to_resize()?;
@@ -138,9 +138,9 @@ impl FileCore {
         let _right = self.right_to_resize()?;
         self.check_open()?;
         // Before its pages are discarded.
-        self.segments.is_named(0)?;
+        self.disk.is_named()?;
         core.cache.drop_pages(core, self);
-        core.files.forget(self, || self.space.latched(self.segments.remove()))
+        core.files.forget(self, || self.space.latched(self.disk.remove()))
     }
 
     /// Closes the file, which has been written and synced: removes its pages from the pool.
@@ -165,7 +165,7 @@ impl FileCore {
     /// Releases the space that is reserved beyond the end, if the filesystem allows it. The caller has the right to
     /// resize, or the pool has no users any more.
     pub(crate) fn give_back_space(&self) {
-        if let Err(error) = self.segments.give_back() {
+        if let Err(error) = self.disk.give_back() {
             tracing::debug!(%error, "space stays reserved beyond the end of a file");
         }
     }

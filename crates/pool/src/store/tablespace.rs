@@ -23,7 +23,6 @@ use std::time::Duration;
 use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, Volume};
 use forebay_lookahead::{Costs, DeviceCosts};
 
-use crate::api::size::Size;
 use crate::error::Error;
 use crate::readahead::stream::winners::Winners;
 use crate::store::directory_lock::DirectoryLock;
@@ -47,7 +46,6 @@ pub struct Tablespace {
     pub(crate) directory: PathBuf,
     pub(crate) cache: Option<CacheMode>,
     pub(crate) queue_depth: Option<usize>,
-    pub(crate) segment: Option<Size>,
     pub(crate) io: Option<Io>,
     pub(crate) volume: Volume,
     pub(crate) costs: Option<DeviceCosts>,
@@ -63,7 +61,6 @@ impl Tablespace {
             directory: directory.into(),
             cache: None,
             queue_depth: None,
-            segment: None,
             io: None,
             volume: Volume::system(),
             costs: None,
@@ -109,14 +106,6 @@ impl Tablespace {
         self
     }
 
-    /// Files larger than this are split into segments `name`, `name.1`, `name.2`, ... of this size. Default: never. The
-    /// size must be the same every time a file is opened, or its blocks are not found.
-    #[must_use]
-    pub fn segment_size(mut self, size: impl Into<Size>) -> Self {
-        self.segment = Some(size.into());
-        self
-    }
-
     /// Reads and writes only through this queue, such as one over a simulated disk.
     #[must_use]
     pub fn io(mut self, io: Io) -> Self {
@@ -153,7 +142,6 @@ pub(crate) struct Space {
     /// Performs all file operations except reads and writes.
     pub(crate) volume: Volume,
     pub(crate) cache: CacheMode,
-    pub(crate) segment_bytes: Option<u64>,
     /// For one page that a thread waits for.
     pub(crate) sync_io: Io,
     /// For many requests at once.
@@ -234,18 +222,6 @@ impl Space {
     }
 
     fn open(asked: &Tablespace, defaults: &SpaceDefaults) -> Result<Space, Error> {
-        let page_bytes = defaults.page_bytes as u64;
-        let segment_bytes = asked.segment.as_ref().map(|size| size.bytes("segment size"));
-        let segment_bytes = segment_bytes.transpose()?;
-        if let Some(bytes) = segment_bytes
-            && (bytes == 0 || !bytes.is_multiple_of(page_bytes))
-        {
-            return Err(Error::Setting {
-                setting: "segment size",
-                value: bytes.to_string(),
-                expected: format!("it should be a multiple of the page size, {page_bytes}"),
-            });
-        }
         if !asked.must_exist && !asked.read_only {
             asked.volume.make_directory(&asked.directory)?;
         }
@@ -284,7 +260,6 @@ impl Space {
             directory,
             volume: asked.volume.clone(),
             cache,
-            segment_bytes,
             sync_io,
             queue,
             chosen: Default::default(),

@@ -43,8 +43,8 @@ pub(crate) struct PageCopy<'c> {
 
 /// Neighbouring pages that are written by one request.
 struct Run {
-    segment: File,
-    /// In the segment, in bytes.
+    on_disk: File,
+    /// In the file, in bytes.
     offset: u64,
     pages: usize,
 }
@@ -231,7 +231,7 @@ impl Core {
             let mut lent = copies.iter_mut().map(PageCopy::lend);
             let requests = runs.iter().map(|run| {
                 let leases = lent.by_ref().take(run.pages).collect();
-                file.space.torn.in_place(Request::write(&run.segment, run.offset, leases))
+                file.space.torn.in_place(Request::write(&run.on_disk, run.offset, leases))
             });
             let tickets = io.submit_all(requests);
             let mut copies = copies.into_iter();
@@ -252,14 +252,13 @@ impl Core {
         while start < copies.len() {
             let first = copies[start].block;
             let most = self.combine_pages.min(file.space.torn.run_pages_max());
-            let most = file.run_length_max(first).min(most);
             let pages = (start..copies.len())
                 .zip(first..)
                 .take(most)
                 .take_while(|&(at, block)| copies[at].block == block)
                 .count();
             match file.place_to_write(first, pages) {
-                Ok((segment, offset)) => runs.push(Run { segment, offset, pages }),
+                Ok((on_disk, offset)) => runs.push(Run { on_disk, offset, pages }),
                 Err(error) => return (runs, Some(error)),
             }
             start += pages;

@@ -66,7 +66,6 @@ pub(crate) struct Settings {
     pub(crate) frames: u64,
     pub(crate) spaces: u8,
     pub(crate) cache: CacheMode,
-    pub(crate) segment_pages: Option<u64>,
     pub(crate) cleaner: bool,
     /// The protection against torn pages.
     pub(crate) torn: TornPages,
@@ -92,7 +91,6 @@ impl Settings {
             frames: 64,
             spaces: 2,
             cache: CacheMode::Buffered,
-            segment_pages: None,
             cleaner: true,
             torn: TornPages::Unprotected,
             codec: None,
@@ -138,9 +136,6 @@ impl Settings {
             let mut tablespace = Tablespace::new(name, self.space_directory(space))
                 .cache(self.cache)
                 .volume(self.volume.clone());
-            if let Some(pages) = self.segment_pages {
-                tablespace = tablespace.segment_size(pages * PAGE as u64);
-            }
             if let Some(io) = &self.io {
                 tablespace = tablespace.io(io.clone());
             }

@@ -35,7 +35,6 @@ use libtest_mimic::{Arguments, Completion, Failed, Trial};
 pub(crate) struct Variant {
     pub(crate) name: &'static str,
     cache: CacheMode,
-    segment_pages: Option<u64>,
     pub(crate) torn: TornPages,
     /// No checkpoints are requested: they start automatically.
     pub(crate) automatic: bool,
@@ -44,15 +43,13 @@ pub(crate) struct Variant {
 const PLAIN: Variant = Variant {
     name: "buffered",
     cache: CacheMode::Buffered,
-    segment_pages: None,
     torn: TornPages::Unprotected,
     automatic: false,
 };
 
-const VARIANTS: [Variant; 7] = [
+const VARIANTS: [Variant; 6] = [
     PLAIN,
     Variant { name: "direct", cache: CacheMode::Direct, ..PLAIN },
-    Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
     Variant { name: "automatic", automatic: true, ..PLAIN },
     Variant { name: "images", torn: TornPages::Images, ..PLAIN },
     Variant { name: "double_write", torn: TornPages::DoubleWrite, ..PLAIN },
@@ -63,7 +60,6 @@ impl Variant {
     pub(crate) fn settings(&self, root: &Path) -> Settings {
         Settings {
             cache: self.cache,
-            segment_pages: self.segment_pages,
             torn: self.torn,
             checkpoint_every: self.automatic.then_some(Duration::from_millis(15)),
             checkpoint_log: self.automatic.then_some(16 << 10),

@@ -118,7 +118,7 @@ fn fd(file: &fs::File) -> i32 {
 #[test]
 fn what_was_read_stays_until_it_is_refreshed_and_then_is_as_on_disk() {
     let site = Site::new();
-    let main = || Tablespace::new("main", site.path("main")).segment_size(4 * PAGE);
+    let main = || Tablespace::new("main", site.path("main"));
     let pool = Site::bare(64).tablespace(main()).build().unwrap();
     let written = numbered(&pool, "table", 10, 50);
     let refused = written.refresh().unwrap_err();

@@ -9,8 +9,7 @@ use crate::site::{SUMS, Site, create, number_in, set, skip};
 /// Random changes to more pages than there are frames, by two threads; closed and read again.
 fn works(site: &Site, name: &str, kind: Kind, cache: CacheMode, page_bytes: usize, register: bool) {
     let open = || {
-        let main =
-            Tablespace::new("main", site.path(name)).cache(cache).segment_size(16 * page_bytes);
+        let main = Tablespace::new("main", site.path(name)).cache(cache);
         let builder = Site::chosen().frames(32).page_size(page_bytes).checksum(SUMS);
         builder.backend(Prefer::Only(kind)).register_memory(register).tablespace(main).build()
     };

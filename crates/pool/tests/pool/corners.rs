@@ -1,11 +1,11 @@
-//! Corner cases: small pools, late operations, borrowed strategies, and segments that do not fit.
+//! Corner cases: small pools, late operations, borrowed strategies.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{BufferPool, Error, FileOptions, Lsn, PagedFile, StrategyKind, Tablespace, Wal};
+use forebay::{Error, Lsn, PagedFile, StrategyKind, Wal};
 
 use crate::site::{PAGE, Site, create, read, set, write};
 
@@ -188,52 +188,6 @@ fn a_wait_without_end_does_not_keep_a_pool_from_closing() {
     let pool = builder.build().unwrap();
     pool.open_file("t", &create()).unwrap().extend(1).unwrap();
     pool.close().unwrap();
-}
-
-fn segmented(site: &Site, pages: Option<usize>) -> BufferPool {
-    let mut main = Tablespace::new("main", site.path("main"));
-    if let Some(pages) = pages {
-        main = main.segment_size(pages * PAGE);
-    }
-    Site::bare(32).tablespace(main).build().unwrap()
-}
-
-#[test]
-fn segments_of_another_size_are_refused() {
-    let site = Site::new();
-    {
-        let pool = segmented(&site, Some(8));
-        let file = pool.open_file("t", &create()).unwrap();
-        file.extend(20).unwrap();
-        (0..20).for_each(|block| write(&file, block, u64::from(block)));
-        pool.close().unwrap();
-    }
-    for pages in [4, 16] {
-        let pool = segmented(&site, Some(pages));
-        let error = pool.open_file("t", &FileOptions::new()).unwrap_err();
-        assert!(matches!(error, Error::SegmentSize { .. }), "[SEG-1] {error}");
-        pool.close().unwrap();
-    }
-    let pool = segmented(&site, Some(8));
-    let file = pool.open_file("t", &FileOptions::new()).unwrap();
-    assert!((0..20).all(|block| read(&file, block) == u64::from(block)), "[SEG-1]");
-}
-
-#[test]
-fn a_file_dropped_after_a_failure_leaves_no_segment_behind() {
-    let site = Site::new();
-    let pool = segmented(&site, Some(4));
-    let file = pool.open_file("t", &create()).unwrap();
-    file.extend(10).unwrap();
-    // A directory that replaces the last segment cannot be unlinked as a file.
-    std::fs::remove_file(site.path("main/t.2")).unwrap();
-    std::fs::create_dir(site.path("main/t.2")).unwrap();
-    file.truncate(2).unwrap_err();
-    std::fs::remove_dir(site.path("main/t.2")).unwrap();
-    file.drop_file().unwrap();
-    for name in ["main/t", "main/t.1", "main/t.2"] {
-        assert!(!std::path::Path::new(&site.path(name)).exists(), "{name} is left");
-    }
 }
 
 #[test]

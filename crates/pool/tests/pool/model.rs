@@ -140,10 +140,9 @@ impl Trial {
     }
 
     fn open_pool(&mut self) {
-        let (disk, main, cut) = tablespaces(&self.site);
-        let cut = cut.segment_size(4 * PAGE);
+        let (disk, main, other) = tablespaces(&self.site);
         let builder = Site::bare(self.frames).cleaner(self.cleaner).checksum(self.sums);
-        let pool = builder.tablespace(main).tablespace(cut).build().unwrap();
+        let pool = builder.tablespace(main).tablespace(other).build().unwrap();
         self.rings = StrategyKind::ALL.map(|kind| pool.strategy(kind)).into();
         self.pool = Some((pool, disk));
     }

@@ -61,8 +61,6 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         here().memory("1 GiB").frames(10),
         here().directory(site.path("other")),
         Site::chosen(),
-        Site::chosen().tablespace(Tablespace::new("odd", site.path("odd")).segment_size(PAGE)),
-        Site::chosen().tablespace(Tablespace::new("none", site.path("none")).segment_size(0)),
         here().torn_pages(TornPages::DoubleWrite),
         here().torn_pages(TornPages::Images),
     ]
@@ -84,8 +82,6 @@ fn a_pool_that_makes_no_sense_is_refused_with_the_reason() {
         memory,
         "the name of a tablespace",
         "the number of tablespaces",
-        "segment size",
-        "segment size",
         "the checksum",
         "the checksum",
     ];
@@ -161,7 +157,7 @@ fn a_profile_sets_what_the_code_does_not() {
     let profile = site.path("forebay.toml");
     let text = format!(
         "memory = \"256 KiB\"\npage_size = \"16k\"\nbackend = \"threads\"\nframe_wait_ms = 10\n\
-         [tablespace.main]\ndirectory = {:?}\nsegment_size = \"32 KiB\"\n",
+         [tablespace.main]\ndirectory = {:?}\n",
         site.path("main")
     );
     std::fs::write(&profile, text).unwrap();
@@ -170,7 +166,6 @@ fn a_profile_sets_what_the_code_does_not() {
     assert_eq!(pool.backends(), [("main".to_owned(), forebay_io::Kind::Threads)]);
     let file = pool.open_file("table", &create()).unwrap();
     file.extend(20).unwrap();
-    assert!(site.path("main/table.9").exists());
     let pins: Vec<_> = (0..16).map(|block| file.pin(block).unwrap()).collect();
     // A busy machine may take longer now and then, but the wait is not the default of a second.
     wait_until("a wait as the profile has it", || {

@@ -21,61 +21,53 @@ fn cut(path: &Path, blocks: u64) {
 fn assert_shortened<T: std::fmt::Debug>(result: Result<T, Error>, path: &Path) {
     let error = result.unwrap_err();
     let Error::Shortened { file, len, expected, read_only: false } = &error else {
-        panic!("[SEG-4] {error}");
+        panic!("[LEN-3] {error}");
     };
     assert_eq!((&**file, error.kind()), (path, ErrorKind::Data));
     assert_eq!(*len, fs::metadata(path).unwrap().len());
-    assert!(expected > len, "[SEG-4] {error}");
+    assert!(expected > len, "[LEN-3] {error}");
     let text = error.to_string();
     assert!(text.contains("is corrupt") && text.contains("backup"), "{text}");
     assert!(!text.contains("extend") && !text.contains("drop"), "it would lose the rest: {text}");
 }
 
-/// With 300 blocks in one file, or in segments of 100, the last of which is truncated.
 #[test]
-fn seg_4_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
-    for (segment, name) in [(None, "table"), (Some(100), "table.2")] {
-        let site = Site::new();
-        let mut main = Tablespace::new("main", site.path("main"));
-        if let Some(pages) = segment {
-            main = main.segment_size(pages * PAGE);
-        }
-        let pool = Site::bare(16).tablespace(main).cleaner(false).build().unwrap();
-        let file = reopened(&pool, numbered(&pool, "table", BLOCKS - 1, 1000));
-        // Space is reserved past the end; closing releases it.
-        drop(file.append().unwrap());
-        file.flush_file().unwrap();
-        let path = site.path("main").join(name);
-        cut(&path, 10);
-        let end = segment.map_or(10, |pages| BLOCKS - pages as u32 + 10);
+fn len_3_a_file_that_was_cut_by_others_is_corrupt_and_is_never_made_longer() {
+    let site = Site::new();
+    let pool = Site::bare(16).directory(site.path("main")).cleaner(false).build().unwrap();
+    let file = reopened(&pool, numbered(&pool, "table", BLOCKS - 1, 1000));
+    // Space is reserved past the end; closing releases it.
+    drop(file.append().unwrap());
+    file.flush_file().unwrap();
+    let path = file.path().to_owned();
+    cut(&path, 10);
+    let end = 10;
 
-        assert_eq!(read(&file, end - 1), 1000 + u64::from(end - 1));
-        assert_shortened(file.read(end + 5), &path);
-        assert_shortened(file.write(end + 5), &path);
-        assert_shortened(file.salvage(end + 5), &path);
-        assert_shortened(file.backup(0..BLOCKS, |_, _| Ok::<_, Error>(())), &path);
-        let mut streamed = file.scan(end + 4..end + 7);
-        let results = std::iter::from_fn(|| streamed.next()).map(|it| it.map(drop));
-        results.for_each(|result| assert_shortened(result.map_err(|failed| failed.error), &path));
-        drop(streamed);
-        assert_shortened(pollster::block_on(file.read_async(end + 5)), &path);
+    assert_eq!(read(&file, end - 1), 1000 + u64::from(end - 1));
+    assert_shortened(file.read(end + 5), &path);
+    assert_shortened(file.write(end + 5), &path);
+    assert_shortened(file.salvage(end + 5), &path);
+    assert_shortened(file.backup(0..BLOCKS, |_, _| Ok::<_, Error>(())), &path);
+    let mut streamed = file.scan(end + 4..end + 7);
+    let results = std::iter::from_fn(|| streamed.next()).map(|it| it.map(drop));
+    results.for_each(|result| assert_shortened(result.map_err(|failed| failed.error), &path));
+    drop(streamed);
+    assert_shortened(pollster::block_on(file.read_async(end + 5)), &path);
 
-        assert_shortened(file.extend(1), &path);
-        assert_shortened(file.append(), &path);
-        assert_shortened(file.truncate(end + 20), &path);
-        // Nor by the page that is in memory.
-        drop(file.init(BLOCKS - 1).unwrap());
-        assert_shortened(file.flush_file(), &path);
-        let Err(Error::Checkpoint { failed, .. }) = pool.checkpoint(CheckpointOptions::now())
-        else {
-            panic!("[SEG-4] a checkpoint");
-        };
-        assert_shortened::<()>(Err(failed[0].1.clone()), &path);
-        let stats = pool.stats();
-        assert_eq!((stats.frames_dirty, file.blocks()), (1, BLOCKS), "[OUT-2]");
-        drop((file, pool));
-        assert_eq!(fs::metadata(&path).unwrap().len(), 10 * PAGE as u64, "[SEG-4]");
-    }
+    assert_shortened(file.extend(1), &path);
+    assert_shortened(file.append(), &path);
+    assert_shortened(file.truncate(end + 20), &path);
+    // Nor by the page that is in memory.
+    drop(file.init(BLOCKS - 1).unwrap());
+    assert_shortened(file.flush_file(), &path);
+    let Err(Error::Checkpoint { failed, .. }) = pool.checkpoint(CheckpointOptions::now()) else {
+        panic!("[LEN-3] a checkpoint");
+    };
+    assert_shortened::<()>(Err(failed[0].1.clone()), &path);
+    let stats = pool.stats();
+    assert_eq!((stats.frames_dirty, file.blocks()), (1, BLOCKS), "[OUT-2]");
+    drop((file, pool));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 10 * PAGE as u64, "[LEN-3]");
 }
 
 /// A page that is not written in place needs no slot in the double-write file, which would run out of them.

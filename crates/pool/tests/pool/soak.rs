@@ -106,15 +106,14 @@ struct Soak {
 
 fn build(site: &Site) -> BufferPool {
     let space = |name: &str| Tablespace::new(name, site.path(name));
-    let cut = space("cut").segment_size(24 * PAGE);
     let builder = Site::chosen().frames(FRAMES).page_size(PAGE).checksum(SUMS);
     let wait = Duration::from_secs(20);
-    builder.frame_wait(wait).tablespace(space("main")).tablespace(cut).build().unwrap()
+    builder.frame_wait(wait).tablespace(space("main")).tablespace(space("other")).build().unwrap()
 }
 
 /// Even files are in one tablespace, odd ones in the other.
 fn options(number: usize) -> FileOptions {
-    let space = if number.is_multiple_of(2) { "main" } else { "cut" };
+    let space = if number.is_multiple_of(2) { "main" } else { "other" };
     FileOptions::new().tablespace(space)
 }
 

@@ -18,7 +18,6 @@ pub(crate) struct Variant {
     pub(crate) name: &'static str,
     /// Number of bytes that a power cut never tears.
     sector_bytes: u32,
-    segment_pages: Option<u64>,
     /// The disk also fails, fills up and delays operations.
     pub(crate) faults: Option<Faults>,
     /// Number of worker threads. With one, a run is nearly reproducible from its seed (except for the pool's clock and
@@ -35,7 +34,6 @@ const WHOLE_PAGES: u32 = 4096;
 const PLAIN: Variant = Variant {
     name: "whole-pages",
     sector_bytes: WHOLE_PAGES,
-    segment_pages: None,
     faults: None,
     threads: 1,
     torn_pages: TornPages::Unprotected,
@@ -46,7 +44,6 @@ const PLAIN: Variant = Variant {
 const IMAGES: Variant = Variant {
     name: "images",
     sector_bytes: 512,
-    segment_pages: None,
     faults: None,
     threads: 1,
     torn_pages: TornPages::Images,
@@ -80,21 +77,17 @@ const DELAY: Duration = Duration::from_micros(500);
 
 pub(crate) const VARIANTS: &[Variant] = &[
     PLAIN,
-    Variant { name: "segments", segment_pages: Some(8), ..PLAIN },
     Variant { name: "faults", faults: Some(FAULTS), ..PLAIN },
     Variant { name: "threads", threads: 6, ..PLAIN },
     IMAGES,
-    Variant { name: "images-segments", segment_pages: Some(8), ..IMAGES },
     Variant { name: "images-faults", faults: Some(FAULTS), ..IMAGES },
     Variant { name: "images-threads", threads: 6, ..IMAGES },
     Variant { name: "images-encoded", encoded: true, ..IMAGES },
     DOUBLE,
-    Variant { name: "double-write-segments", segment_pages: Some(8), ..DOUBLE },
     Variant { name: "double-write-faults", faults: Some(FAULTS), ..DOUBLE },
     Variant { name: "double-write-threads", threads: 6, ..DOUBLE },
     Variant { name: "double-write-encoded", encoded: true, ..DOUBLE },
     ATOMIC,
-    Variant { name: "atomic-segments", segment_pages: Some(8), ..ATOMIC },
     Variant { name: "atomic-faults", faults: Some(FAULTS), ..ATOMIC },
     Variant { name: "atomic-threads", threads: 6, ..ATOMIC },
     Variant { name: "atomic-encoded", encoded: true, ..ATOMIC },
@@ -113,7 +106,6 @@ impl Variant {
         Ok(Settings {
             io: Some(disk.io(QUEUE_DEPTH)?),
             volume: disk.volume(),
-            segment_pages: self.segment_pages,
             cleaner: self.threads > 1,
             frames: 40,
             torn: self.torn_pages,

@@ -235,9 +235,9 @@ where
         let middle = self.runs[self.runs.len() / 2];
         let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
         let cached = |run: &Run| {
-            let (segment, offset) = file.place(run.first).ok()?;
+            let (on_disk, offset) = file.place(run.first);
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
-            let residency = segment.residency(range).ok()?;
+            let residency = on_disk.residency(range).ok()?;
             Some(residency.pages_resident >= residency.pages)
         };
         let wanted = adaptive.wants_sample().then_some(first);
@@ -345,13 +345,12 @@ where
             if !hinted {
                 continue;
             }
-            let place = match &self.private {
+            let (on_disk, offset) = match &self.private {
                 Some(private) => private.place(file, run.first),
                 None => file.place(run.first),
             };
-            let Ok((segment, offset)) = place else { continue };
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
-            if let Err(error) = segment.advise(range, Advice::WillNeed) {
+            if let Err(error) = on_disk.advise(range, Advice::WillNeed) {
                 tracing::warn!(%error, "the kernel cannot be asked to fetch");
                 if let Policy::Adaptive(adaptive) = &mut self.policy {
                     adaptive.without_hints();

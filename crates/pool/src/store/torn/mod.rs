@@ -177,10 +177,10 @@ impl Torn {
         }
     }
 
-    /// Rejects a file, made of `segments`, that does not support the required writes.
-    pub(crate) fn check_segments(&self, segments: &[File], page_bytes: usize) -> Result<(), Error> {
+    /// Rejects a file that does not support the required writes.
+    pub(crate) fn check_support(&self, file: &File, page_bytes: usize) -> Result<(), Error> {
         match self {
-            Torn::Atomic => segments.iter().try_for_each(|it| atomic::check_file(it, page_bytes)),
+            Torn::Atomic => atomic::check_file(file, page_bytes),
             Torn::Unprotected | Torn::Images | Torn::DoubleWrite(_) => Ok(()),
         }
     }
@@ -213,7 +213,7 @@ impl Torn {
         }
     }
 
-    /// Every segment of `file` was synced, by syncs submitted after `changes` changes of the file.
+    /// `file` was synced, by a sync submitted after `changes` changes of the file.
     pub(crate) fn synced(&self, file: FileId, changes: u64) {
         if let Torn::DoubleWrite(it) = self {
             it.synced(file, changes);

@@ -26,8 +26,8 @@ const REST_MAX: Duration = Duration::from_millis(1);
 pub(super) struct Run<'c> {
     pub(super) tablespace: usize,
     pub(super) copies: Vec<PageCopy<'c>>,
-    pub(super) segment: File,
-    /// Byte offset in the segment.
+    pub(super) on_disk: File,
+    /// In the file, in bytes.
     pub(super) offset: u64,
     /// The pages can be repaired if the write is torn.
     pub(super) is_protected: bool,
@@ -112,13 +112,13 @@ impl<'c> InFlight<'c> {
     pub(super) fn stage_write(&mut self, mut run: Run<'c>) {
         let mut leases = self.spare_leases.pop().unwrap_or_default();
         leases.extend(run.copies.iter_mut().map(PageCopy::lend));
-        let request = Request::write(&run.segment, run.offset, leases);
+        let request = Request::write(&run.on_disk, run.offset, leases);
         let request = run.copies[0].file().space.torn.in_place(request);
         self.stage(run.tablespace, request, UnderWay::Write(run));
     }
 
-    pub(super) fn stage_sync(&mut self, tablespace: usize, segment: &File) {
-        self.stage(tablespace, Request::sync_data(segment), UnderWay::Sync { tablespace });
+    pub(super) fn stage_sync(&mut self, tablespace: usize, on_disk: &File) {
+        self.stage(tablespace, Request::sync_data(on_disk), UnderWay::Sync { tablespace });
     }
 
     fn stage(&mut self, tablespace: usize, request: Request, under_way: UnderWay<'c>) {
@@ -177,16 +177,13 @@ impl<'c> InFlight<'c> {
     }
 }
 
-/// A file that is being synced, and its progress.
+/// A file that is being synced.
 #[derive(Debug)]
 pub(super) struct Syncing {
     pub(super) file: Arc<FileCore>,
     /// The changes that this sync makes durable.
     pub(super) changes: u64,
-    /// The segment to sync next.
-    pub(super) next: usize,
-    /// Segments whose sync is in progress.
-    pub(super) left: usize,
-    pub(super) failed: bool,
+    /// Its sync is in progress; otherwise its queue had no room yet.
+    pub(super) submitted: bool,
     pub(super) started: Duration,
 }

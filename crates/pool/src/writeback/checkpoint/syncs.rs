@@ -43,7 +43,7 @@ impl Syncs<'_, '_> {
     pub(super) fn run(&mut self, checkpoints: &RequestQueue) {
         loop {
             for tablespace in 0..self.tablespaces.len() {
-                self.go_on(tablespace, checkpoints);
+                self.go_on(tablespace);
             }
             self.in_flight.start();
             if self.in_flight.is_empty() {
@@ -54,7 +54,6 @@ impl Syncs<'_, '_> {
                 {
                     return;
                 }
-                // A file that was truncated meanwhile needed no more syncs.
                 continue;
             }
             self.core.waiting(Wait::Sync, || self.in_flight.wait());
@@ -68,24 +67,15 @@ impl Syncs<'_, '_> {
         }
     }
 
-    /// Continues with the sync of a file of a tablespace, or starts that of the next.
-    fn go_on(&mut self, number: usize, checkpoints: &RequestQueue) {
+    /// Submits the sync of the tablespace's next file, if none is in progress.
+    fn go_on(&mut self, number: usize) {
         if self.tablespaces[number].syncing.is_none() {
             self.begin_next(number);
         }
         let Some(syncing) = &mut self.tablespaces[number].syncing else { return };
-        while !syncing.failed
-            && self.in_flight.requests(number) < self.core.spaces[number].depth()
-            && self.in_flight.has_room(number, 0)
-            && let Some(segment) = syncing.file.segment_file(syncing.next)
-        {
-            self.in_flight.stage_sync(number, &segment);
-            syncing.next += 1;
-            syncing.left += 1;
-        }
-        if syncing.left == 0 && !syncing.failed && self.in_flight.has_room(number, 0) {
-            // The remaining segments have been removed since: the file was truncated.
-            self.finish(number, checkpoints);
+        if !syncing.submitted && self.in_flight.has_room(number, 0) {
+            syncing.submitted = true;
+            self.in_flight.stage_sync(number, &syncing.file.on_disk());
         }
     }
 
@@ -108,7 +98,7 @@ impl Syncs<'_, '_> {
             if forebay_io::bug::is_planted("skip_sync") {
                 continue;
             }
-            // After the redo point the log would not record the truncation ([SEG-3]): this includes a truncation in
+            // After the redo point the log would not record the truncation ([LEN-2]): this includes a truncation in
             // progress.
             file.wait_resized();
             if let Err(error) = file.settle_length()
@@ -120,14 +110,13 @@ impl Syncs<'_, '_> {
             // [CKS-1]
             if let Some(changes) = file.unsynced() {
                 let started = self.core.clock.now();
-                tablespace.syncing =
-                    Some(Syncing { file, changes, next: 0, left: 0, failed: false, started });
+                tablespace.syncing = Some(Syncing { file, changes, submitted: false, started });
                 return;
             }
         }
     }
 
-    /// One segment's sync has ended.
+    /// A file's sync has ended.
     fn ended(
         &mut self,
         number: usize,
@@ -136,36 +125,24 @@ impl Syncs<'_, '_> {
     ) {
         let tablespace = &mut self.tablespaces[number];
         self.core.counters.count_pool(PoolEvent::Syncs);
-        let Some(syncing) = &mut tablespace.syncing else { return };
-        syncing.left -= 1;
-        if let Err(error) = result {
-            self.core.counters.count_pool(PoolEvent::SyncErrors);
-            syncing.failed = true;
-            // A file that was dropped meanwhile has nothing left to lose, but a failed sync of it reports on the device
-            // anyway.
-            let error = self.core.spaces[number].sync_failed(error);
-            tablespace.failed(error);
-        }
-        let Some(syncing) = &tablespace.syncing else { return };
-        let more = !syncing.failed && syncing.file.segment_file(syncing.next).is_some();
-        if syncing.left > 0 || more {
-            return;
-        }
-        self.finish(number, checkpoints);
-    }
-
-    /// The file's last sync has ended.
-    fn finish(&mut self, number: usize, checkpoints: &RequestQueue) {
-        let tablespace = &mut self.tablespaces[number];
         let Some(syncing) = tablespace.syncing.take() else { return };
         let now = self.core.clock.now();
-        if !syncing.failed {
-            let took = now.saturating_sub(syncing.started);
-            syncing.file.synced(syncing.changes);
-            self.times.files += 1;
-            self.times.sum += took;
-            self.times.longest = self.times.longest.max(took);
-            checkpoints.synced_one();
+        match result {
+            Ok(()) => {
+                let took = now.saturating_sub(syncing.started);
+                syncing.file.synced(syncing.changes);
+                self.times.files += 1;
+                self.times.sum += took;
+                self.times.longest = self.times.longest.max(took);
+                checkpoints.synced_one();
+            }
+            Err(error) => {
+                self.core.counters.count_pool(PoolEvent::SyncErrors);
+                // A file that was dropped meanwhile has nothing left to lose, but a failed sync of it reports on the
+                // device anyway.
+                let error = self.core.spaces[number].sync_failed(error);
+                tablespace.failed(error);
+            }
         }
         tablespace.report.ended = now.saturating_sub(self.started);
     }

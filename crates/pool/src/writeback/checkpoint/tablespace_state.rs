@@ -24,7 +24,7 @@ pub(super) struct TablespaceState {
     /// The first error here.
     pub(super) error: Option<Error>,
     failures: u32,
-    /// A part of a segment that was written and not passed to the kernel's writeback yet.
+    /// A part of a file that was written and not passed to the kernel's writeback yet.
     written: Option<(File, Range<u64>)>,
     buffered: bool,
     /// The file last checked for a sync.
@@ -60,8 +60,8 @@ impl TablespaceState {
         self.error.get_or_insert(error);
     }
 
-    /// `range` of `segment` has been written, at the checkpoint's `now`.
-    pub(super) fn wrote(&mut self, pages: usize, segment: &File, range: Range<u64>, now: Duration) {
+    /// `range` of `on_disk` has been written, at the checkpoint's `now`.
+    pub(super) fn wrote(&mut self, pages: usize, on_disk: &File, range: Range<u64>, now: Duration) {
         self.report.pages += pages as u64;
         self.report.requests += 1;
         self.report.bytes += range.end - range.start;
@@ -71,7 +71,7 @@ impl TablespaceState {
         }
         match &mut self.written {
             Some((file, written))
-                if file.is_of(segment)
+                if file.is_of(on_disk)
                     && range.start <= written.end + WRITEBACK_BYTES
                     && written.start <= range.end + WRITEBACK_BYTES =>
             {
@@ -82,7 +82,7 @@ impl TablespaceState {
             }
             _ => {
                 self.start_writeback();
-                self.written = Some((segment.clone(), range));
+                self.written = Some((on_disk.clone(), range));
             }
         }
     }

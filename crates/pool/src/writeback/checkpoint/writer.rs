@@ -240,7 +240,6 @@ impl<'c> Writer<'c> {
         };
         let most = self
             .combine
-            .min(file.run_length_max(first.block))
             .min(file.space.torn.run_pages_max())
             .min(self.copies_most - self.copies[tablespace]);
         let mut copies = self.in_flight.copies();
@@ -281,9 +280,9 @@ impl<'c> Writer<'c> {
             return (count, 0, no_buffer);
         }
         match file.place_to_write(first.block, copied) {
-            Ok((segment, offset)) => {
+            Ok((on_disk, offset)) => {
                 self.copies[tablespace] += copied;
-                self.staged.push(Run { tablespace, copies, segment, offset, is_protected: false });
+                self.staged.push(Run { tablespace, copies, on_disk, offset, is_protected: false });
             }
             Err(error) => {
                 self.in_flight.give_back(copies);
@@ -424,16 +423,16 @@ impl<'c> Writer<'c> {
                 Ok(true) => run.is_protected = true,
                 Ok(false) => break,
                 Err(error) => {
-                    failed = Some((run.offset, run.segment.clone(), error));
+                    failed = Some((run.offset, run.on_disk.clone(), error));
                     break;
                 }
             }
             // From here on others may be waiting for this thread.
             waiting = Waiting::Never;
         }
-        if let Some((offset, segment, error)) = failed {
+        if let Some((offset, on_disk, error)) = failed {
             self.tablespaces[tablespace].failed(error);
-            self.give_up(|run| run.offset == offset && run.segment.is_of(&segment), checkpoints);
+            self.give_up(|run| run.offset == offset && run.on_disk.is_of(&on_disk), checkpoints);
         }
         space.torn.make_durable(core, space, &staging)?;
         for run in self.staged.iter().filter(|run| run.tablespace == tablespace && run.is_protected)
@@ -447,7 +446,7 @@ impl<'c> Writer<'c> {
     fn reap(&mut self, checkpoints: &RequestQueue) {
         while let Some((ended, result)) = self.in_flight.take_ended() {
             let UnderWay::Write(run) = ended else { continue };
-            let Run { tablespace, copies, segment, offset, .. } = run;
+            let Run { tablespace, copies, on_disk, offset, .. } = run;
             let (pages, file) = (copies.len(), Arc::clone(copies[0].file()));
             self.copies[tablespace] -= pages;
             self.in_flight.give_back(copies);
@@ -460,7 +459,7 @@ impl<'c> Writer<'c> {
                     let now = self.elapsed();
                     self.tablespaces[tablespace].wrote(
                         pages,
-                        &segment,
+                        &on_disk,
                         offset..offset + bytes,
                         now,
                     );

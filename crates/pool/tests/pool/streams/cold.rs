@@ -3,8 +3,6 @@
 //!
 //! Newly written files are in the page cache, so the other tests see an adaptive stream that reads from there.
 
-use std::path::Path;
-
 use forebay::{Error, Order, PagedFile, ReadaheadStrategy, StreamOptions};
 use forebay_io::backend::Transfer;
 use forebay_io::{Advice, CacheMode, File, Kind, OpenOptions, OsError};
@@ -25,23 +23,12 @@ pub(super) fn can_chill(test: &str) -> bool {
     can
 }
 
-/// Drops the file, in all its segments, from the page cache as far as possible.
+/// Drops the file from the page cache as far as possible.
 pub(super) fn chill(file: &PagedFile) {
     file.flush_file().unwrap();
     file.sync().unwrap();
-    let directory = file.path().parent().unwrap();
-    let name = file.path().file_name().unwrap().to_str().unwrap();
-    let is_segment = |path: &Path| {
-        let other = path.file_name().unwrap().to_str().unwrap();
-        other == name || other.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
-    };
-    for entry in std::fs::read_dir(directory).unwrap() {
-        let path = entry.unwrap().path();
-        if is_segment(&path) {
-            let segment = File::open(&path, &OpenOptions::new().read_only(true)).unwrap();
-            segment.advise(0..u64::MAX, Advice::DontNeed).unwrap();
-        }
-    }
+    let on_disk = File::open(file.path(), &OpenOptions::new().read_only(true)).unwrap();
+    on_disk.advise(0..u64::MAX, Advice::DontNeed).unwrap();
 }
 
 fn adaptive() -> StreamOptions {

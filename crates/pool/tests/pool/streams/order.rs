@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::{FIRST, KINDS, all_gaps, assert_says, assert_settled, stage, stage_at};
 use crate::site::{PAGE, SUMS, Site, numbered, reopened, skip};
 
-/// A pool on real files with segments of 24 pages, and a file of `blocks` with no block in memory.
+/// A pool on real files, and a file of `blocks` with no block in memory.
 pub(super) fn real(
     site: &Site,
     name: &str,
@@ -18,8 +18,7 @@ pub(super) fn real(
     page_bytes: usize,
     blocks: u32,
 ) -> Result<(BufferPool, PagedFile), forebay::Error> {
-    let main =
-        Tablespace::new("main", site.path(name)).cache(cache).segment_size(24 * page_bytes as u64);
+    let main = Tablespace::new("main", site.path(name)).cache(cache);
     let builder = Site::chosen().frames(48).page_size(page_bytes).checksum(SUMS);
     let pool = builder.backend(Prefer::Only(Kind::Threads)).tablespace(main).build()?;
     pool.open_file("probe", &FileOptions::new().create(true))?;
@@ -142,28 +141,6 @@ fn a_scan_gives_its_range_and_a_stream_of_nothing_gives_nothing() {
     assert!(stream.next().is_none() && stream.next().is_none(), "an end is an end");
     drop(stream);
     pool.close().unwrap();
-}
-
-#[test]
-fn no_request_crosses_the_end_of_a_segment() {
-    let site = Site::new();
-    for kind in KINDS {
-        let segment = 10 * PAGE as u64;
-        let cut = |space: Tablespace| space.segment_size(segment).costs(all_gaps());
-        let Some(stage) = stage_at(&site, kind, 256, 95, cut) else { continue };
-        let options = StreamOptions::new().readahead(ReadaheadStrategy::Async);
-        let blocks: Vec<u32> = (0..95).filter(|block| block % 4 != 2).collect();
-        check(&stage.file, &blocks, &options, true, "segments");
-        let reads = stage.dam.reads();
-        assert!(
-            reads.iter().all(|it| it.position + it.len <= segment),
-            "a request leaves its segment: {reads:?}"
-        );
-        assert!(reads.iter().any(|it| it.len > 4 * PAGE as u64), "none was combined: {reads:?}");
-        let paths: std::collections::BTreeSet<_> = reads.iter().map(|it| &it.path).collect();
-        assert_eq!(paths.len(), 10, "each segment was read: {paths:?}");
-        assert_settled(&stage);
-    }
 }
 
 #[test]

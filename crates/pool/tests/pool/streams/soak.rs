@@ -46,7 +46,7 @@ struct Soak {
 }
 
 fn build(site: &Site) -> BufferPool {
-    let main = Tablespace::new("main", site.path("main")).segment_size(48 * PAGE as u64);
+    let main = Tablespace::new("main", site.path("main"));
     let builder = Site::chosen().frames(FRAMES).page_size(PAGE).checksum(SUMS);
     builder.frame_wait(FRAME_WAIT).tablespace(main).build().unwrap()
 }

@@ -244,25 +244,6 @@ fn pages_beyond_a_truncation_stay_removed() {
 }
 
 #[test]
-fn a_page_in_a_later_segment_is_repaired_there() {
-    let site = Site::new();
-    let main = || Tablespace::new("main", site.path("main")).segment_size(4 * PAGE);
-    let pool = double(Site::bare(64)).tablespace(main()).cleaner(false).build().unwrap();
-    let file = numbered(&pool, "table", 10, 10);
-    file.sync().unwrap();
-    let before = fs::read(site.path("main/table.2")).unwrap();
-    write(&file, 9, 99);
-    file.flush_file().unwrap();
-    copy(&site.path("main"), &site.path("crashed"));
-    tear(&site.path("crashed/table.2"), PAGE as u64, &before[PAGE..2 * PAGE], 0b1111_0000);
-    let crashed = Tablespace::new("main", site.path("crashed")).segment_size(4 * PAGE);
-    let pool = double(Site::bare(64)).tablespace(crashed).build().unwrap();
-    let file = pool.open_file("table", &FileOptions::new()).unwrap();
-    assert_eq!((read(&file, 8), read(&file, 9)), (18, 99));
-    assert!(repaired(&pool).is_some());
-}
-
-#[test]
 fn whatever_protects_pages_from_now_on_those_torn_before_are_repaired() {
     let site = Site::new();
     let (pool, _disk, unsynced) = rigged(&site, 64);

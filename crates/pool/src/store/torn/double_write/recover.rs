@@ -70,8 +70,8 @@ impl Recovered {
     }
 }
 
-/// The identity of a page: its file's name, the size of its segments, its block.
-type Place = (String, u64, Block);
+/// The identity of a page: its file's name, its block.
+type Place = (String, Block);
 
 /// A slot that may hold the newest copy of its page.
 #[derive(Clone, Copy)]
@@ -162,7 +162,7 @@ struct Recovery<'a> {
     /// The double-write file.
     file: File,
     head: Head,
-    /// Segments examined so far, by path; `None` for those that do not exist.
+    /// Files examined so far, by path; `None` for those that do not exist.
     files: HashMap<PathBuf, Option<File>>,
     /// The read buffer; put back by each read.
     buffer: Option<Lease>,
@@ -208,7 +208,7 @@ impl Recovery<'_> {
             }
             for (slot, Entry { block, sum }) in entries.into_iter().enumerate() {
                 if mask & 1 << slot != 0 {
-                    let place = (header.name.clone(), header.segment_bytes, block);
+                    let place = (header.name.clone(), block);
                     let copy = SavedCopy { number, group, slot, sum, checksum };
                     live.entry(place).or_default().push(copy);
                 }
@@ -227,8 +227,8 @@ impl Recovery<'_> {
         copies: &[SavedCopy],
         spare: &mut Option<Lease>,
     ) -> Result<Mended, Error> {
-        let (name, segment_bytes, block) = place;
-        let Some((path, offset)) = self.locate(name, *segment_bytes, *block) else {
+        let (name, block) = place;
+        let Some((path, offset)) = self.locate(name, *block) else {
             return Ok(Mended::Fine);
         };
         let Some(file) = self.open(&path)? else {
@@ -267,22 +267,12 @@ impl Recovery<'_> {
         Ok(Mended::Lost)
     }
 
-    /// The segment of a block, and the offset there. `None` for a name that points outside the directory.
-    fn locate(&self, name: &str, segment_bytes: u64, block: Block) -> Option<(PathBuf, u64)> {
+    /// The file of a block, and the offset there. `None` for a name that points outside the directory.
+    fn locate(&self, name: &str, block: Block) -> Option<(PathBuf, u64)> {
         let plain = |part| matches!(part, Component::Normal(_));
-        if name.is_empty() || !Path::new(name).components().all(plain) {
-            return None;
-        }
+        let is_inside = !name.is_empty() && Path::new(name).components().all(plain);
         let offset = u64::from(block) * u64::from(self.head.page_bytes);
-        let path = self.opening.directory.join(name);
-        match offset.checked_div(segment_bytes) {
-            None | Some(0) => Some((path, offset)),
-            Some(segment) => {
-                let mut path = path.into_os_string();
-                path.push(format!(".{segment}"));
-                Some((path.into(), offset % segment_bytes))
-            }
-        }
+        is_inside.then(|| (self.opening.directory.join(name), offset))
     }
 
     /// The file at `path`, opened once; `None` if it no longer exists.

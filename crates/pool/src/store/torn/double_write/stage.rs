@@ -112,19 +112,13 @@ impl DoubleWrite {
         let changes = file.changes();
         let place = || self.room_batch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = place().take().expect("[DWR-1] one thread makes room at a time");
-        let mut synced = Ok(());
-        let segments = (0..).map_while(|number| file.segment_file(number));
-        for segment in segments {
-            core.counters.count_pool(PoolEvent::Syncs);
-            let done = execute(&mut batch, Request::sync_data(&segment));
-            if let Err(error) = done.result {
-                core.counters.count_pool(PoolEvent::SyncErrors);
-                synced = Err(file.space.sync_failed(error));
-                break;
-            }
-        }
+        core.counters.count_pool(PoolEvent::Syncs);
+        let done = execute(&mut batch, Request::sync_data(&file.on_disk()));
         *place() = Some(batch);
-        synced?;
+        if let Err(error) = done.result {
+            core.counters.count_pool(PoolEvent::SyncErrors);
+            return Err(file.space.sync_failed(error));
+        }
         file.synced(changes);
         Ok(())
     }
@@ -189,7 +183,6 @@ impl DoubleWrite {
             group: group as u32,
             number: table.0[group].0,
             checksum_offset: offset as u32,
-            segment_bytes: file.space.segment_bytes.unwrap_or(0),
             table: *table,
             name: &*file.name,
         };
