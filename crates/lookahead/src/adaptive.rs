@@ -162,12 +162,6 @@ impl Adaptive {
         self.modes[0] == ReadMode::Kernel
     }
 
-    /// Uses only the queue to read from the disk.
-    pub fn by_queue_only(&mut self) {
-        self.modes = [ReadMode::Queue; 2];
-        self.trial = Trial::only(Side::First);
-    }
-
     /// Records that the kernel accepts no hints.
     pub fn without_hints(&mut self) {
         self.trial = Trial::only(if self.is_scan() { Side::First } else { Side::Second });
@@ -313,8 +307,6 @@ mod tests {
         assert_eq!((scan.disk_mode(), scan.window(4096)), (ReadMode::Hint, 4096));
         scan.without_hints();
         assert_eq!(scan.disk_mode(), ReadMode::Kernel);
-        scan.by_queue_only();
-        assert_eq!(scan.disk_mode(), ReadMode::Queue);
         let known = Adaptive::new(Reading { scan: true, ..READING }, Some(Side::Second));
         assert_eq!(known.disk_mode(), ReadMode::Hint, "as it was the cheaper one elsewhere");
     }

@@ -209,7 +209,7 @@ impl Pooled {
             BenchMode::Any => Order::Any,
             _ => Order::InOrder,
         };
-        let many = self.file.read_many_with(list, &StreamOptions::new().order(order)).unwrap();
+        let many = self.file.read_many_with(list, &StreamOptions::new().order(order));
         let pages = many.map(|page| sum(&page.unwrap()[..touch]));
         black_box(pages.fold(0, u64::wrapping_add))
     }

@@ -101,7 +101,7 @@ fn resident(scale: &Scale, directory: &std::path::Path) {
         };
         let adaptive = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
         let stream = || {
-            for page in file.stream_with(blocks.iter().copied(), &adaptive).unwrap() {
+            for page in file.stream_with(blocks.iter().copied(), &adaptive) {
                 black_box(word(&page.unwrap()));
             }
         };
@@ -142,8 +142,7 @@ fn interleaved(scale: &Scale, directory: &std::path::Path) {
         let file = cold();
         let options = StreamOptions::new().readahead(ReadaheadStrategy::Os);
         let start = Instant::now();
-        let mut scans: Vec<_> =
-            sequences().map(|range| file.scan_with(range, &options).unwrap()).collect();
+        let mut scans: Vec<_> = sequences().map(|range| file.scan_with(range, &options)).collect();
         for _ in 0..scale.sequence_blocks {
             for scan in &mut scans {
                 black_box(word(&scan.next().unwrap().unwrap()));

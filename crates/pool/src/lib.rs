@@ -301,7 +301,7 @@
 //!
 //! let bitmap = (0..100).filter(|block| block % 3 == 0); // in any order, with repeats, however long
 //! let options = StreamOptions::new().order(Order::Any).expected_rows(10);
-//! for row in table.stream_with(bitmap.map(|block| (block, block * 7)), &options)?.take(10) {
+//! for row in table.stream_with(bitmap.map(|block| (block, block * 7)), &options).take(10) {
 //!     let row = row?;
 //!     assert_eq!(row.data, row.page.block() * 7); // what was named along with the block
 //! }

@@ -51,7 +51,7 @@ impl Pool {
 impl Core {
     fn stop_helpers(&self) {
         self.retries.stop();
-        self.spaces.iter().for_each(|space| space.stop_drivers());
+        self.spaces.iter().for_each(|space| space.driver.stop());
     }
 
     pub(crate) fn write_all(&self, sync: bool) -> Result<u64, Error> {

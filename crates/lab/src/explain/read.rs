@@ -106,7 +106,7 @@ impl Reader {
         };
         let options = StreamOptions::new().readahead(ReadaheadStrategy::Adaptive);
         let mut read = 0;
-        for page in file.stream_with(blocks.iter().copied(), &options)? {
+        for page in file.stream_with(blocks.iter().copied(), &options) {
             drop(page.map_err(forebay::Error::from)?);
             read += 1;
             interrupt::check()?;
@@ -133,7 +133,7 @@ fn warm_up(pool: &BufferPool, directory: &Path, block_bytes: u64) -> anyhow::Res
     sized.context("making a file of holes on the emulated disk")?;
     let file = pool.open_file(WARM_FILE, &FileOptions::new().read_only(true))?;
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async);
-    for page in file.stream_with(0..WARM_BLOCKS, &options)? {
+    for page in file.stream_with(0..WARM_BLOCKS, &options) {
         drop(page.map_err(forebay::Error::from)?);
     }
     file.close()?;

@@ -57,7 +57,7 @@ impl PagedFile {
         let (mut image, mut newest) = (vec![0; core.page_bytes()], Lsn::NONE);
         let blocks = blocks.start..blocks.end.min(self.blocks());
         let options = StreamOptions::new().access(StrategyKind::BulkRead);
-        for page in self.scan_with(blocks, &options)? {
+        for page in self.scan_with(blocks, &options) {
             let block = match page {
                 Ok(page) => {
                     newest = newest.max(page.lsn());

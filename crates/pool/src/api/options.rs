@@ -4,8 +4,6 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_io::Prefer;
-
 use crate::error::Error;
 use crate::names::names;
 use crate::store::checksum::{Checksum, ZeroPages};
@@ -164,7 +162,6 @@ pub struct StreamOptions {
     pub(crate) order: Order,
     pub(crate) expected_rows: Option<u64>,
     pub(crate) distance: Option<u32>,
-    pub(crate) backend: Option<Prefer>,
 }
 
 impl StreamOptions {
@@ -208,14 +205,6 @@ impl StreamOptions {
     #[must_use]
     pub fn distance(mut self, blocks: u32) -> Self {
         self.distance = Some(blocks.max(1));
-        self
-    }
-
-    /// The I/O backend for read-ahead. Default: the tablespace's. If it is set, an adaptive stream leaves nothing to
-    /// the kernel.
-    #[must_use]
-    pub fn backend(mut self, prefer: Prefer) -> Self {
-        self.backend = Some(prefer);
         self
     }
 }

@@ -14,7 +14,7 @@
 //!              again. The failure of a read-ahead is not reported: a thread that waited looks again.
 
 use super::file::CachedFile;
-use super::frame::word::{Mode, ORPHAN, Obstacle, Touch, VALID};
+use super::frame::word::{Mode, ORPHAN, Obstacle, QUEUED, Touch, VALID};
 use super::frame::{Detached, FrameIndex, Hold, Loaded, Loading, NO_FRAME, Owned, Seen};
 use super::replacement::{AccessStrategy, RingSlot};
 use super::table::{Entry, Place};
@@ -173,9 +173,10 @@ impl Cache {
     /// Waits until the page of `file` that is being loaded into the pinned `frame` is resident, or its load has failed,
     /// driving the queue that carries it.
     pub(crate) fn wait_read<D: Disk>(&self, disk: &D, file: &D::File, frame: FrameIndex) {
-        match self.frames.get(frame).word().queue() {
-            0 => self.frames.wait_loaded(frame),
-            queue => self.frames.wait_queued(frame, |done| disk.drive(file, queue, done)),
+        if self.frames.get(frame).word().has(QUEUED) {
+            self.frames.wait_queued(frame, |done| disk.drive(file, done));
+        } else {
+            self.frames.wait_loaded(frame);
         }
     }
 
@@ -207,7 +208,7 @@ impl Cache {
             // as this may wait for the log ([LOD-3]).
             disk.missed(file, block, strategy, reader);
         }
-        let Some(mut mapped) = self.map(file, block, owned, 0) else {
+        let Some(mut mapped) = self.map(file, block, owned, false) else {
             return Ok(None);
         };
         let Some(checked) = file.check_now(block) else {
@@ -252,7 +253,7 @@ impl Cache {
         (owned, slot): (Owned<'_>, Option<RingSlot>),
         strategy: &AccessStrategy,
     ) -> Option<FrameIndex> {
-        let mut mapped = self.map(file, block, owned, 0)?;
+        let mut mapped = self.map(file, block, owned, false)?;
         let frame = mapped.loading().frame();
         disk.zero(mapped.loading());
         file.counts.count(disk.counters(), strategy.kind(), Event::Init);
@@ -265,17 +266,17 @@ impl Cache {
         Some(frame)
     }
 
-    /// Maps the page `block` as loading into `owned`, by queue `queue` (0: by this thread). `None` when it is mapped
-    /// already. The caller then checks whether the block still exists.
+    /// Maps the page `block` as loading into `owned`, by the queue if `queued`, otherwise by this thread. `None` when
+    /// it is mapped already. The caller then checks whether the block still exists.
     pub(crate) fn map<'a>(
         &self,
         file: &'a CachedFile,
         block: Block,
         owned: Owned<'a>,
-        queue: u8,
+        queued: bool,
     ) -> Option<MappedLoad<'a>> {
         let entry = file.table.entry(block);
-        let loading = owned.load(file.tag(block), queue, |frame| entry.map(frame))?;
+        let loading = owned.load(file.tag(block), queued, |frame| entry.map(frame))?;
         // Mapped first, checked second: see `file`.
         fence(Ordering::SeqCst);
         Some(MappedLoad { entry, loading: Some(loading) })

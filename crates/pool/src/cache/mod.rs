@@ -111,8 +111,8 @@ pub(crate) trait Disk {
     /// Fills the frame of `loading` with zeroes.
     fn zero(&self, loading: &mut Loading<'_>);
 
-    /// Drives the queue of that number of the file's tablespace until `done`.
-    fn drive(&self, file: &Self::File, queue: u8, done: &dyn Fn() -> bool);
+    /// Drives the queue of the file's tablespace until `done`.
+    fn drive(&self, file: &Self::File, done: &dyn Fn() -> bool);
 
     /// Writes the page `tag` from `frame`, if that can be started without waiting for its latch. False when it was
     /// clean, or in use.

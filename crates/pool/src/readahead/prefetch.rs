@@ -19,7 +19,6 @@ use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::observe::trace::Why;
 use crate::store::file::FileCore;
-use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 impl Core {
@@ -29,7 +28,7 @@ impl Core {
         if !matches!(file.check_open_now(), Some(Ok(()))) {
             return 0;
         }
-        let io = file.space.queue(QUEUE_OWN);
+        let io = &file.space.queue;
         if self.budget.room() == 0 || io.in_flight() >= io.queue_depth() {
             self.poll();
         }
@@ -63,7 +62,7 @@ impl Core {
             file,
             strategy,
             through: None,
-            queue: QUEUE_OWN,
+            queued: true,
             watch: None,
             trace: trace.as_ref().map(|trace| (trace, 0)),
             why,

@@ -8,7 +8,7 @@
 //!              like any gap   [SUB-2] every page mapped here is part of a request that is submitted
 //! Concurrency: others may wait for a page from the moment it is mapped, so between that and the submission of its read
 //!              no foreign code is called and no frame is waited for: the frames of the whole batch are found first.
-//!              The only waits are for room in a full queue, which the waiting thread drives, and with queue 0 for the
+//!              The only waits are for room in a full queue, which the waiting thread drives, and without the queue for the
 //!              batch's earlier reads.
 
 use std::sync::Arc;
@@ -39,8 +39,8 @@ pub(crate) struct Ahead<'a> {
     pub(crate) strategy: &'a AccessStrategy,
     /// The reader's private descriptors.
     pub(crate) through: Option<&'a Private>,
-    /// The queue to use; with 0, this thread reads, and has finished when it returns.
-    pub(crate) queue: u8,
+    /// The tablespace's queue reads; otherwise this thread, which has finished when it returns.
+    pub(crate) queued: bool,
     pub(crate) watch: Option<&'a Arc<Watch>>,
     /// Where decisions are recorded, and the stream's number there.
     pub(crate) trace: Option<(&'a Trace, u32)>,
@@ -117,8 +117,8 @@ impl Ahead<'_> {
     ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
-        let booked = !self.waits && self.queue > 0;
-        let room = booked.then(|| self.file.space.queue(self.queue).book(runs.len()));
+        let booked = !self.waits && self.queued;
+        let room = booked.then(|| self.file.space.queue.book(runs.len()));
         let most = room.as_ref().map_or(usize::MAX, Booked::len);
         let mut all = Submitted::default();
         let mut prepared = Vec::with_capacity(runs.len());
@@ -170,7 +170,7 @@ impl Ahead<'_> {
     ) -> Result<Option<FrameIndex>, Error> {
         let (core, file, kind) = (self.core, self.file, self.strategy.kind());
         let ((owned, slot), now) = (frame, core.clock.now());
-        let Some(mut mapped) = core.cache.map(file, block, owned, self.queue) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, self.queued) else {
             return Ok(None);
         };
         if !matches!(file.check_now(block), Some(Ok(()))) {
@@ -245,13 +245,13 @@ impl Ahead<'_> {
     }
 
     fn submit_prepared(&self, prepared: Vec<Prepared>, room: Option<Booked<'_>>) {
-        if self.queue > 0 {
+        if self.queued {
             let submit = |(request, pending): Prepared| {
                 let then: Then = Box::new(move |done| pending.complete(done));
                 (request, then)
             };
             let requests: Vec<_> = prepared.into_iter().map(submit).collect();
-            let io = self.file.space.queue(self.queue);
+            let io = &self.file.space.queue;
             match room {
                 Some(room) => room.submit_all_then(requests),
                 None => io.submit_all_then(requests),
@@ -260,7 +260,7 @@ impl Ahead<'_> {
                 // Reads from the page cache have ended within the submission: no thread need wait for them.
                 io.poll();
             }
-            self.file.space.driver(self.queue).submitted(io);
+            self.file.space.driver.submitted(io);
             return;
         }
         let mut unread = Unread { io: &self.file.space.sync_io, prepared: prepared.into_iter() };
@@ -325,11 +325,10 @@ impl Making<'_> {
     ) {
         let (core, file) = (self.ahead.core, self.ahead.file);
         let (owned, slot) = frame;
-        let queue = self.ahead.queue;
         if self.ahead.prefetched && !core.budget.begin_prefetch() {
             return self.read_through(block, submitted);
         }
-        let Some(mut mapped) = core.cache.map(file, block, owned, queue) else {
+        let Some(mut mapped) = core.cache.map(file, block, owned, self.ahead.queued) else {
             // [SUB-1]: another thread has it, or is reading it.
             self.ahead.not_prefetched();
             return self.read_through(block, submitted);

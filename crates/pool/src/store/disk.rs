@@ -162,8 +162,8 @@ impl Disk for Core {
         self.memory.bytes_mut(loading).fill(0);
     }
 
-    fn drive(&self, file: &FileCore, queue: u8, done: &dyn Fn() -> bool) {
-        file.space.queue(queue).wait_until(done);
+    fn drive(&self, file: &FileCore, done: &dyn Fn() -> bool) {
+        file.space.queue.wait_until(done);
     }
 
     fn write_page(

@@ -5,14 +5,11 @@
 //! whose sync failed.
 //!
 //! There are two queues. A thread that misses one page can only wait for it, so it reads with a plain `preadv`; the
-//! queue of the best backend is for work with many concurrent requests (read-ahead, cleaning, flushing). A read stream
-//! may choose another backend; its queue is then opened and kept.
+//! queue of the best backend is for work with many concurrent requests (read-ahead, cleaning, flushing).
 //!
-//! A thread that waits for a page that is read ahead has to drive the queue that carries the read, so queues have
-//! numbers, which a frame stores while its page is being read.
+//! A thread that waits for a page that is read ahead drives the queue that carries the read.
 //!
 //! Invariants:  [TBS-1] after a failed sync nothing in the tablespace is written or synced
-//!              [TBS-2] a queue's number refers to one queue while the tablespace is open
 //! Source:      PostgreSQL's "fsync errors" (2018).
 
 use std::os::unix::fs::MetadataExt as _;
@@ -35,9 +32,6 @@ const QUEUE_DEPTH_DEFAULT: usize = 256;
 
 /// Threads of the `threads` backend, each of which blocks on one request: more of them mostly contend with each other.
 const WORKERS_MAX: usize = 64;
-
-/// The number of the tablespace's own queue; those of chosen backends follow.
-pub(crate) const QUEUE_OWN: u8 = 1;
 
 /// Where files are stored, as configured by the user.
 #[derive(Debug, Clone)]
@@ -146,13 +140,8 @@ pub(crate) struct Space {
     pub(crate) sync_io: Io,
     /// For many requests at once.
     pub(crate) queue: Io,
-    /// Queues of backends that streams have requested, in the order of [`Kind::ALL`].
-    chosen: [OnceLock<Io>; Kind::ALL.len()],
-    /// The driver of each of them for tasks, in the order of their numbers.
-    drivers: [Driver; 1 + Kind::ALL.len()],
-    queue_depth: usize,
-    /// The queue was supplied by the caller, and replaces the backend.
-    only_queue: bool,
+    /// Drives it for tasks.
+    pub(crate) driver: Driver,
     page_bytes: u32,
     costs: Mutex<Costs>,
     /// The mode in which streams read ahead through the page cache at the lowest cost.
@@ -262,10 +251,7 @@ impl Space {
             cache,
             sync_io,
             queue,
-            chosen: Default::default(),
-            drivers: std::array::from_fn(|_| Driver::new(defaults.task_threads)),
-            queue_depth: asked.depth(defaults),
-            only_queue: asked.io.is_some(),
+            driver: Driver::new(defaults.task_threads),
             page_bytes: defaults.page_bytes as u32,
             costs: Mutex::new(Costs::new(asked.costs.unwrap_or_default())),
             winners: Winners::default(),
@@ -280,58 +266,7 @@ impl Space {
 
     /// Most requests in flight.
     pub(crate) fn depth(&self) -> usize {
-        if self.only_queue { self.queue.queue_depth() } else { self.queue_depth }
-    }
-
-    /// The queue with that number; see [`Space::queue_of`].
-    pub(crate) fn queue(&self, number: u8) -> &Io {
-        match number {
-            QUEUE_OWN => &self.queue,
-            number => {
-                let chosen = self.chosen.get(usize::from(number - QUEUE_OWN - 1));
-                chosen.and_then(OnceLock::get).expect("[TBS-2] a queue is open")
-            }
-        }
-    }
-
-    /// The driver for tasks of the queue with that number.
-    pub(crate) fn driver(&self, number: u8) -> &Driver {
-        &self.drivers[usize::from(number - QUEUE_OWN)]
-    }
-
-    /// Stops the threads that drive queues for tasks.
-    pub(crate) fn stop_drivers(&self) {
-        self.drivers.iter().for_each(Driver::stop);
-    }
-
-    /// The number of the queue for read-ahead: the tablespace's own, or that of the backend that the caller insists on,
-    /// opened if needed.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when that backend does not work here.
-    pub(crate) fn queue_of(&self, prefer: Prefer) -> Result<u8, Error> {
-        let kind = match prefer {
-            Prefer::Only(kind) if kind != self.queue.kind() => kind,
-            _ => return Ok(QUEUE_OWN),
-        };
-        if self.only_queue {
-            return Err(Error::Setting {
-                setting: "the backend of a stream",
-                value: kind.to_string(),
-                expected: format!(
-                    "tablespace {} reads by the queue it was given, which is {}; leave it out",
-                    self.name,
-                    self.queue.kind()
-                ),
-            });
-        }
-        let place = Kind::ALL.iter().position(|it| *it == kind).unwrap_or_default();
-        if self.chosen[place].get().is_none() {
-            let io = Io::open(&queue_options(prefer, self.cache, self.queue_depth, None))?;
-            // If another thread was first, this one is closed again.
-            let _ = self.chosen[place].set(io);
-        }
-        Ok(QUEUE_OWN + 1 + place as u8)
+        self.queue.queue_depth()
     }
 
     /// Records that the device, kept busy, took `busy` for `requests` requests of `bytes` bytes in all.
@@ -364,18 +299,16 @@ impl Space {
         self.costs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn queues(&self) -> impl Iterator<Item = &Io> {
-        std::iter::once(&self.queue).chain(self.chosen.iter().filter_map(OnceLock::get))
-    }
-
     /// Processes the reads that have completed by now.
     pub(crate) fn poll(&self) {
-        self.queues().filter(|io| io.in_flight() > 0).for_each(Io::poll);
+        if self.queue.in_flight() > 0 {
+            self.queue.poll();
+        }
     }
 
     /// Waits for all reads ahead and writes in progress.
     pub(crate) fn drain(&self) {
-        self.queues().for_each(Io::drain);
+        self.queue.drain();
     }
 
     /// Releases the directory for others.

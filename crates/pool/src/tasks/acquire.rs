@@ -18,7 +18,7 @@ use forebay_io::Io;
 use super::driver::Attended;
 use super::helper::Helper;
 use super::retry::Needs;
-use crate::cache::frame::word::{Mode, VALID};
+use crate::cache::frame::word::{Mode, QUEUED, VALID};
 use crate::cache::frame::{FrameIndex, NO_FRAME};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Disk as _, Held, WaitResult, touch};
@@ -28,7 +28,6 @@ use crate::observe::stats::{Event, Wait};
 use crate::readahead::{Ahead, Notify, Private};
 use crate::store::disk::TORN_PAUSES;
 use crate::store::file::FileCore;
-use crate::store::tablespace::QUEUE_OWN;
 use crate::tag::Block;
 
 /// Consecutive lookups of an entry that points nowhere, before other tasks may run.
@@ -61,7 +60,7 @@ pub(crate) struct Acquire<'f> {
     held: Option<Held>,
     /// How often it has begun the load of the page.
     loads: u32,
-    attended: Option<(u8, Attended<'f>)>,
+    attended: Option<Attended<'f>>,
     /// Its place on the list of tasks that retry.
     retry: Option<u64>,
     /// The current wait, and its start time.
@@ -200,8 +199,7 @@ impl<'f> Acquire<'f> {
                 (false, 0) => Wait::InFlightRead,
             };
             // After the waker is registered: completions from here on wake it.
-            let queue = core.cache.frames.get(frame).word().queue();
-            self.attend(queue)?;
+            self.attend(core.cache.frames.get(frame).word().has(QUEUED))?;
             self.stall(wait);
             return Ok(Poll::Pending);
         };
@@ -213,16 +211,13 @@ impl<'f> Acquire<'f> {
         }
     }
 
-    /// Makes sure that a thread drives the queue that the task waits for; with 0, none is needed.
-    fn attend(&mut self, queue: u8) -> Result<(), Error> {
-        if self.attended.as_ref().is_some_and(|(known, _)| *known == queue) {
-            return Ok(());
-        }
-        self.attended = None;
-        if queue > 0 {
+    /// Makes sure that a thread drives the queue, if the task waits for it.
+    fn attend(&mut self, queued: bool) -> Result<(), Error> {
+        if !queued {
+            self.attended = None;
+        } else if self.attended.is_none() {
             let space = &self.file.space;
-            let attended = space.driver(queue).attend(space.queue(queue))?;
-            self.attended = Some((queue, attended));
+            self.attended = Some(space.driver.attend(&space.queue)?);
         }
         Ok(())
     }
@@ -234,7 +229,7 @@ impl<'f> Acquire<'f> {
             // Before the page itself is mapped, as for threads.
             core.follow(file, block, how.strategy);
         }
-        let io = file.space.queue(QUEUE_OWN);
+        let io = &file.space.queue;
         if io.in_flight() >= io.queue_depth() {
             return self.wait_for_room(io, waker);
         }
@@ -271,7 +266,7 @@ impl<'f> Acquire<'f> {
             file,
             strategy: how.strategy,
             through: how.through,
-            queue: QUEUE_OWN,
+            queued: true,
             watch: None,
             trace: None,
             why: None,

@@ -55,7 +55,7 @@ fn what_each_file_did_adds_up_to_what_the_pool_did() {
     // Reads ahead, with gaps, and abandoned half way.
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async);
     let wanted = (0..400).filter(|block| block % 5 != 3);
-    for page in rows.stream_with(wanted, &options).unwrap().take(200) {
+    for page in rows.stream_with(wanted, &options).take(200) {
         page.unwrap();
     }
     index.scan(0..100).take(3).for_each(drop);
@@ -101,7 +101,7 @@ fn a_file_reports_its_reads_and_pages() {
         .readahead(ReadaheadStrategy::Async)
         .access(StrategyKind::Normal)
         .distance(16);
-    let mut stream = other.stream_with(0..40, &scan).unwrap();
+    let mut stream = other.stream_with(0..40, &scan);
     drop(stream.next().unwrap().unwrap());
     drop(stream);
     let asked = other.stats();

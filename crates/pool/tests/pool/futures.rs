@@ -602,7 +602,7 @@ fn a_stream_in_any_order_is_woken_by_a_read_that_is_not_its_own() {
                 assert_eq!(number_in(&file.read_async(5).await.unwrap()), 15);
             });
             let stream: Task<'_> = Box::pin(async {
-                let mut stream = file.stream_with([4, 5, 1], &any).unwrap().into_async();
+                let mut stream = file.stream_with([4, 5, 1], &any).into_async();
                 for _ in 0..3 {
                     next(&mut stream).await.unwrap().map_err(Error::from).unwrap();
                 }
@@ -646,7 +646,7 @@ fn rs_2_a_stream_gives_a_task_what_it_gives_a_thread() {
             for order in [Order::InOrder, Order::Any] {
                 for strategy in [ReadaheadStrategy::Os, ReadaheadStrategy::Adaptive] {
                     let options = StreamOptions::new().order(order).readahead(strategy);
-                    let stream = file.stream_with(blocks.iter().copied(), &options).unwrap();
+                    let stream = file.stream_with(blocks.iter().copied(), &options);
                     let mut given = collect(stream.into_async());
                     let mut named: Vec<_> =
                         blocks.iter().map(|&block| (block, 10 + u64::from(block))).collect();
@@ -679,7 +679,7 @@ fn rs_1_streams_and_tasks_share_a_small_pool_and_a_short_queue() {
             Box::pin(async move {
                 let mut random = fastrand::Rng::with_seed(u64::from(seed));
                 let blocks: Vec<u32> = (0..150).map(|_| random.u32(..100)).collect();
-                let mut stream = file.stream_with(blocks, options).unwrap().into_async();
+                let mut stream = file.stream_with(blocks, options).into_async();
                 let mut count = 0;
                 while let Some(page) = next(&mut stream).await {
                     let page = page.map_err(Error::from).unwrap();
@@ -724,7 +724,7 @@ fn a_block_of_a_tasks_stream_that_cannot_be_read_is_that_blocks_error() {
         }
     });
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async);
-    let mut stream = file.stream_with(0..25, &options).unwrap().into_async();
+    let mut stream = file.stream_with(0..25, &options).into_async();
     block_on(async {
         for block in 0..25_u32 {
             let page = next(&mut stream).await.unwrap();

@@ -71,7 +71,7 @@ fn a_cursor_keeps_its_page_with_its_file_and_goes_with_it_to_other_threads() {
     assert_eq!(cursor.next(), None);
     assert_eq!(pool.stats().frames_pinned, 0);
     // A page of a stream as well; it may outlive the stream.
-    let scan = cursor.file.stream_with(3..4, &StreamOptions::new()).unwrap();
+    let scan = cursor.file.stream_with(3..4, &StreamOptions::new());
     let page = scan.last().unwrap().unwrap().page.into_owned();
     assert_eq!((number_in(&page), latch(&pool, 3)), (8, (1, Latch::Shared(1))));
 }

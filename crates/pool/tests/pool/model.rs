@@ -283,7 +283,7 @@ impl Trial {
         let options = StreamOptions::new().order(order).access(self.rings[ring].kind());
         let named: Vec<(u32, usize)> = blocks.iter().copied().zip(0..).collect();
         let mut places = Vec::new();
-        for page in file.read_many_with(&named, &options).unwrap() {
+        for page in file.read_many_with(&named, &options) {
             let (block, place, asked) = match page {
                 Ok(page) => (page.page.block(), page.data, Ok(number_in(&page))),
                 Err(failed) => (failed.block, failed.data, Err(failed.error)),

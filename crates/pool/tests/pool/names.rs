@@ -187,7 +187,7 @@ fn what_is_dropped_gives_its_space_back_though_it_is_open() {
     file.sync().unwrap();
     let open = fs::File::open(file.path()).unwrap();
     let os = StreamOptions::new().readahead(forebay::ReadaheadStrategy::Os);
-    let mut stream = file.stream_with((0..20).map(|block| (block, ())), &os).unwrap();
+    let mut stream = file.stream_with((0..20).map(|block| (block, ())), &os);
     (0..18).for_each(|_| drop(stream.next().unwrap().unwrap()));
     let takes = |file: &fs::File| file.metadata().unwrap().blocks() > 0;
     assert!(takes(&open));

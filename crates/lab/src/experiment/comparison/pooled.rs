@@ -131,7 +131,7 @@ pub(super) fn measure(
         CacheState::Cold | CacheState::PageCache => {}
         CacheState::Pool => {
             let begun = Instant::now();
-            for page in file.stream_with(distinct.iter().copied(), &everywhere())? {
+            for page in file.stream_with(distinct.iter().copied(), &everywhere()) {
                 drop(page.map_err(forebay::Error::from)?);
                 interrupt::check()?;
                 if begun.elapsed() > warming_max {
@@ -204,7 +204,7 @@ fn touch_memory(pool: &BufferPool) -> anyhow::Result<()> {
     let frames = u32::try_from(pool.frames())?.min(blank.blocks());
     // Not in a ring, which would reuse a few frames.
     let options = everywhere();
-    for page in blank.scan_with(0..frames, &options)? {
+    for page in blank.scan_with(0..frames, &options) {
         drop(page.map_err(forebay::Error::from)?);
     }
     blank.close()?;
@@ -324,8 +324,8 @@ fn open_stream<'f>(
         None => options.clone(),
     };
     let pages: Pages<'f> = match stream.scanned() {
-        Some(range) => Box::new(file.scan_with(range, &options)?),
-        None => Box::new(file.stream_with(stream.blocks.iter().copied(), &options)?),
+        Some(range) => Box::new(file.scan_with(range, &options)),
+        None => Box::new(file.stream_with(stream.blocks.iter().copied(), &options)),
     };
     Ok((pages, stream.taken()))
 }

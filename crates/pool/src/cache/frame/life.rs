@@ -8,8 +8,8 @@
 //! lost its page, and a thread that follows it detects that by checking the entry again, or by the tag.
 
 use super::word::{
-    AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, READING, SLEEPERS, Touch, VALID,
-    WRITING, Word,
+    AHEAD, CHECKPOINT, DIRTY, EXCLUSIVE, Mode, ORPHAN, OWNED, PIN, QUEUED, READING, SLEEPERS,
+    Touch, VALID, WRITING, Word,
 };
 use super::{COLD, Frame, FrameIndex, Frames, NO_TAG, Owned, latch_held};
 use crate::error::Error;
@@ -53,8 +53,8 @@ pub(crate) struct Loading<'a> {
     frame: FrameIndex,
     /// The bytes are lent to a transfer.
     pub(super) leased: bool,
-    /// The queue that carries the read; 0 when the thread that has this does.
-    queue: u8,
+    /// The queue carries the read, not the thread that has this.
+    queued: bool,
 }
 
 /// A [`Loading`] that is passed through a queue, detached from its pool. Must be returned with [`Frames::resume`]: the
@@ -64,7 +64,7 @@ pub(crate) struct Loading<'a> {
 pub(crate) struct Detached {
     frame: FrameIndex,
     leased: bool,
-    queue: u8,
+    queued: bool,
 }
 
 impl Frames {
@@ -148,7 +148,7 @@ impl Frames {
         }
         let it = self.get(frame);
         let discarded = loop {
-            if it.word().queue() > 0 {
+            if it.word().has(QUEUED) {
                 drive(frame);
             }
             self.wait(frame, 0, |word| word.has(READING | WRITING));
@@ -302,8 +302,8 @@ impl Frames {
     /// Resumes a load that was passed through a queue.
     #[expect(clippy::needless_pass_by_value, reason = "a load is continued once")]
     pub(crate) fn resume(&self, load: Detached) -> Loading<'_> {
-        let Detached { frame, leased, queue } = load;
-        Loading { frames: self, frame, leased, queue }
+        let Detached { frame, leased, queued } = load;
+        Loading { frames: self, frame, leased, queued }
     }
 
     /// Decrements the usage, as the clock hand passes.
@@ -320,11 +320,11 @@ impl<'a> Owned<'a> {
     /// Sets the tag of the page to load and, if `map` can make the page table point here, leaves the frame pinned and
     /// loading. `None` when another thread's load was mapped first.
     ///
-    /// `queue`: the queue that will carry the read, for threads that want to wait; 0 for this thread.
+    /// `queued`: the queue will carry the read, not this thread; threads that wait for it drive the queue.
     pub(crate) fn load(
         self,
         tag: PageTag,
-        queue: u8,
+        queued: bool,
         map: impl FnOnce(FrameIndex) -> bool,
     ) -> Option<Loading<'a>> {
         let it = self.frames.get(self.frame);
@@ -334,23 +334,23 @@ impl<'a> Owned<'a> {
         // Usually still set for the previous page.
         it.version.fetch_and(!COLD, Ordering::Relaxed);
         it.tag.store(tag.to_bits(), Ordering::Relaxed);
-        let old = Word(it.word.swap(Word::loading(queue).0, Ordering::AcqRel));
+        let old = Word(it.word.swap(Word::loading(queued).0, Ordering::AcqRel));
         assert!(old == OWNED, "[FRM-1] a load into a frame that is in use: {old:?}");
         if map(self.frame) {
             let Owned { frames, frame } = self;
             std::mem::forget(self);
-            return Some(Loading { frames, frame, leased: false, queue });
+            return Some(Loading { frames, frame, leased: false, queued });
         }
-        self.call_off(queue);
+        self.call_off(queued);
         None
     }
 
     /// Another thread was first. A thread with an old entry for the same page may nevertheless have pinned this frame
     /// and wait; it is woken to look again.
-    fn call_off(self, queue: u8) {
+    fn call_off(self, queued: bool) {
         let it = self.frames.get(self.frame);
         it.tag.store(NO_TAG, Ordering::Relaxed);
-        let loading = Word::loading(queue).0;
+        let loading = Word::loading(queued).0;
         let undone =
             it.word.compare_exchange(loading, OWNED.0, Ordering::AcqRel, Ordering::Relaxed);
         if undone.is_err() {
@@ -421,7 +421,7 @@ impl Loading<'_> {
 
     /// Detaches the load from its pool, to pass through a queue.
     pub(crate) fn detach(self) -> Detached {
-        Detached { frame: self.frame, leased: self.leased, queue: self.queue }
+        Detached { frame: self.frame, leased: self.leased, queued: self.queued }
     }
 
     /// The page could not be loaded, and the page table no longer points here. The waiting threads receive `error`, and

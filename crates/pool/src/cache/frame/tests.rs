@@ -16,7 +16,7 @@ fn tag(block: Block) -> PageTag {
 /// Frames of which the first holds block 3, unpinned and never used.
 fn with_a_page(count: usize) -> Frames {
     let frames = Frames::new(count).unwrap();
-    let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), false, |_| true).unwrap();
     assert_eq!(loading.frame(), 0);
     loading.finish(Mode::Pin, 0);
     frames.unpin(0);
@@ -43,7 +43,7 @@ fn a_new_frame_is_free_and_cannot_be_had_by_a_lookup() {
 #[test]
 fn a_stale_entry_leaves_the_page_that_is_there_now_as_it_was() {
     let frames = Frames::new(1).unwrap();
-    frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap().complete(false);
+    frames.take_free().unwrap().load(tag(3), false, |_| true).unwrap().complete(false);
     let before = frames.get(0).word();
     assert!(before.has(AHEAD));
     for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {
@@ -75,7 +75,8 @@ fn frm_3_free_frames_go_round_among_threads_and_none_is_lost_or_given_twice() {
                 for count in 0..5000 {
                     let owned: Vec<_> = (0..count % 3).filter_map(|_| frames.take_free()).collect();
                     // If two threads owned one frame, the second would find it loading.
-                    let loads = owned.into_iter().map(|it| it.load(tag(3), 0, |_| true).unwrap());
+                    let loads =
+                        owned.into_iter().map(|it| it.load(tag(3), false, |_| true).unwrap());
                     let loads: Vec<_> = loads.collect();
                     loads.into_iter().for_each(Loading::abandon);
                 }
@@ -99,7 +100,7 @@ fn a_load_makes_a_page_resident_with_the_latch_as_asked() {
         [(Mode::Pin, 0, false), (Mode::Shared, 1, false), (Mode::Exclusive, 0, true)]
     {
         let frames = Frames::new(1).unwrap();
-        let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
+        let loading = frames.take_free().unwrap().load(tag(3), false, |_| true).unwrap();
         assert!(frames.acquire(0, tag(3), mode, Touch::Not).is_none());
         assert_eq!(frames.obstacle(0, tag(3)), Obstacle::Reading);
         loading.finish(mode, 2);
@@ -224,7 +225,7 @@ fn frm_4_a_page_changed_during_its_write_or_whose_write_failed_is_dirty() {
 #[test]
 fn frm_3_a_failed_load_wakes_its_waiters_and_the_last_of_them_frees_the_frame() {
     let frames = Frames::new(1).unwrap();
-    let loading = frames.take_free().unwrap().load(tag(3), 0, |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(3), false, |_| true).unwrap();
     assert!(frames.pin(0, tag(3), Touch::Count), "a visitor");
     loading.fail(error());
     frames.wait_loaded(0);
@@ -234,7 +235,7 @@ fn frm_3_a_failed_load_wakes_its_waiters_and_the_last_of_them_frees_the_frame() 
     assert_eq!(frames.free_count(), 0, "[FRM-3] not while it is pinned");
     frames.unpin(0);
     assert_eq!(frames.free_count(), 1, "[FRM-3]");
-    let loading = frames.take_free().unwrap().load(tag(4), 0, |_| true).unwrap();
+    let loading = frames.take_free().unwrap().load(tag(4), false, |_| true).unwrap();
     loading.finish(Mode::Pin, 0);
     assert!(matches!(frames.loaded(0), Loaded::Here), "the old failure is forgotten");
 }
@@ -242,14 +243,14 @@ fn frm_3_a_failed_load_wakes_its_waiters_and_the_last_of_them_frees_the_frame() 
 #[test]
 fn frm_3_a_load_that_lost_the_race_frees_its_frame() {
     let frames = Frames::new(1).unwrap();
-    assert!(frames.take_free().unwrap().load(tag(3), 0, |_| false).is_none());
+    assert!(frames.take_free().unwrap().load(tag(3), false, |_| false).is_none());
     assert_eq!((frames.free_count(), frames.get(0).tag()), (1, None), "[FRM-3]");
 }
 
 #[test]
 fn a_visitor_of_a_load_that_lost_the_race_is_sent_to_look_again() {
     let frames = Frames::new(1).unwrap();
-    let lost = frames.take_free().unwrap().load(tag(3), 0, |frame| {
+    let lost = frames.take_free().unwrap().load(tag(3), false, |frame| {
         assert!(frames.pin(frame, tag(3), Touch::Not), "an entry that was true a moment ago");
         false
     });
@@ -409,7 +410,7 @@ fn ext_1_frames_to_remove_are_scanned_until_they_are_removed() {
     let numbers = || frames.iter().map(|(number, _)| number).collect::<Vec<_>>();
     let third =
         frames.take_free().into_iter().chain(frames.take_free()).chain(frames.take_free()).last();
-    third.unwrap().load(tag(1), 0, |_| true).unwrap().finish(Mode::Exclusive, 0);
+    third.unwrap().load(tag(1), false, |_| true).unwrap().finish(Mode::Exclusive, 0);
     frames.release_exclusive(2);
     let version = frames.claim(2, USAGE_MAX).map(|_| frames.get(2).version()).unwrap();
     assert!(version > 1);
@@ -433,7 +434,7 @@ fn ext_1_frames_to_remove_are_scanned_until_they_are_removed() {
     assert_eq!(all.len(), 5, "[FRM-3]");
     let shrinking = frames.begin_shrink(2);
     let one = all.pop().unwrap();
-    assert!(frames.retire(one).is_none_or(|owned| owned.load(tag(1), 0, |_| false).is_none()));
+    assert!(frames.retire(one).is_none_or(|owned| owned.load(tag(1), false, |_| false).is_none()));
     assert!(!shrinking.finish(), "[EXT-2]");
     drop(shrinking);
     drop(all);

@@ -13,7 +13,7 @@
 //! | 48 | WRITING | a copy of the page is being written |
 //! | 49 | AHEAD | the page was read ahead and has not been requested since |
 //! | 50 | CHECKPOINT | the checkpoint in progress has yet to copy and write the page |
-//! | 51..54 | queue | while READING: the queue that carries the read, or 0 when the loading thread does |
+//! | 51 | QUEUED | while READING: the tablespace's queue carries the read, not the loading thread |
 //! | 62 | SLEEPERS | a thread sleeps on this frame and must be woken |
 //! | 63 | ORPHAN | the page table no longer points here; the last unpin frees the frame |
 //!
@@ -52,8 +52,7 @@ pub(crate) const READING: u64 = 1 << 47;
 pub(crate) const WRITING: u64 = 1 << 48;
 pub(crate) const AHEAD: u64 = 1 << 49;
 pub(crate) const CHECKPOINT: u64 = 1 << 50;
-const QUEUE_SHIFT: u32 = 51;
-const QUEUE: u64 = 7 << QUEUE_SHIFT;
+pub(crate) const QUEUED: u64 = 1 << 51;
 pub(crate) const SLEEPERS: u64 = 1 << 62;
 pub(crate) const ORPHAN: u64 = 1 << 63;
 
@@ -114,9 +113,9 @@ impl Word {
         (self.0 & PINS) >> PIN_SHIFT
     }
 
-    /// Pins without the one that a queue has while it carries the read of the page.
+    /// Pins without the one that the queue has while it carries the read of the page.
     pub(crate) fn holders(self) -> u64 {
-        self.pins() - u64::from(self.queue() > 0)
+        self.pins() - u64::from(self.has(QUEUED))
     }
 
     pub(crate) fn shared(self) -> u64 {
@@ -134,21 +133,14 @@ impl Word {
         self.has(VALID) && (self.usage() == 0 || self.has(AHEAD))
     }
 
-    /// The queue that carries the read of a page that is being read; 0 when the loading thread does.
-    pub(crate) fn queue(self) -> u8 {
-        ((self.0 & QUEUE) >> QUEUE_SHIFT) as u8
+    /// The word of a frame whose page is being read, by the queue or by the loading thread.
+    pub(crate) fn loading(queued: bool) -> Word {
+        Word(EXCLUSIVE | READING | PIN | if queued { QUEUED } else { 0 })
     }
 
-    /// The word of a frame whose page is being read, by queue `queue`.
-    pub(crate) fn loading(queue: u8) -> Word {
-        let queue = u64::from(queue) << QUEUE_SHIFT;
-        assert!(queue & !QUEUE == 0, "[WRD-2] no queue has such a number");
-        Word(EXCLUSIVE | READING | PIN | queue)
-    }
-
-    /// The word after a load ends, successfully or not: READING and its queue are cleared.
+    /// The word after a load ends, successfully or not.
     pub(crate) fn loaded(self) -> Word {
-        Word(self.0 & !(READING | EXCLUSIVE | QUEUE))
+        Word(self.0 & !(READING | EXCLUSIVE | QUEUED))
     }
 
     /// True when the latch is free.
@@ -374,8 +366,8 @@ mod tests {
     /// A hit with a latch relies on it.
     #[test]
     fn wrd_3_a_frame_without_its_page_gives_no_latch_and_no_pin() {
-        let failed = Word(Word::loading(3).loaded().0 | ORPHAN);
-        for word in [OWNED, Word::loading(0), Word::loading(7), failed] {
+        let failed = Word(Word::loading(true).loaded().0 | ORPHAN);
+        for word in [OWNED, Word::loading(false), Word::loading(true), failed] {
             assert!(!word.has(VALID));
             assert_eq!(word.checked(), word);
             for mode in [Mode::Pin, Mode::Shared, Mode::Exclusive] {

@@ -40,9 +40,6 @@ use crate::tag::{Block, FileId, Lsn, PageTag};
 /// The contents of a page that was not read completely, or whose checksum is wrong.
 const BAD: u64 = u64::MAX;
 
-/// The queue that carries reads ahead.
-const QUEUE: u8 = 1;
-
 /// They are large, and not part of the model.
 static COUNTERS: LazyLock<Counters> = LazyLock::new(Counters::new);
 
@@ -242,7 +239,7 @@ impl Model {
         let Some((owned, _)) = self.cache.allocate_clean(self, &AccessStrategy::NORMAL) else {
             return false;
         };
-        let Some(mapped) = self.cache.map(&self.file, block, owned, QUEUE) else {
+        let Some(mapped) = self.cache.map(&self.file, block, owned, true) else {
             return false;
         };
         if !matches!(self.file.check_now(block), Some(Ok(()))) {
@@ -410,8 +407,7 @@ impl Disk for Model {
         self.memory[loading.frame() as usize].set(0);
     }
 
-    fn drive(&self, _file: &File, number: u8, done: &dyn Fn() -> bool) {
-        assert_eq!(number, QUEUE);
+    fn drive(&self, _file: &File, done: &dyn Fn() -> bool) {
         while !done() {
             let request = {
                 let mut queue = lock(&self.queue);

@@ -12,7 +12,7 @@ use crate::api::options::Order;
 use crate::api::paged_file::PagedFile;
 use crate::cache::frame::FrameIndex;
 use crate::cache::frame::Loaded;
-use crate::cache::frame::word::{AHEAD, Mode, READING, VALID};
+use crate::cache::frame::word::{AHEAD, Mode, QUEUED, READING, VALID};
 use crate::cache::{Absent, Asked, touch};
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
@@ -110,11 +110,11 @@ where
         ready.or_else(|| (!oldest_comes()).then_some(0))
     }
 
-    /// The position of a page that this stream's own queue carries.
-    pub(super) fn place_own(&self) -> Option<usize> {
+    /// The position of a page that the queue carries.
+    pub(super) fn place_queued(&self) -> Option<usize> {
         self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                self.handle.core().cache.frames.get(frame).word().queue() == self.queue
+                self.handle.core().cache.frames.get(frame).word().has(QUEUED)
             }
             State::Named | State::Later => false,
         })
@@ -130,19 +130,18 @@ where
         if self.handle.file().check_owner().is_err() {
             return 0;
         }
-        // Reads in this stream's own queue end as it is driven, by whichever thread, and wake this thread. A read of
-        // another stream's queue is waited for only if there are no own reads: that queue has to be driven then, and
-        // possibly no other thread does it.
-        let own = self.place_own();
-        let Some(State::Pinned { frame, .. }) = self.window.state(own.unwrap_or(0)) else {
+        // Reads in the queue end as it is driven, by whichever thread, and wake this thread. A read by another thread is
+        // waited for only if there are none.
+        let queued = self.place_queued();
+        let Some(State::Pinned { frame, .. }) = self.window.state(queued.unwrap_or(0)) else {
             return 0;
         };
         let space = &self.handle.file().space;
         self.count_late();
         let start = core.clock.now();
-        match own {
+        match queued {
             Some(_) => core.cache.frames.rest_while_reading(frame, || {
-                self.watch.wait_until(space.queue(self.queue), &|| ready().is_some());
+                self.watch.wait_until(&space.queue, &|| ready().is_some());
             }),
             None => core.cache.wait_read(&**core, self.handle.file(), frame),
         }
@@ -246,18 +245,18 @@ where
 
     /// Waits a while for the page that is being read into `frame`, and requests more when the device is about to run
     /// out of work: pages complete in the disk's order, and this may be the last of its batch. False once the page is
-    /// resident, or is another queue's.
+    /// resident, or if another thread reads it.
     fn waits_with_pins(&mut self, frame: FrameIndex) -> bool {
         let core = self.handle.core();
         let under_way = || {
             let word = core.cache.frames.get(frame).word();
-            word.has(READING) && word.queue() == self.queue
+            word.has(READING) && word.has(QUEUED)
         };
         if !under_way() {
             return false;
         }
         core.cache.frames.rest_while_reading(frame, || {
-            let io = self.handle.file().space.queue(self.queue);
+            let io = &self.handle.file().space.queue;
             self.watch.wait_until(io, &|| !under_way() || self.is_due());
         });
         self.refill();

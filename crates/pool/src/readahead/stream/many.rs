@@ -16,7 +16,6 @@ use std::slice;
 use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
 use crate::api::options::{ReadaheadStrategy, StreamOptions};
 use crate::api::paged_file::PagedFile;
-use crate::error::Error;
 
 /// Pages between the one that is returned and the one that is prefetched into the processor's cache: a few hundred
 /// nanoseconds, even if little is done with each.
@@ -41,7 +40,7 @@ impl PagedFile {
     ///
     /// // As they come, each with its place in the query.
     /// let any = StreamOptions::new().order(Order::Any);
-    /// for page in vectors.read_many_with(&[(90, "a"), (7, "b"), (8, "c")], &any)? {
+    /// for page in vectors.read_many_with(&[(90, "a"), (7, "b"), (8, "c")], &any) {
     ///     let page = page?;
     ///     println!("{}: block {}, {:?}", page.data, page.page.block(), &page[0..4]);
     /// }
@@ -66,19 +65,16 @@ impl PagedFile {
     }
 
     /// As [`PagedFile::read_many`], with `options`.
-    ///
-    /// # Errors
-    /// As [`PagedFile::stream_with`].
     pub fn read_many_with<'f, W>(
         &'f self,
         blocks: &'f [W],
         options: &StreamOptions,
-    ) -> Result<ReadStream<'f, impl Iterator<Item = W> + use<'f, W>>, Error>
+    ) -> ReadStream<'f, impl Iterator<Item = W> + use<'f, W>>
     where
         W: Wanted + Copy,
     {
-        let plan = Plan::many(self, options).by_backend(self, options)?;
-        Ok(ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan))
+        let plan = Plan::many(self, options);
+        ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
     }
 }
 

@@ -56,7 +56,6 @@ use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
-use crate::error::Error;
 use crate::observe::trace::Trace;
 use crate::readahead::{Private, Share, Watch};
 use crate::strategy_kind::StrategyKind;
@@ -113,7 +112,6 @@ where
     deferred: Vec<DeferredRun>,
     gaps: Gaps,
     private: Option<Private>,
-    queue: u8,
     /// Whether it may wait for room in a full queue.
     waits: bool,
     share: Share<Arc<Core>>,
@@ -181,19 +179,11 @@ impl PagedFile {
     }
 
     /// As [`PagedFile::stream`], with `options`.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when the requested backend does not work here.
-    pub fn stream_with<B>(
-        &self,
-        blocks: B,
-        options: &StreamOptions,
-    ) -> Result<ReadStream<'_, B::IntoIter>, Error>
+    pub fn stream_with<B>(&self, blocks: B, options: &StreamOptions) -> ReadStream<'_, B::IntoIter>
     where
         B: IntoIterator<Item: Wanted>,
     {
-        let plan = Plan::new(self, options, None).by_backend(self, options)?;
-        Ok(ReadStream::new(self, blocks.into_iter(), plan))
+        ReadStream::new(self, blocks.into_iter(), Plan::new(self, options, None))
     }
 
     /// Returns the pages of a range of blocks, one after the other, read ahead. Each block past the end of the file is
@@ -204,16 +194,13 @@ impl PagedFile {
     }
 
     /// As [`PagedFile::scan`], with `options`.
-    ///
-    /// # Errors
-    /// As [`PagedFile::stream_with`].
     pub fn scan_with(
         &self,
         range: Range<Block>,
         options: &StreamOptions,
-    ) -> Result<ReadStream<'_, Range<Block>>, Error> {
-        let plan = Plan::new(self, options, Some(range.len() as u64)).by_backend(self, options)?;
-        Ok(ReadStream::new(self, range, plan))
+    ) -> ReadStream<'_, Range<Block>> {
+        let plan = Plan::new(self, options, Some(range.len() as u64));
+        ReadStream::new(self, range, plan)
     }
 }
 
@@ -227,7 +214,6 @@ struct Plan {
     distance_most: u32,
     start: u32,
     known: Option<usize>,
-    queue: u8,
 }
 
 impl Plan {
@@ -264,18 +250,7 @@ impl Plan {
             distance_most,
             start: start.clamp(1, distance_most),
             known: None,
-            queue: crate::store::tablespace::QUEUE_OWN,
         }
-    }
-
-    fn by_backend(self, handle: &PagedFile, options: &StreamOptions) -> Result<Plan, Error> {
-        handle.file().check_owner()?;
-        let queue = handle.file().space.queue_of(options.backend.unwrap_or_default())?;
-        let mut plan = Plan { queue, ..self };
-        if let (Some(_), Policy::Adaptive(adaptive)) = (options.backend, &mut plan.policy) {
-            adaptive.by_queue_only();
-        }
-        Ok(plan)
     }
 }
 
@@ -349,7 +324,6 @@ where
             deferred: Vec::new(),
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
-            queue: plan.queue,
             waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),

@@ -8,7 +8,7 @@ use super::deliver::Held;
 use super::window::State;
 use super::{Pace, Policy, ReadStream, Wanted};
 use crate::api::options::Order;
-use crate::cache::frame::word::{AHEAD, READING, Touch, VALID};
+use crate::cache::frame::word::{AHEAD, QUEUED, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
 use crate::observe::trace::{Action, TraceEvent, Why};
@@ -91,7 +91,7 @@ where
 
     /// True if the queue will soon have fewer requests than the device can use, and a batch has room in the window.
     fn device_runs_dry(&self, depth: usize) -> bool {
-        let io = self.handle.file().space.queue(self.queue);
+        let io = &self.handle.file().space.queue;
         if io.in_flight() >= KEPT_BUSY * depth {
             return false;
         }
@@ -173,11 +173,11 @@ where
         let submitted = match mode {
             ReadMode::Plain => {
                 self.runs.clear();
-                self.read_runs(0)
+                self.read_runs(false)
             }
             ReadMode::Inline => self.read_inline(),
             ReadMode::Kernel | ReadMode::Hint => return self.note_runs(mode == ReadMode::Hint),
-            ReadMode::Queue => self.read_runs(self.queue),
+            ReadMode::Queue => self.read_runs(true),
         };
         self.stats.requests += u64::from(submitted.requests);
         self.stats.asked += u64::from(submitted.pages);
@@ -249,7 +249,7 @@ where
     /// Reads `runs` synchronously, all at once.
     fn read_inline(&mut self) -> Submitted {
         let start = self.handle.core().clock.now();
-        let submitted = self.read_runs(0);
+        let submitted = self.read_runs(false);
         let took = self.handle.core().clock.now().saturating_sub(start);
         self.pace.waited += took;
         if let Policy::Adaptive(adaptive) = &mut self.policy {
@@ -258,14 +258,14 @@ where
         submitted
     }
 
-    /// Reads `runs` into frames, by queue `queue` or, for 0, synchronously; pins the named blocks.
-    fn read_runs(&mut self, queue: u8) -> Submitted {
+    /// Reads `runs` into frames, by the queue, or by this thread; pins the named blocks.
+    fn read_runs(&mut self, queued: bool) -> Submitted {
         let ahead = Ahead {
             core: self.handle.core(),
             file: self.handle.file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
-            queue,
+            queued,
             watch: Some(&self.watch),
             trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
             why: None,
@@ -302,7 +302,7 @@ where
                     file.counts.count(&core.counters, ahead.strategy.kind(), Event::PrefetchJoined);
                     stats.joined += 1;
                     // Probably its own gaps; if another stream's, gaps seem better than they are.
-                    gaps.used += u32::from(word.queue() > 0);
+                    gaps.used += u32::from(word.has(QUEUED));
                     Why::Joined
                 } else {
                     stats.hits += 1;
@@ -392,7 +392,7 @@ where
             file: self.handle.file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
-            queue: 0,
+            queued: false,
             watch: None,
             trace: trace.map(|(trace, stream)| (trace, *stream)),
             why: None,

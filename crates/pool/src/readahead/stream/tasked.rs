@@ -69,7 +69,7 @@ where
 {
     /// Turns the stream into one for tasks, which blocks no thread. See [Futures](crate#futures).
     ///
-    /// Its pages are read ahead by the tablespace's queue, whatever was chosen; with `Os`, `Hint` and `Max`, and for
+    /// Its pages are read ahead by the tablespace's queue; with `Os`, `Hint` and `Max`, and for
     /// `Prefetch` with direct I/O, each is read when it is its turn. The iterator of blocks runs on the task's thread.
     /// Dropping the stream releases everything at once.
     pub fn into_async(
@@ -157,13 +157,13 @@ where
             return Poll::Ready(place);
         }
         let space = &stream.handle.file().space;
-        let attend = || space.driver(stream.queue).attend(space.queue(stream.queue));
-        if self.attended.is_none() && stream.place_own().is_some() {
+        let attend = || space.driver.attend(&space.queue);
+        if self.attended.is_none() && stream.place_queued().is_some() {
             self.attended = attend().ok();
         }
-        // Without an own read, or without a driver, it waits for the oldest: the error shows there.
-        let own = stream.place_own().and_then(|place| stream.window.state(place));
-        let (Some(State::Pinned { frame, .. }), true) = (own, self.attended.is_some()) else {
+        // Without a read in the queue, or without a driver, it waits for the oldest: the error shows there.
+        let queued = stream.place_queued().and_then(|place| stream.window.state(place));
+        let (Some(State::Pinned { frame, .. }), true) = (queued, self.attended.is_some()) else {
             self.attended = None;
             return Poll::Ready(0);
         };

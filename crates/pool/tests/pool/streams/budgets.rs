@@ -21,7 +21,7 @@ fn many_paused_streams_pin_at_most_a_quarter_of_the_pool() {
         let mut streams = Vec::new();
         for number in 0..24_u32 {
             let start = number * 80;
-            let mut stream = stage.file.stream_with(start..start + 80, &ahead()).unwrap();
+            let mut stream = stage.file.stream_with(start..start + 80, &ahead());
             for block in start..start + 3 {
                 assert_says(&stream.next().unwrap().unwrap(), block);
             }
@@ -58,7 +58,7 @@ fn eight_streams_and_plain_readers_share_a_tiny_pool() {
                     let mut random = fastrand::Rng::with_seed(seed);
                     let blocks: Vec<u32> = (0..300).map(|_| random.u32(..200)).collect();
                     let order = if seed % 2 == 0 { Order::InOrder } else { Order::Any };
-                    let stream = file.stream_with(blocks, &ahead().order(order)).unwrap();
+                    let stream = file.stream_with(blocks, &ahead().order(order));
                     let rows = stream.map(|row| {
                         let row = row.unwrap();
                         assert_says(&row, row.page.block());
@@ -89,7 +89,7 @@ fn a_bulk_read_ahead_keeps_to_its_ring() {
         }
         let before = pool.stats();
         let options = StreamOptions::new().access(StrategyKind::BulkRead).readahead(readahead);
-        for (row, block) in big.scan_with(0..5120, &options).unwrap().zip(0..) {
+        for (row, block) in big.scan_with(0..5120, &options).zip(0..) {
             assert_says(&row.unwrap(), block);
         }
         // An eighth of the pool, and a few that were in use when they would have been reused.
@@ -128,7 +128,7 @@ fn look_ahead_stands_down_while_everything_is_dirty_and_writes_nothing_out_for_i
         }
         assert_eq!(stage.pool.stats().frames_dirty, 32);
         let before = stage.pool.stats();
-        let mut stream = stage.file.stream_with((0..20).map(|it| it * 10), &ahead()).unwrap();
+        let mut stream = stage.file.stream_with((0..20).map(|it| it * 10), &ahead());
         assert_says(&stream.next().unwrap().unwrap(), 0);
         let since = stage.pool.stats().since(&before);
         assert!(stream.stats().backed_off > 0 && since.total().backed_off > 0, "{kind}");
@@ -153,7 +153,7 @@ fn a_stream_goes_on_where_all_but_one_frame_is_pinned() {
         assert_eq!(idle, 1, "{kind}");
         // The later blocks are requested first, as they are sorted.
         for blocks in [[160, 150, 140, 130, 120, 110], [10, 20, 30, 40, 50, 60]] {
-            let mut stream = stage.file.stream_with(blocks, &ahead()).unwrap();
+            let mut stream = stage.file.stream_with(blocks, &ahead());
             for block in blocks {
                 let row = stream.next().unwrap();
                 assert_says(&row.unwrap_or_else(|error| panic!("{kind}: {error}")), block);
@@ -176,7 +176,7 @@ fn a_stream_among_writes_that_fail_still_gives_what_it_can() {
         Op::Write => Fault::Fail(OsError::ENOSPC),
         _ => Fault::None,
     });
-    for (row, block) in stage.file.stream_with(0..200, &ahead()).unwrap().zip(0..) {
+    for (row, block) in stage.file.stream_with(0..200, &ahead()).zip(0..) {
         assert_says(&row.unwrap(), block);
     }
     stage.dam.rule(|_| Fault::None);
@@ -208,7 +208,7 @@ fn ten_expected_rows_prefetch_sixteen_blocks_at_most() {
                 let trace = stage.pool.start_trace(4096).unwrap();
                 let options =
                     StreamOptions::new().readahead(readahead).order(order).expected_rows(10);
-                let mut stream = stage.file.stream_with(blocks.clone(), &options).unwrap();
+                let mut stream = stage.file.stream_with(blocks.clone(), &options);
                 for _ in 0..10 {
                     let row = stream.next().unwrap().unwrap();
                     assert_says(&row, row.page.block());
@@ -236,7 +236,7 @@ fn more_rows_than_were_expected_are_given_all_the_same() {
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 640) else { continue };
         for rows in [0, 1, 10, 300] {
-            let stream = stage.file.stream_with(0..640, &ahead().expected_rows(rows)).unwrap();
+            let stream = stage.file.stream_with(0..640, &ahead().expected_rows(rows));
             let mut next = 0;
             for row in stream {
                 assert_says(&row.unwrap(), next);
@@ -255,7 +255,7 @@ fn a_distance_bounds_what_is_under_way() {
         let Some(stage) = stage(&site, kind, 256, 640) else { continue };
         for distance in [1, 2, 5, 30] {
             let options = ahead().distance(distance);
-            let mut stream = stage.file.stream_with(0..200, &options).unwrap();
+            let mut stream = stage.file.stream_with(0..200, &options);
             for taken in 1..=60 {
                 assert_says(&stream.next().unwrap().unwrap(), taken - 1);
                 let ahead = pins(&stage.pool);
@@ -271,9 +271,9 @@ fn a_stream_that_has_given_its_pages_out_leaves_the_budget_to_others() {
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 64, 640) else { continue };
-        let mut spent = stage.file.stream_with(0..100, &ahead()).unwrap();
+        let mut spent = stage.file.stream_with(0..100, &ahead());
         assert_eq!(spent.by_ref().filter(Result::is_ok).count(), 100);
-        let mut other = stage.file.stream_with((0..8).map(|it| 300 + it * 20), &ahead()).unwrap();
+        let mut other = stage.file.stream_with((0..8).map(|it| 300 + it * 20), &ahead());
         assert_says(&other.next().unwrap().unwrap(), 300);
         // The first window is eight blocks, and so is half of the budget.
         assert_eq!(pins(&stage.pool), 7, "[BUD-1] {kind}");

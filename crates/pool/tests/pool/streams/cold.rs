@@ -41,7 +41,8 @@ fn blocks_of_a_cold_file_come_back_as_they_were_named() {
         return;
     }
     let site = Site::new();
-    let (pool, mut file) = real(&site, "cold", CacheMode::Buffered, PAGE, 600).unwrap();
+    let (pool, mut file) =
+        real(&site, "cold", (Kind::Threads, CacheMode::Buffered), PAGE, 600).unwrap();
     let mut random = fastrand::Rng::with_seed(11);
     for round in 0..30 {
         file = reopened(&pool, file);
@@ -97,7 +98,7 @@ fn a_cold_file_cut_or_dropped_under_a_stream_fails_the_removed_blocks() {
         let stage = cold_stage(&site, 256, 200);
         // Runs of three, which the kernel receives hints for, far ahead.
         let blocks: Vec<u32> = (0..200).filter(|block| block % 8 < 3).collect();
-        let mut stream = stage.file.stream_with(blocks.clone(), &adaptive()).unwrap();
+        let mut stream = stage.file.stream_with(blocks.clone(), &adaptive());
         for &block in &blocks[..taken] {
             assert_says(&stream.next().unwrap().unwrap(), block);
         }
@@ -138,7 +139,7 @@ fn ten_expected_rows_of_a_cold_file_prefetch_sixteen_blocks_at_most() {
         let trace = stage.pool.start_trace(4096).unwrap();
         let blocks: Vec<u32> = (0..90).map(|place| place * step).collect();
         let options = adaptive().expected_rows(10);
-        let mut stream = stage.file.stream_with(blocks.clone(), &options).unwrap();
+        let mut stream = stage.file.stream_with(blocks.clone(), &options);
         for &block in &blocks[..10] {
             assert_says(&stream.next().unwrap().unwrap(), block);
         }

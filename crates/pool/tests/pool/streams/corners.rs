@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use forebay::{Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
-use forebay_io::{Kind, Prefer};
+use forebay_io::Kind;
 
 use super::{FIRST, ahead, assert_says, at, stage};
 use crate::site::{PAGE, Site, create, numbered, reopened};
@@ -27,7 +27,7 @@ fn hot_pages_evicted(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usiz
     let strategy = pool.strategy_with_ring(kind, (64 * PAGE) as u64).unwrap();
     if streamed {
         let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
-        for row in big.scan_with(0..1280, &options).unwrap() {
+        for row in big.scan_with(0..1280, &options) {
             let row = row.unwrap();
             let mut page = row.page.try_upgrade().unwrap().unwrap();
             page.mark_dirty(Lsn::NONE);
@@ -63,7 +63,7 @@ fn in_any_order_a_slow_block_does_not_keep_the_others_back() {
     let Some(stage) = stage(&site, Kind::Uring, 256, 640) else { return };
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Async).order(Order::Any);
     stage.dam.keep_back(|it| it.position() == at(20));
-    let mut stream = stage.file.stream_with([60, 20, 80, 40, 100], &options).unwrap();
+    let mut stream = stage.file.stream_with([60, 20, 80, 40, 100], &options);
     let (sender, received) = mpsc::channel();
     let got = thread::scope(|scope| {
         scope.spawn(|| {
@@ -105,24 +105,13 @@ fn the_page_cache_teaches_nothing_of_the_device() {
 }
 
 #[test]
-fn a_tablespace_over_a_queue_of_the_callers_reads_through_that_alone() {
-    let site = Site::new();
-    let Some(stage) = stage(&site, Kind::Sync, 256, 640) else { return };
-    let options = ahead().backend(Prefer::Only(Kind::Threads));
-    let Ok(stream) = stage.file.stream_with(0..64, &options) else { return };
-    assert_eq!(stream.count(), 64);
-    let blocks = stage.dam.blocks_read(PAGE).len();
-    assert_eq!(blocks, 64, "read through the queue that the tablespace was given");
-}
-
-#[test]
 fn every_page_read_ahead_and_taken_is_a_miss() {
     let site = Site::new();
     for readahead in [ReadaheadStrategy::Async, ReadaheadStrategy::Prefetch] {
         let Some(stage) = stage(&site, Kind::Sync, 256, 640) else { return };
         let before = stage.pool.stats();
         let options = StreamOptions::new().readahead(readahead);
-        assert_eq!(stage.file.scan_with(0..64, &options).unwrap().count(), 64);
+        assert_eq!(stage.file.scan_with(0..64, &options).count(), 64);
         let total = stage.pool.stats().since(&before).total();
         assert_eq!((total.hits, total.misses), (0, 64), "{readahead}");
         stage.pool.close().unwrap();
@@ -134,7 +123,7 @@ fn every_page_read_ahead_and_taken_is_a_miss() {
 fn a_block_that_is_there_again_is_given() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 256, 64) else { return };
-    let mut stream = stage.file.stream_with(0..8, &ahead()).unwrap();
+    let mut stream = stage.file.stream_with(0..8, &ahead());
     assert_says(&stream.next().unwrap().unwrap(), 0);
     stage.file.truncate(0).unwrap();
     stage.file.extend(64).unwrap();
@@ -164,7 +153,7 @@ fn gaps_in_any_order_keep_to_the_ring() {
         }
         let options =
             StreamOptions::new().access(StrategyKind::BulkRead).readahead(ReadaheadStrategy::Async);
-        for row in big.stream_with(blocks, &options).unwrap() {
+        for row in big.stream_with(blocks, &options) {
             drop(row.unwrap());
         }
         let evicted = (0..300).filter(|&block| !hot.is_resident(block)).count();
@@ -202,17 +191,9 @@ fn a_limit_reads_no_more_than_it_said_from_the_disk() {
         let file = pool.open_file(&name, &forebay::FileOptions::new()).unwrap();
         let options = StreamOptions::new().expected_rows(rows);
         let n = if scan {
-            file.scan_with(1000..4000, &options)
-                .unwrap()
-                .take(rows as usize)
-                .filter(Result::is_ok)
-                .count()
+            file.scan_with(1000..4000, &options).take(rows as usize).filter(Result::is_ok).count()
         } else {
-            file.stream_with(1000..4000, &options)
-                .unwrap()
-                .take(rows as usize)
-                .filter(Result::is_ok)
-                .count()
+            file.stream_with(1000..4000, &options).take(rows as usize).filter(Result::is_ok).count()
         };
         assert_eq!(n as u64, rows);
         let resident = raw.residency(0..4000 * 8192).unwrap();

@@ -14,7 +14,7 @@ fn since(stage: &Stage, before: &Stats) -> Stats {
 }
 
 fn take_all(stage: &Stage, blocks: impl IntoIterator<Item = u32>, options: &StreamOptions) -> u64 {
-    let mut stream = stage.file.stream_with(blocks, options).unwrap();
+    let mut stream = stage.file.stream_with(blocks, options);
     let count = stream.by_ref().map(|row| drop(row.unwrap())).count();
     assert_eq!(stream.stats().delivered, count as u64);
     stream.stats().gap_blocks
@@ -68,7 +68,7 @@ fn pages_read_ahead_for_no_reader_are_wasted_when_they_go() {
         for cut in [false, true] {
             let before = stage.pool.stats();
             let scattered = (0..8).map(|place| place * 20);
-            let mut stream = stage.file.stream_with(scattered, &ahead()).unwrap();
+            let mut stream = stage.file.stream_with(scattered, &ahead());
             assert_says(&stream.next().unwrap().unwrap(), 0);
             drop(stream);
             stage.dam.io().drain();
@@ -102,7 +102,7 @@ fn a_reader_that_comes_first_is_late_and_one_that_finds_anothers_read_has_joined
         let blocks = || (0..8).map(|place| place * 20);
         let (waits, joined) = thread::scope(|scope| {
             let read = || {
-                let mut stream = stage.file.stream_with(blocks(), &ahead()).unwrap();
+                let mut stream = stage.file.stream_with(blocks(), &ahead());
                 for (row, block) in stream.by_ref().zip(blocks()) {
                     assert_says(&row.unwrap(), block);
                 }
@@ -239,7 +239,7 @@ fn hints_are_traced_merged_and_counted_as_requests() {
     let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
     let trace = stage.pool.start_trace(1000).unwrap();
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Prefetch);
-    let mut stream = stage.file.stream_with([5, 4, 6, 120, 7], &options).unwrap();
+    let mut stream = stage.file.stream_with([5, 4, 6, 120, 7], &options);
     assert_eq!(stream.by_ref().count(), 5);
     assert_eq!((stream.stats().requests, stream.stats().asked), (2, 5));
     drop(stream);
@@ -267,7 +267,7 @@ fn what_a_stream_says_of_itself_adds_up_over_every_strategy() {
             let blocks: Vec<u32> = (0..500).map(|_| random.u32(..310)).collect();
             let past_end = blocks.iter().filter(|block| **block >= 300).count() as u64;
             let options = StreamOptions::new().readahead(readahead).order(order);
-            let mut stream = stage.file.stream_with(blocks, &options).unwrap();
+            let mut stream = stage.file.stream_with(blocks, &options);
             stream.by_ref().for_each(drop);
             let stats = stream.stats();
             drop(stream);

@@ -23,7 +23,7 @@ fn blocks_that_were_cut_off_and_restored_are_read_again() {
 
         let (name, named) = std::sync::mpsc::channel();
         let options = StreamOptions::new().readahead(readahead).distance(1);
-        let mut stream = file.stream_with(named, &options).unwrap();
+        let mut stream = file.stream_with(named, &options);
         let mut next = |block: u32| {
             name.send(block).unwrap();
             number_in(&stream.next().unwrap().unwrap())
@@ -50,7 +50,7 @@ fn prv_1_a_file_that_its_writer_has_replaced_is_read_again() {
         let file = pool.open_file("table", &FileOptions::new().read_only(true)).unwrap();
         let (name, named) = std::sync::mpsc::channel();
         let options = StreamOptions::new().readahead(readahead).distance(1);
-        let mut stream = file.stream_with(named, &options).unwrap();
+        let mut stream = file.stream_with(named, &options);
         let mut next = |block: u32| {
             name.send((block, ())).unwrap();
             number_in(&stream.next().unwrap().unwrap().page)

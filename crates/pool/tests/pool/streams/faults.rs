@@ -31,7 +31,7 @@ pub(super) fn failures(
 ) -> Vec<(u32, Error)> {
     let mut failed = Vec::new();
     let options = StreamOptions::new().readahead(readahead);
-    let mut stream = stage.file.stream_with(0..blocks, &options).unwrap();
+    let mut stream = stage.file.stream_with(0..blocks, &options);
     for expected in 0..blocks {
         match stream.next().expect("a block for each that was named") {
             Ok(row) => {

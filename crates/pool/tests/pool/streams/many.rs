@@ -81,7 +81,7 @@ fn in_any_order_pages_in_memory_are_given_while_the_others_are_on_their_way() {
         resident.iter().for_each(|&block| assert_says(&stage.file.read(block).unwrap(), block));
         stage.dam.keep_back(|_| true);
         let blocks = [90, 11, 3, 50, 70, 44, 11, 99];
-        let mut many = stage.file.read_many_with(&blocks, &any()).unwrap();
+        let mut many = stage.file.read_many_with(&blocks, &any());
         let mut first: Vec<u32> =
             many.by_ref().take(5).map(|page| page.unwrap().page.block()).collect();
         first.sort_unstable();
@@ -106,7 +106,7 @@ fn a_list_longer_than_the_pool_goes_on_in_windows_and_pins_a_quarter_of_it() {
             let mut most = 0;
             let mut sum = 0;
             let options = StreamOptions::new().order(order);
-            for page in stage.file.read_many_with(&blocks, &options).unwrap() {
+            for page in stage.file.read_many_with(&blocks, &options) {
                 let page = page.unwrap();
                 assert_says(&page, page.page.block());
                 sum += u64::from(page.page.block());
@@ -161,7 +161,7 @@ fn a_bad_page_in_the_middle_is_its_own_error_and_the_rest_goes_on() {
             let options = StreamOptions::new().order(order);
             let mut failed = Vec::new();
             let mut given = Vec::new();
-            for page in stage.file.read_many_with(&blocks, &options).unwrap() {
+            for page in stage.file.read_many_with(&blocks, &options) {
                 match page {
                     Ok(page) => {
                         assert_says(&page, page.page.block());
@@ -206,7 +206,7 @@ fn rm_1_readers_in_opposite_orders_end() {
                         let options = StreamOptions::new().order(order);
                         let mut given = 0;
                         let mut kept = None;
-                        for page in file.read_many_with(blocks, &options).unwrap() {
+                        for page in file.read_many_with(blocks, &options) {
                             let page = page.unwrap();
                             assert_says(&page, page.page.block());
                             given += 1;
@@ -240,7 +240,7 @@ fn others_evict_truncate_and_close_meanwhile() {
                 scope.spawn(move || {
                     let blocks = shuffled(seed, 120);
                     while !ended.load(Ordering::SeqCst) {
-                        for page in file.read_many_with(&blocks, &any()).unwrap() {
+                        for page in file.read_many_with(&blocks, &any()) {
                             match page {
                                 Ok(page) => {
                                     let number = crate::site::number_in(&page);
@@ -304,7 +304,7 @@ fn what_the_handle_says_of_readahead_does_not_matter_and_the_options_do() {
     stage.dam.forget();
     let blocks: Vec<u32> = (32..64).collect();
     let one_by_one = StreamOptions::new().readahead(ReadaheadStrategy::Os);
-    assert_eq!(plain.read_many_with(&blocks, &one_by_one).unwrap().count(), 32);
+    assert_eq!(plain.read_many_with(&blocks, &one_by_one).count(), 32);
     // These are read by the thread that wants them, without the tablespace's queue.
     assert_eq!(stage.dam.reads().iter().filter(|it| it.op == Op::Read && it.len > 4096).count(), 0);
     assert_settled(&stage);

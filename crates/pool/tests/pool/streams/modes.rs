@@ -4,7 +4,7 @@ use forebay::{
     Action, BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
     TraceEvent,
 };
-use forebay_io::{File, Kind, OpenOptions, Prefer};
+use forebay_io::{File, OpenOptions};
 
 use super::cold::{can_chill, chill};
 use crate::site::{PAGE, Site, numbered, reopened, skip};
@@ -36,7 +36,7 @@ fn decided(
     options: &StreamOptions,
 ) -> Vec<TraceEvent> {
     let trace = pool.start_trace(1 << 16).unwrap();
-    let scan = file.scan_with(0..blocks, options).unwrap();
+    let scan = file.scan_with(0..blocks, options);
     assert_eq!(scan.map(Result::unwrap).count(), blocks as usize);
     pool.stop_trace();
     trace.events()
@@ -92,22 +92,6 @@ fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
 }
 
 #[test]
-fn a_stream_that_names_a_backend_gets_it_for_every_read_ahead() {
-    let test = "a_stream_that_names_a_backend_gets_it_for_every_read_ahead";
-    if !can_chill(test) {
-        return;
-    }
-    let site = Site::new();
-    let pool = buffered(&site);
-    let file = reopened(&pool, numbered(&pool, "table", 300, 0));
-    chill(&file);
-    let options = adaptive().backend(Prefer::Only(Kind::Threads));
-    let events = decided(&pool, &file, 300, &options);
-    assert_eq!(first_hint(&events), None, "{events:?}");
-    assert!(events.iter().any(|event| event.action == Action::Request), "{events:?}");
-}
-
-#[test]
 fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode() {
     let test = "what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode";
     if !can_chill(test) {
@@ -121,7 +105,7 @@ fn what_was_in_memory_when_it_was_named_is_counted_whatever_the_mode() {
         // Far from each other, so that no read includes another one's block.
         [10, 70, 150].into_iter().for_each(|block| drop(file.read(block).unwrap()));
         let options = StreamOptions::new().readahead(readahead);
-        let mut stream = file.stream_with(0..200, &options).unwrap();
+        let mut stream = file.stream_with(0..200, &options);
         stream.by_ref().for_each(|row| drop(row.unwrap()));
         assert_eq!(stream.stats().hits, 3, "{readahead}");
     }

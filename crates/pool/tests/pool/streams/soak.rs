@@ -18,7 +18,6 @@ use forebay::{
     BufferPool, Error, FileOptions, Order, PagedFile, ReadaheadStrategy, StrategyKind,
     StreamOptions, Tablespace,
 };
-use forebay_io::{Kind, Prefer};
 
 use crate::site::{Ends, PAGE, SUMS, Site, create, number_in, set, wait_until};
 
@@ -42,7 +41,6 @@ struct Soak {
     resizing: Mutex<()>,
     done: AtomicBool,
     counts: [AtomicU64; 6],
-    backends: Vec<Prefer>,
 }
 
 fn build(site: &Site) -> BufferPool {
@@ -64,12 +62,6 @@ impl Soak {
             file
         };
         let (kept, cut) = (file("kept"), file("cut"));
-        let works = |kind: &Kind| {
-            let options = StreamOptions::new().backend(Prefer::Only(*kind));
-            kept.stream_with(0..0, &options).is_ok()
-        };
-        let working = [Kind::Uring, Kind::Threads, Kind::Sync].into_iter().filter(works);
-        let backends = working.map(Prefer::Only).chain([Prefer::Auto]).collect();
         Soak {
             kept_says: zeroes(),
             cut_least: zeroes(),
@@ -77,7 +69,6 @@ impl Soak {
             resizing: Mutex::new(()),
             done: AtomicBool::new(false),
             counts: Default::default(),
-            backends,
             pool,
             kept,
             cut,
@@ -170,8 +161,7 @@ impl Soak {
     fn options(&self, random: &mut fastrand::Rng) -> StreamOptions {
         let mut options = StreamOptions::new()
             .readahead(ReadaheadStrategy::ALL[random.usize(..6)])
-            .order(if random.bool() { Order::InOrder } else { Order::Any })
-            .backend(self.backends[random.usize(..self.backends.len())]);
+            .order(if random.bool() { Order::InOrder } else { Order::Any });
         if random.u32(..3) == 0 {
             options = options.access(StrategyKind::ALL[random.usize(..4)]);
         }
@@ -187,8 +177,7 @@ impl Soak {
     /// Takes some items of a stream, which is paused, reset and dropped in between.
     fn stream(&self, random: &mut fastrand::Rng, kept: bool) {
         let file = self.file(kept);
-        let stream = file.stream_with(Names::new(random, file), &self.options(random));
-        let mut stream = stream.unwrap();
+        let mut stream = file.stream_with(Names::new(random, file), &self.options(random));
         for _ in 0..random.u32(1..150) {
             match random.u32(..60) {
                 0 => stream.pause(),
