@@ -10,7 +10,6 @@ use crate::cache::frame::FrameMemory;
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::observe::stats::Counters;
-use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::files::Files;
 use crate::store::tablespace::Space;
@@ -40,7 +39,6 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
     /// Memory for pages that are read through and discarded; created when first needed.
     pub(crate) gaps: OnceLock<Option<Arc<Arena>>>,
-    pub(crate) tracing: Tracing,
     /// Tasks that wait for conditions that are not signalled.
     pub(crate) retries: Retries,
     /// Checkpoints: requested, monitored, waited for.

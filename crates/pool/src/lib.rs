@@ -336,8 +336,8 @@
 //!
 //! There are six ways of reading ahead ([`ReadaheadStrategy`]), for a pool, a handle ([`PagedFile::with_readahead`]) or
 //! a stream; the default chooses by measurement. Plain reads are observed too: when misses continue a sequence,
-//! forward, backward or with a stride, the next blocks are read ahead. [`BufferPool::start_trace`] records the requests
-//! and their reasons.
+//! forward, backward or with a stride, the next blocks are read ahead. With a subscriber of the crate `tracing` for the
+//! target `forebay::readahead` at level TRACE, each request, each hint and each returned block is an event, with its reason.
 //!
 //! ## Futures
 //!
@@ -709,7 +709,6 @@ pub use cache::replacement::AccessStrategy;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
 pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
-pub use observe::trace::{Action, Trace, TraceEvent, Why};
 pub use observe::view::FrameView;
 pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
 pub use store::checksum::{Checksum, ZeroPages};

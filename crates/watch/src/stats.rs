@@ -11,7 +11,6 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use foldhash::HashMap;
-use forebay::{Action, Why};
 
 use super::access::{Access, Read};
 use super::event::Transfer;
@@ -100,8 +99,8 @@ impl FileStats {
         self.unused.pages
     }
 
-    fn letter(&mut self, action: Action, why: Why) {
-        let Some(letter) = action.letter(why, false) else { return };
+    /// Appends a letter to the strip; the help of the command says what each means.
+    fn letter(&mut self, letter: char) {
         // More than two hits in a row carry no more information.
         if letter != '.' || !self.strip.iter().rev().take(2).eq(['.', '.'].iter()) {
             if self.strip.len() == STRIP_MAX {
@@ -260,17 +259,13 @@ impl Stats {
         match (read.missed, read.waited_ns) {
             (false, None) => {
                 file.hits += 1;
-                file.letter(Action::Deliver, Why::Hit);
+                file.letter('.');
             }
-            (false, Some(_)) => file.letter(Action::Deliver, Why::Late),
-            (true, _) => file.letter(
-                Action::Request,
-                match known {
-                    Some(Pattern::Sequence) => Why::Sequential,
-                    Some(Pattern::Stride) => Why::Strided,
-                    Some(Pattern::Range) | None => Why::Random,
-                },
-            ),
+            (false, Some(_)) => file.letter('!'),
+            (true, _) => file.letter(match known {
+                Some(Pattern::Sequence | Pattern::Stride) => 'S',
+                Some(Pattern::Range) | None => 'R',
+            }),
         }
         self.ahead_words -= removed_words;
     }

@@ -18,7 +18,6 @@ use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::Counters;
-use crate::observe::trace::Tracing;
 use crate::readahead::Budget;
 use crate::store::checksum::Checksum;
 use crate::store::codec::PageCodec;
@@ -339,7 +338,6 @@ impl PoolBuilder {
             resize: Mutex::new(()),
             budget: Budget::new(frames_count),
             gaps: OnceLock::new(),
-            tracing: Tracing::default(),
             retries: Retries::new(!self.no_task_threads),
         };
         let files = FileDefaults { checksum, codec: self.codec };

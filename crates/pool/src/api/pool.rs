@@ -14,7 +14,6 @@ use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::Stats;
-use crate::observe::trace::Trace;
 use crate::observe::view::FrameView;
 use crate::shared::Pool;
 use crate::store::tablespace::Space;
@@ -262,22 +261,6 @@ impl BufferPool {
     /// while the pool goes on. Source: PostgreSQL's pg_buffercache.
     pub fn view(&self) -> Vec<FrameView> {
         crate::observe::view::of(self.core())
-    }
-
-    /// Records the decisions of look-ahead, the last `capacity` of them, from streams that are created from now on and
-    /// from plain reads. Costs nothing while it is off.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] for a capacity out of range.
-    pub fn start_trace(&self, capacity: usize) -> Result<Trace, Error> {
-        let trace = Trace::new(capacity)?;
-        self.core().tracing.set(Some(trace.clone()));
-        Ok(trace)
-    }
-
-    /// Stops what [`BufferPool::start_trace`] started; streams in progress go on recording.
-    pub fn stop_trace(&self) {
-        self.core().tracing.set(None);
     }
 
     /// Returns the cost of a request and of a byte on each tablespace's device, as far as the pool knows it now.

@@ -1,5 +1,4 @@
 //! What the pool did, is doing, and decided.
 
 pub(crate) mod stats;
-pub(crate) mod trace;
 pub(crate) mod view;

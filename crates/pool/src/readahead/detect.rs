@@ -13,6 +13,7 @@ use forebay_lookahead::Detected;
 use crate::cache::frame::NO_FRAME;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
+use crate::readahead::trace::Why;
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
@@ -49,7 +50,13 @@ impl Core {
         if found.count < 2 {
             return;
         }
-        self.prefetch_sorted(file, ahead_of(&found), strategy, Some(found.why.into()), usize::MAX);
+        self.prefetch_sorted(
+            file,
+            ahead_of(&found),
+            strategy,
+            Some(Why::Detected(found.why)),
+            usize::MAX,
+        );
     }
 }
 

@@ -15,6 +15,7 @@ mod prefetch;
 mod private;
 pub(crate) mod stream;
 mod submit;
+mod trace;
 
 pub(crate) use budget::{Budget, Share};
 pub(crate) use complete::{Notify, Watch};

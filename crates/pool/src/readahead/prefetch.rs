@@ -17,7 +17,7 @@ use super::submit::{Ahead, Submitted, requests};
 use crate::cache::frame::NO_FRAME;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
-use crate::observe::trace::Why;
+use crate::readahead::trace::{self, Why};
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
@@ -56,7 +56,6 @@ impl Core {
         let mut runs = Vec::new();
         requests(file, &mut wanted, limits, &mut runs);
         runs.truncate(requests_most);
-        let trace = self.tracing.now();
         let ahead = Ahead {
             core: self,
             file,
@@ -64,12 +63,12 @@ impl Core {
             through: None,
             queued: true,
             watch: None,
-            trace: trace.as_ref().map(|trace| (trace, 0)),
+            traced: trace::plain_number(),
             why,
             waits: false,
             prefetched: true,
         };
-        ahead.submit(&runs, &wanted, |_| {})
+        ahead.submit(&runs, &wanted, || {})
     }
 
     /// Processes completed prefetches, which hold frames and budget until then.

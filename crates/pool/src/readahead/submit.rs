@@ -25,7 +25,7 @@ use crate::cache::replacement::{AccessStrategy, RingSlot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
-use crate::observe::trace::{Action, Trace, TraceEvent, Why};
+use crate::readahead::trace::{self, Action, Why};
 use crate::store::file::FileCore;
 use crate::tag::Block;
 
@@ -42,8 +42,8 @@ pub(crate) struct Ahead<'a> {
     /// The tablespace's queue reads; otherwise this thread, which has finished when it returns.
     pub(crate) queued: bool,
     pub(crate) watch: Option<&'a Arc<Watch>>,
-    /// Where decisions are recorded, and the stream's number there.
-    pub(crate) trace: Option<(&'a Trace, u32)>,
+    /// The stream's number in the trace; `None` if its decisions are not recorded.
+    pub(crate) traced: Option<u32>,
     /// The reason for the read, for the trace; `None`: as the runs themselves say.
     pub(crate) why: Option<Why>,
     /// True to wait for room in a full queue; otherwise it counts as a lack of frames.
@@ -107,13 +107,13 @@ impl<'a> Supply<'a> {
 }
 
 impl Ahead<'_> {
-    /// Reads `runs`; their blocks in `wanted` (ascending) go into frames. `all_mapped` is called with the time once all
+    /// Reads `runs`; their blocks in `wanted` (ascending) go into frames. `all_mapped` is called once all
     /// pages are mapped and before anything is submitted: it must not read the clock itself.
     pub(crate) fn submit(
         &self,
         runs: &[Run],
         wanted: &[Block],
-        all_mapped: impl FnOnce(Duration),
+        all_mapped: impl FnOnce(),
     ) -> Submitted {
         let mut supply = self.supply(runs);
         let now = self.core.clock.now();
@@ -154,7 +154,7 @@ impl Ahead<'_> {
         }
         let (counts, kind) = (&self.file.counts, self.strategy.kind());
         counts.add(&self.core.counters, kind, Event::GapPage, u64::from(all.gaps));
-        all_mapped(now);
+        all_mapped();
         self.submit_prepared(prepared, room);
         all
     }
@@ -270,15 +270,13 @@ impl Ahead<'_> {
         }
     }
 
-    fn record(&self, now: Duration, first: Block, blocks: u32, gaps: u32) {
-        let Some((trace, stream)) = self.trace else { return };
+    fn record(&self, first: Block, blocks: u32, gaps: u32) {
         let why = self.why.unwrap_or(match (blocks, gaps) {
             (1, _) => Why::Single,
             (_, 0) => Why::Merged,
             _ => Why::Gap,
         });
-        let (at, file) = (now, self.file.id);
-        trace.record(TraceEvent { at, stream, file, first, blocks, action: Action::Request, why });
+        trace::record(self.traced, self.file.id, (first, blocks), Action::Request, why);
     }
 }
 
@@ -376,7 +374,7 @@ impl Making<'_> {
         submitted.gaps += gaps;
         submitted.requests += 1;
         ahead.file.counts.count(&ahead.core.counters, ahead.strategy.kind(), Event::Reads);
-        ahead.record(self.now, draft.first, draft.used as u32, gaps);
+        ahead.record(draft.first, draft.used as u32, gaps);
         let pending = ahead.pending(draft.pieces, self.now, Notify::None);
         self.prepared.push((Request::read(&file, offset, draft.leases), pending));
     }

@@ -268,7 +268,7 @@ impl<'f> Acquire<'f> {
             through: how.through,
             queued: true,
             watch: None,
-            trace: None,
+            traced: None,
             why: None,
             waits: false,
             prefetched: false,

@@ -120,8 +120,6 @@ fn panic_at_each_look(
     let clock = Arc::new(Fragile(Instant::now(), AtomicI64::new(0)));
     let pool = site.builder(64).cleaner(false).clock(Arc::clone(&clock) as Arc<dyn Clock>);
     let pool = pool.build().unwrap();
-    // The trace reads the clock as well.
-    let _trace = pool.start_trace(100).unwrap();
     let mut file = numbered(&pool, "table", 40, 50);
     for calls in 1.. {
         file = reopened(&pool, file);

@@ -18,6 +18,7 @@ mod codecs;
 mod corners;
 mod corruption;
 mod crowds;
+mod decisions;
 mod disk;
 mod endings;
 mod eviction;

@@ -16,7 +16,7 @@ use crate::cache::frame::word::{AHEAD, Mode, QUEUED, READING, VALID};
 use crate::cache::{Absent, Asked, touch};
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
-use crate::observe::trace::{Action, TraceEvent, Why};
+use crate::readahead::trace::{self, Action, Why};
 use crate::store::disk::Reader;
 use crate::tag::Block;
 
@@ -211,9 +211,7 @@ where
         } else {
             core.counters.hit(kind);
         }
-        if self.trace.is_some() {
-            self.trace_delivery(block, if late { Why::Late } else { Why::Hit });
-        }
+        self.trace_delivery(block, if late { Why::Late } else { Why::Hit });
         if core.cache.frames.deliver(frame, touch(&self.strategy)) {
             held.keep();
         } else {
@@ -336,17 +334,11 @@ where
                 Policy::Fixed(_) => self.distance.waited(took.get()),
             }
         }
-        if self.trace.is_some() {
-            self.trace_delivery(block, Why::Single);
-        }
+        self.trace_delivery(block, Why::Single);
         Ok(page)
     }
 
     pub(super) fn trace_delivery(&self, first: Block, why: Why) {
-        if let Some((trace, stream)) = &self.trace {
-            let (at, file) = (self.handle.core().clock.now(), self.handle.file().id);
-            let (stream, blocks, action) = (*stream, 1, Action::Deliver);
-            trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
-        }
+        trace::record(self.traced, self.handle.file().id, (first, 1), Action::Deliver, why);
     }
 }

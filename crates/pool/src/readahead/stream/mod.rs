@@ -56,7 +56,7 @@ use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
-use crate::observe::trace::Trace;
+use crate::readahead::trace;
 use crate::readahead::{Private, Share, Watch};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
@@ -116,7 +116,8 @@ where
     waits: bool,
     share: Share<Arc<Core>>,
     watch: Arc<Watch>,
-    trace: Option<(Trace, u32)>,
+    /// Its number in the trace; `None` if its decisions are not recorded.
+    traced: Option<u32>,
     stats: StreamStats,
     /// Pages found in memory since the last that was not; they are in no other counter yet.
     found: u64,
@@ -305,7 +306,6 @@ where
 {
     fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
         let core = handle.core();
-        let trace = core.tracing.now().map(|trace| (trace, core.tracing.stream_number()));
         ReadStream {
             handle,
             blocks,
@@ -327,7 +327,7 @@ where
             waits: true,
             share: Share::new(Arc::clone(core)),
             watch: Arc::default(),
-            trace,
+            traced: trace::stream_number(),
             stats: StreamStats::default(),
             found: 0,
             from_device: handle.file().space.cache == CacheMode::Direct,
@@ -438,7 +438,7 @@ where
         let handle: &'f PagedFile = self.handle;
         let core = handle.core();
         match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
-            Some(held) if self.trace.is_none() => {
+            Some(held) if self.traced.is_none() => {
                 self.found += 1;
                 let page = PageRef::from_held(handle, held, block);
                 Some(Ok(Streamed { page, data }))

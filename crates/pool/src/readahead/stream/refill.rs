@@ -11,7 +11,7 @@ use crate::api::options::Order;
 use crate::cache::frame::word::{AHEAD, QUEUED, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
-use crate::observe::trace::{Action, TraceEvent, Why};
+use crate::readahead::trace::{self, Action, Why};
 use crate::readahead::{Ahead, Submitted, requests};
 use crate::tag::Block;
 
@@ -267,7 +267,7 @@ where
             through: self.private.as_ref(),
             queued,
             watch: Some(&self.watch),
-            trace: self.trace.as_ref().map(|(trace, stream)| (trace, *stream)),
+            traced: self.traced,
             why: None,
             waits: self.waits,
             prefetched: false,
@@ -278,7 +278,7 @@ where
         let seen = &mut self.seen;
         seen.clear();
         seen.resize(wanted.len(), runs.is_empty());
-        ahead.submit(runs, wanted, |now| {
+        ahead.submit(runs, wanted, || {
             let (core, file) = (ahead.core, ahead.file);
             for item in window.newly_named() {
                 item.state = State::Later;
@@ -309,11 +309,7 @@ where
                     gaps.used += u32::from(word.has(AHEAD));
                     Why::Hit
                 };
-                if let Some((trace, stream)) = ahead.trace {
-                    let (at, action) = (now, Action::Request);
-                    let (file, first, blocks) = (file.id, item.block, 1);
-                    trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
-                }
+                trace::record(ahead.traced, file.id, (item.block, 1), Action::Request, why);
             }
         })
     }
@@ -356,12 +352,8 @@ where
                     adaptive.without_hints();
                 }
             }
-            if let Some((trace, stream)) = &self.trace {
-                let why = if run.blocks == 1 { Why::Single } else { Why::Merged };
-                let (at, stream, file) = (core.clock.now(), *stream, file.id);
-                let (first, blocks, action) = (run.first, run.blocks, Action::Hint);
-                trace.record(TraceEvent { at, stream, file, first, blocks, action, why });
-            }
+            let why = if run.blocks == 1 { Why::Single } else { Why::Merged };
+            trace::record(self.traced, file.id, (run.first, run.blocks), Action::Hint, why);
         }
         // Batches overlap when their blocks do; the later entry is as good as the earlier.
         self.deferred.sort_unstable_by_key(|deferred| deferred.run.first);
@@ -386,7 +378,6 @@ where
         let handle = self.handle;
         let core = handle.core();
         let start = core.clock.now();
-        let trace = self.trace.as_ref().filter(|_| !hinted); // otherwise the hint represents it
         let ahead = Ahead {
             core,
             file: self.handle.file(),
@@ -394,7 +385,7 @@ where
             through: self.private.as_ref(),
             queued: false,
             watch: None,
-            trace: trace.map(|(trace, stream)| (trace, *stream)),
+            traced: self.traced.filter(|_| !hinted), // otherwise the hint represents it
             why: None,
             waits: true,
             prefetched: false,
@@ -403,7 +394,7 @@ where
             .filter(|&block| ahead.file.table.lookup(block) == NO_FRAME)
             .collect();
         let mut pinned = None;
-        ahead.submit(&[run], &blocks, |_| {
+        ahead.submit(&[run], &blocks, || {
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
             if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {

@@ -26,7 +26,7 @@ use crate::cache::frame::word::{Mode, VALID};
 use crate::cache::frame::{FrameIndex, TaskPlace};
 use crate::error::Error;
 use crate::observe::stats::Event;
-use crate::observe::trace::Why;
+use crate::readahead::trace::Why;
 use crate::tag::Block;
 use crate::tasks::{Acquire, Attended, How};
 

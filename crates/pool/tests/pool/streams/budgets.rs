@@ -2,10 +2,11 @@
 
 use std::thread;
 
-use forebay::{BufferPool, Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions, TraceEvent};
+use forebay::{BufferPool, Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
 use forebay_io::{Kind, Op, OsError};
 
 use super::{FIRST, KINDS, ahead, assert_says, assert_settled, stage};
+use crate::decisions::{Decision, decisions};
 use crate::disk::Fault;
 use crate::site::{PAGE, Site, numbered, reopened};
 
@@ -184,8 +185,8 @@ fn a_stream_among_writes_that_fail_still_gives_what_it_can() {
 }
 
 /// Number of blocks for which the kernel received a hint, according to the events of a trace.
-pub(super) fn hinted(events: &[TraceEvent]) -> u32 {
-    let hints = events.iter().filter(|event| event.action == forebay::Action::Hint);
+pub(super) fn hinted(events: &[Decision]) -> u32 {
+    let hints = events.iter().filter(|event| event.action == "Hint");
     hints.map(|event| event.blocks).sum()
 }
 
@@ -205,18 +206,17 @@ fn ten_expected_rows_prefetch_sixteen_blocks_at_most() {
             ] {
                 stage.file = reopened(&stage.pool, stage.file);
                 stage.dam.forget();
-                let trace = stage.pool.start_trace(4096).unwrap();
                 let options =
                     StreamOptions::new().readahead(readahead).order(order).expected_rows(10);
-                let mut stream = stage.file.stream_with(blocks.clone(), &options);
-                for _ in 0..10 {
-                    let row = stream.next().unwrap().unwrap();
-                    assert_says(&row, row.page.block());
-                }
-                drop(stream);
+                let ((), events) = decisions(|| {
+                    let mut stream = stage.file.stream_with(blocks.clone(), &options);
+                    for _ in 0..10 {
+                        let row = stream.next().unwrap().unwrap();
+                        assert_says(&row, row.page.block());
+                    }
+                });
                 stage.dam.io().drain();
-                let (read, hinted_blocks) =
-                    (stage.dam.blocks_read(PAGE).len(), hinted(&trace.events()));
+                let (read, hinted_blocks) = (stage.dam.blocks_read(PAGE).len(), hinted(&events));
                 let what = format!("{kind} {readahead} {order:?}");
                 assert!((10..=16).contains(&read), "{what}: {read} blocks read for 10 rows");
                 assert!(
@@ -225,7 +225,6 @@ fn ten_expected_rows_prefetch_sixteen_blocks_at_most() {
                 );
             }
         }
-        stage.pool.stop_trace();
         assert_settled(&stage);
     }
 }

@@ -11,6 +11,7 @@ use super::budgets::hinted;
 use super::faults::{covers, failures};
 use super::order::{check, named, real};
 use super::{Stage, all_gaps, assert_says, assert_settled, stage, stage_at};
+use crate::decisions::decisions;
 use crate::disk::Fault;
 use crate::site::{PAGE, Site, reopened, skip};
 
@@ -136,16 +137,16 @@ fn ten_expected_rows_of_a_cold_file_prefetch_sixteen_blocks_at_most() {
     for step in [1, 2, 3, 7, 11] {
         let site = Site::new();
         let stage = cold_stage(&site, 256, 1000);
-        let trace = stage.pool.start_trace(4096).unwrap();
         let blocks: Vec<u32> = (0..90).map(|place| place * step).collect();
         let options = adaptive().expected_rows(10);
-        let mut stream = stage.file.stream_with(blocks.clone(), &options);
-        for &block in &blocks[..10] {
-            assert_says(&stream.next().unwrap().unwrap(), block);
-        }
-        drop(stream);
+        let ((), events) = decisions(|| {
+            let mut stream = stage.file.stream_with(blocks.clone(), &options);
+            for &block in &blocks[..10] {
+                assert_says(&stream.next().unwrap().unwrap(), block);
+            }
+        });
         stage.dam.io().drain();
-        let (read, hinted_blocks) = (stage.dam.blocks_read(PAGE), hinted(&trace.events()));
+        let (read, hinted_blocks) = (stage.dam.blocks_read(PAGE), hinted(&events));
         assert!((10..=16).contains(&read.len()), "{read:?} for 10 rows");
         assert!(hinted_blocks <= 16, "the kernel got hints for {hinted_blocks} blocks for 10 rows");
         assert_settled(&stage);

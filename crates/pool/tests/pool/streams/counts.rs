@@ -2,10 +2,12 @@
 
 use std::thread;
 
-use forebay::{Action, Order, ReadaheadStrategy, Stats, StreamOptions, TraceEvent, Why};
+use forebay::{Order, ReadaheadStrategy, Stats, StreamOptions};
+
 use forebay_io::Kind;
 
 use super::{KINDS, Stage, ahead, all_gaps, assert_says, assert_settled, stage, stage_at};
+use crate::decisions::{Decision, decisions};
 use crate::site::{PAGE, Site, reopened, wait_until};
 
 /// The counts of the stage since `before`.
@@ -96,18 +98,18 @@ fn a_reader_that_comes_first_is_late_and_one_that_finds_anothers_read_has_joined
     let site = Site::new();
     for kind in KINDS {
         let Some(stage) = stage(&site, kind, 256, 200) else { continue };
-        let trace = stage.pool.start_trace(1000).unwrap();
         let before = stage.pool.stats();
         stage.dam.keep_back(|_| true);
         let blocks = || (0..8).map(|place| place * 20);
-        let (waits, joined) = thread::scope(|scope| {
-            let read = || {
+        let (waits, joined, events) = thread::scope(|scope| {
+            let read_all = || {
                 let mut stream = stage.file.stream_with(blocks(), &ahead());
                 for (row, block) in stream.by_ref().zip(blocks()) {
                     assert_says(&row.unwrap(), block);
                 }
                 (stream.stats().waits, stream.stats().joined)
             };
+            let read = move || decisions(read_all);
             let first = scope.spawn(read);
             wait_until("the first stream's reads", || stage.dam.waiting() == 8);
             let second = scope.spawn(read);
@@ -115,21 +117,20 @@ fn a_reader_that_comes_first_is_late_and_one_that_finds_anothers_read_has_joined
             wait_until("the second stream to join them all", || total().prefetches_joined == 8);
             wait_until("both streams to wait", || total().prefetches_late == 2);
             stage.dam.open();
-            let (first, second) = (first.join().unwrap(), second.join().unwrap());
+            let (first, events) = first.join().unwrap();
+            let (second, others) = second.join().unwrap();
             assert_eq!((first.1, second.1), (0, 8), "{kind}");
             assert!(first.0 >= 1 && second.0 >= 1, "{kind}: {first:?} {second:?}");
-            (first.0 + second.0, first.1 + second.1)
+            (first.0 + second.0, first.1 + second.1, [events, others].concat())
         });
         let done = since(&stage, &before);
         let all = done.total();
         assert_eq!((all.prefetches, all.prefetches_joined), (8, joined), "{kind}");
         assert_eq!(all.prefetches_late, waits, "{kind}");
         assert_eq!((done.pool.prefetches_useful, done.pool.prefetches_wasted), (8, 0), "{kind}");
-        let events = trace.events();
-        assert_eq!(with(&events, Action::Request, Why::Joined).len(), 8, "{kind}");
-        assert_eq!(with(&events, Action::Request, Why::Single).len(), 8, "{kind}");
-        assert_eq!(with(&events, Action::Deliver, Why::Late).len() as u64, waits, "{kind}");
-        stage.pool.stop_trace();
+        assert_eq!(with(&events, "Request", "Joined").len(), 8, "{kind}");
+        assert_eq!(with(&events, "Request", "Single").len(), 8, "{kind}");
+        assert_eq!(with(&events, "Deliver", "Late").len() as u64, waits, "{kind}");
         assert_settled(&stage);
     }
 }
@@ -194,7 +195,7 @@ fn a_changed_page_in_a_gap_stays_as_it_was_changed() {
 }
 
 /// The events with this action and reason.
-fn with(events: &[TraceEvent], action: Action, why: Why) -> Vec<&TraceEvent> {
+fn with<'e>(events: &'e [Decision], action: &str, why: &str) -> Vec<&'e Decision> {
     events.iter().filter(|event| event.action == action && event.why == why).collect()
 }
 
@@ -203,33 +204,24 @@ fn a_trace_says_what_was_requested_and_why() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
     drop(stage.file.with_readahead(ReadaheadStrategy::Os).read(70).unwrap());
-    let trace = stage.pool.start_trace(1000).unwrap();
     // Known at once: a run, a single block, a resident block.
-    take_all(&stage, [5, 4, 6, 120, 70], &ahead());
-    let events = trace.events();
-    assert!(events.iter().all(|event| event.stream == 1 && event.file == stage.file.id()));
-    let places = |found: Vec<&TraceEvent>| -> Vec<(u32, u32)> {
+    let (_, events) = decisions(|| take_all(&stage, [5, 4, 6, 120, 70], &ahead()));
+    let (stream, file) = (events[0].stream, u64::from(stage.file.id().get()));
+    assert!(stream > 0 && events.iter().all(|it| it.stream == stream && it.file == file));
+    let places = |found: Vec<&Decision>| -> Vec<(u32, u32)> {
         found.into_iter().map(|event| (event.first, event.blocks)).collect()
     };
-    assert_eq!(places(with(&events, Action::Request, Why::Merged)), [(4, 3)]);
-    assert_eq!(places(with(&events, Action::Request, Why::Single)), [(120, 1)]);
-    assert_eq!(places(with(&events, Action::Request, Why::Hit)), [(70, 1)]);
-    let given: Vec<u32> = events
-        .iter()
-        .filter(|event| event.action == Action::Deliver)
-        .map(|event| event.first)
-        .collect();
+    assert_eq!(places(with(&events, "Request", "Merged")), [(4, 3)]);
+    assert_eq!(places(with(&events, "Request", "Single")), [(120, 1)]);
+    assert_eq!(places(with(&events, "Request", "Hit")), [(70, 1)]);
+    let given: Vec<u32> =
+        events.iter().filter(|event| event.action == "Deliver").map(|event| event.first).collect();
     assert_eq!(given, [5, 4, 6, 120, 70], "[RS-2] as they were given");
-    trace.clear();
     // All are resident now; and another stream has another number.
-    take_all(&stage, [4, 5], &ahead());
-    let events = trace.events();
-    let given: Vec<_> =
-        events.iter().map(|event| (event.stream, event.action, event.why)).collect();
-    assert_eq!(given, [(2, Action::Deliver, Why::Hit); 2]);
-    stage.pool.stop_trace();
-    take_all(&stage, [150, 151], &ahead());
-    assert_eq!(trace.events().len(), 2, "stopped, and goes on");
+    let (_, events) = decisions(|| take_all(&stage, [4, 5], &ahead()));
+    assert!(events.iter().all(|event| event.stream != stream));
+    assert_eq!(with(&events, "Deliver", "Hit").len(), 2);
+    assert_eq!(events.len(), 2);
     assert_settled(&stage);
 }
 
@@ -237,16 +229,15 @@ fn a_trace_says_what_was_requested_and_why() {
 fn hints_are_traced_merged_and_counted_as_requests() {
     let site = Site::new();
     let Some(stage) = stage(&site, Kind::Sync, 256, 200) else { return };
-    let trace = stage.pool.start_trace(1000).unwrap();
     let options = StreamOptions::new().readahead(ReadaheadStrategy::Prefetch);
-    let mut stream = stage.file.stream_with([5, 4, 6, 120, 7], &options);
-    assert_eq!(stream.by_ref().count(), 5);
-    assert_eq!((stream.stats().requests, stream.stats().asked), (2, 5));
-    drop(stream);
-    let hints: Vec<(u32, u32)> = trace
-        .events()
+    let ((), events) = decisions(|| {
+        let mut stream = stage.file.stream_with([5, 4, 6, 120, 7], &options);
+        assert_eq!(stream.by_ref().count(), 5);
+        assert_eq!((stream.stats().requests, stream.stats().asked), (2, 5));
+    });
+    let hints: Vec<(u32, u32)> = events
         .iter()
-        .filter(|event| event.action == Action::Hint)
+        .filter(|event| event.action == "Hint")
         .map(|event| (event.first, event.blocks))
         .collect();
     assert_eq!(hints, [(4, 4), (120, 1)]);

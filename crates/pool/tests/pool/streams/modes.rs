@@ -1,12 +1,10 @@
 //! Which scans of a buffered file are left to the kernel's own readahead, and how much that may over-read.
 
-use forebay::{
-    Action, BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace,
-    TraceEvent,
-};
+use forebay::{BufferPool, FileOptions, PagedFile, ReadaheadStrategy, StreamOptions, Tablespace};
 use forebay_io::{File, OpenOptions};
 
 use super::cold::{can_chill, chill};
+use crate::decisions::{Decision, decisions};
 use crate::site::{PAGE, Site, numbered, reopened, skip};
 
 /// 128 KiB of readahead in pages, the default of Linux.
@@ -29,21 +27,15 @@ fn adaptive() -> StreamOptions {
 }
 
 /// The decisions during a scan of the first `blocks` blocks.
-fn decided(
-    pool: &BufferPool,
-    file: &PagedFile,
-    blocks: u32,
-    options: &StreamOptions,
-) -> Vec<TraceEvent> {
-    let trace = pool.start_trace(1 << 16).unwrap();
-    let scan = file.scan_with(0..blocks, options);
-    assert_eq!(scan.map(Result::unwrap).count(), blocks as usize);
-    pool.stop_trace();
-    trace.events()
+fn decided(file: &PagedFile, blocks: u32, options: &StreamOptions) -> Vec<Decision> {
+    let (count, events) =
+        decisions(|| file.scan_with(0..blocks, options).map(Result::unwrap).count());
+    assert_eq!(count, blocks as usize);
+    events
 }
 
-fn first_hint(events: &[TraceEvent]) -> Option<u32> {
-    let hints = events.iter().filter(|event| event.action == Action::Hint);
+fn first_hint(events: &[Decision]) -> Option<u32> {
+    let hints = events.iter().filter(|event| event.action == "Hint");
     hints.map(|event| event.first).min()
 }
 
@@ -61,7 +53,7 @@ fn a_short_scan_is_prefetched_and_nothing_behind_its_end_is_read() {
     if opened(&file).residency(behind.clone()).unwrap().pages_resident > 0 {
         return skip(test, "this filesystem's pages stay in the page cache");
     }
-    let events = decided(&pool, &file, 64, &adaptive());
+    let events = decided(&file, 64, &adaptive());
     assert_eq!(first_hint(&events), Some(0), "{events:?}");
     assert_eq!(opened(&file).residency(behind).unwrap().pages_resident, 0);
 }
@@ -83,10 +75,10 @@ fn a_long_scan_is_left_to_the_kernel_and_read_in_large_requests() {
     file.extend(blocks).unwrap();
     let file = reopened(&pool, file);
     chill(&file);
-    let events = decided(&pool, &file, blocks, &adaptive());
+    let events = decided(&file, blocks, &adaptive());
     let hint = first_hint(&events);
     assert!(hint.is_none_or(|first| first >= BEFORE_TRIAL), "hint for {hint:?}");
-    let requests = events.iter().filter(|event| event.action == Action::Request);
+    let requests = events.iter().filter(|event| event.action == "Request");
     let early: Vec<_> = requests.filter(|event| event.first < BEFORE_TRIAL).collect();
     assert!(!early.is_empty() && early.iter().all(|event| event.blocks >= 16), "{early:?}");
 }
