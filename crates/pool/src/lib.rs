@@ -710,7 +710,7 @@ pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
 pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use observe::view::FrameView;
-pub use readahead::stream::{ReadStream, StreamError, StreamStats, Streamed, Wanted};
+pub use readahead::stream::{ListedBlocks, ReadStream, StreamError, StreamStats, Streamed, Wanted};
 pub use store::checksum::{Checksum, ZeroPages};
 pub use store::codec::PageCodec;
 pub use store::tablespace::Tablespace;

@@ -56,12 +56,12 @@ impl PagedFile {
     /// that have none.
     ///
     /// The readahead settings of the handle and the pool do not apply here: known blocks are always requested.
-    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, impl Iterator<Item = W>>
+    pub fn read_many<'f, W>(&'f self, blocks: &'f [W]) -> ReadStream<'f, ListedBlocks<'f, W>>
     where
         W: Wanted + Copy,
     {
         let plan = Plan::many(self, &StreamOptions::default());
-        ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
+        ReadStream::new(self, ListedBlocks { handle: self, blocks: blocks.iter() }, plan)
     }
 
     /// As [`PagedFile::read_many`], with `options`.
@@ -69,23 +69,24 @@ impl PagedFile {
         &'f self,
         blocks: &'f [W],
         options: &StreamOptions,
-    ) -> ReadStream<'f, impl Iterator<Item = W> + use<'f, W>>
+    ) -> ReadStream<'f, ListedBlocks<'f, W>>
     where
         W: Wanted + Copy,
     {
         let plan = Plan::many(self, options);
-        ReadStream::new(self, Known { handle: self, blocks: blocks.iter() }, plan)
+        ReadStream::new(self, ListedBlocks { handle: self, blocks: blocks.iter() }, plan)
     }
 }
 
-/// Blocks of a list. Those in memory are prefetched into the processor's caches some time before the stream reaches
-/// them.
-struct Known<'f, W> {
+/// The blocks of a list, for [`PagedFile::read_many`]. Those in memory are prefetched into the processor's caches some time
+/// before the stream reaches them.
+#[derive(Debug)]
+pub struct ListedBlocks<'f, W> {
     handle: &'f PagedFile,
     blocks: slice::Iter<'f, W>,
 }
 
-impl<W: Wanted + Copy> Iterator for Known<'_, W> {
+impl<W: Wanted + Copy> Iterator for ListedBlocks<'_, W> {
     type Item = W;
 
     #[inline]

@@ -37,6 +37,7 @@ mod stats;
 #[cfg(feature = "futures")]
 mod tasked;
 mod window;
+
 pub(crate) mod winners;
 
 use std::fmt;
@@ -47,6 +48,7 @@ use std::time::Duration;
 use forebay_io::{CacheMode, Hint, Kind};
 use forebay_lookahead::{Adaptive, Distance, ReadMode, Reading, Run};
 
+pub use many::ListedBlocks;
 pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
 
