@@ -52,7 +52,7 @@ impl PagedFile {
     ///
     /// The list may be longer than the pool: pages ahead of the caller are pinned, up to the limit for all streams
     /// together, and are requested in windows, the next when half of one has been taken. The caller releases the
-    /// returned pages: a caller that collects pages needs a frame for each, and gets [`Error::NoFreeFrame`] for those
+    /// returned pages: a caller that collects pages needs a frame for each, and gets [`NoFreeFrame`](crate::Error::NoFreeFrame) for those
     /// that have none.
     ///
     /// The readahead settings of the handle and the pool do not apply here: known blocks are always requested.

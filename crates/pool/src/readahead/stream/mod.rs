@@ -37,7 +37,6 @@ mod stats;
 #[cfg(feature = "futures")]
 mod tasked;
 mod window;
-
 pub(crate) mod winners;
 
 use std::fmt;
