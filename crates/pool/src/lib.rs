@@ -337,7 +337,8 @@
 //! There are six ways of reading ahead ([`ReadaheadStrategy`]), for a pool, a handle ([`PagedFile::with_readahead`]) or
 //! a stream; the default chooses by measurement. Plain reads are observed too: when misses continue a sequence,
 //! forward, backward or with a stride, the next blocks are read ahead. With a subscriber of the crate `tracing` for the
-//! target `forebay::readahead` at level TRACE, each request, each hint and each returned block is an event, with its reason.
+//! target `forebay::readahead` at level TRACE, each request, each hint and each returned block is an event, with its
+//! reason. The subscriber must not use the pool: the thread that reports may be in the middle of a load.
 //!
 //! ## Futures
 //!

@@ -68,7 +68,7 @@ fn loom_ext_2_a_ring_leaves_a_frame_that_is_about_to_go() {
         ring.fill_slot(ring.next_slot().unwrap(), 2, pool.file.tag(2));
         let shrinking = pool.frames().begin_shrink(2);
         let (owned, _) = pool.cache.allocate(&*pool, &ring).unwrap();
-        let loading = owned.load(pool.file.tag(3), 0, |_| true).unwrap();
+        let loading = owned.load(pool.file.tag(3), false, |_| true).unwrap();
         assert!(loading.frame() < 2, "[EXT-2] a page comes into frame {}", loading.frame());
         loading.abandon();
         drop(shrinking);
