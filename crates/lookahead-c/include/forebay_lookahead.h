@@ -198,7 +198,7 @@ bool fbl_trial_second(struct fbl_trial *trial);
 //
 // # Safety
 // As for `fbl_trial_second`.
-bool fbl_trial_decides(struct fbl_trial *trial);
+bool fbl_trial_undecided(struct fbl_trial *trial);
 
 // Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still
 // count for the old one.

@@ -47,9 +47,9 @@ pub unsafe extern "C" fn fbl_trial_second(trial: *mut FblTrial) -> bool {
 /// # Safety
 /// As for `fbl_trial_second`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_trial_decides(trial: *mut FblTrial) -> bool {
+pub unsafe extern "C" fn fbl_trial_undecided(trial: *mut FblTrial) -> bool {
     // SAFETY: as the caller promises.
-    unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.decides()) }
+    unsafe { with(trial.cast(), false, |trial: &mut Trial| trial.is_undecided()) }
 }
 
 /// Records that reading `blocks` took `spent_ns` nanoseconds. If the mode changes now, the next `known` blocks still

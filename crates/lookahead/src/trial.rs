@@ -106,7 +106,7 @@ impl Trial {
     }
 
     /// Whether the mode has not proved itself yet, so that a caller that measures a part of its reads measures all.
-    pub fn decides(&self) -> bool {
+    pub fn is_undecided(&self) -> bool {
         self.challenges
     }
 
@@ -196,7 +196,7 @@ mod tests {
         for (first, second) in [(4000, 3000), (3000, 4000), (100_000, 3000), (3000, 100_000)] {
             let mut trial = Trial::new(None, None);
             let cost = |side| if side == Side::First { first } else { second };
-            assert!(!trial.decides());
+            assert!(!trial.is_undecided());
             let asked = read(&mut trial, 8192, cost);
             let dearer = if first < second { asked[1] } else { asked[0] };
             assert!(dearer <= 8192 / 5, "{first} against {second}: {asked:?}");

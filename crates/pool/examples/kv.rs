@@ -22,7 +22,7 @@
 //!              bucket at the same time. A thread that looks a key up holds nothing: while the first page has not
 //!              changed, the bucket has not changed.
 //! Failure:     a command's changes are durable once it succeeds. A crash or a failed write may leave a part of them; a
-//!              store that must survive that keeps a log, as the example `ledger` does.
+//!              store that must survive that keeps a log, as the example `accounts` does.
 
 #![allow(clippy::print_stderr, reason = "a program reports what went wrong")]
 

@@ -7,7 +7,7 @@
 //!
 //! It is for authors of storage engines (a B-tree, a heap, a hash file) who want neither `mmap`, where the kernel
 //! decides what is written when, nor to write another page cache. A program that only wants to store keys and values
-//! needs an engine instead; `examples/kv.rs` is a very small one, and `examples/ledger.rs` one with a log, which recovers
+//! needs an engine instead; `examples/kv.rs` is a very small one, and `examples/accounts.rs` one with a log, which recovers
 //! from crashes. The crate `forebay-btree`, next to this one, is an index to learn from.
 //!
 //! # A tour

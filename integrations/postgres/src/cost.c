@@ -46,7 +46,7 @@ fb_weigh_cost(FbScan *scan)
 		fbl_trial_spent(cost->trial, cost->blocks, Max(0, cost->read_ns + cost->look_ns),
 						READAHEAD_BLOCKS + (scan->hints != NULL ? fbl_hints_ahead(scan->hints) : 0));
 		cost->paused = fbl_trial_second(cost->trial);
-		cost->decides = fbl_trial_decides(cost->trial);
+		cost->undecided = fbl_trial_undecided(cost->trial);
 	}
 	else if (fb_may_cost_more(scan))
 		cost->trial = fbl_trial_init(MemoryContextAlloc(scan->query->estate->es_query_cxt, fbl_trial_size()), DEAR_NS);

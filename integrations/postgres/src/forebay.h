@@ -135,7 +135,7 @@ typedef struct FbCost
 	struct fbl_trial *trial;
 	bool		paused;
 	/* The trial is not decided yet: all reads are timed. */
-	bool		decides;
+	bool		undecided;
 } FbCost;
 
 /* One registered index scan node. */
@@ -639,6 +639,7 @@ extern void fb_bitmaps_release(FbQuery *query);
 
 /* leaf.c */
 extern void fb_cursor_reset(FbScan *scan, IndexScanDesc desc);
+extern bool fb_cursor_is_behind(FbScan *scan, IndexScanDesc desc);
 extern bool fb_cursor_follow(FbScan *scan, IndexScanDesc desc);
 extern BlockNumber fb_cursor_next(FbScan *scan, IndexScanDesc desc);
 extern ItemPointer fb_rows_of_entry(IndexTuple entry, int *count);

@@ -427,6 +427,8 @@ fb_track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 		fb_cursor_reset(scan, desc);
 		fbl_hints_jump(scan->hints);
 	}
+	else if (fb_cursor_is_behind(scan, desc))
+		fb_cursor_reset(scan, desc);
 	scan->leaf = pos->currPage;
 	scan->item = pos->itemIndex;
 }
@@ -626,7 +628,7 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->hits = pgBufferUsage.shared_blks_hit;
 	scan->spent = -1;
-	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && (!scan->cost.paused || scan->cost.decides));
+	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && (!scan->cost.paused || scan->cost.undecided));
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
 	else if (fb_scan_may_idle(scan))

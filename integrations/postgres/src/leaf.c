@@ -204,6 +204,22 @@ fb_cursor_reset(FbScan *scan, IndexScanDesc desc)
 	cursor->beyond = P_NONE;
 }
 
+/* Whether the scan has passed the cursor, which moves only while the hints have room. */
+bool
+fb_cursor_is_behind(FbScan *scan, IndexScanDesc desc)
+{
+	FbCursor   *cursor = &scan->cursor;
+	BTScanPos	pos = &fb_opaque_of(desc)->currPos;
+	bool		forward = ScanDirectionIsForward(scan->direction);
+
+	if (cursor->leaf_count > 0)
+		return false;
+	/* In a leaf that was read ahead, the cursor counts the rows in the scan's direction. */
+	if (cursor->in_rows)
+		return cursor->at <= (forward ? pos->itemIndex - pos->firstItem : pos->lastItem - pos->itemIndex);
+	return forward ? cursor->at <= pos->itemIndex : cursor->at >= pos->itemIndex;
+}
+
 /* The scan has moved to its next leaf. Returns false if that is not a leaf that the cursor has read ahead. */
 bool
 fb_cursor_follow(FbScan *scan, IndexScanDesc desc)

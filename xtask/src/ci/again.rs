@@ -21,7 +21,7 @@ pub(super) const WHOLE: &[Part] = &[
     ("io", "conformance", ""),
     ("io", "forebay_io", ""),
     ("pool", "process", ""),
-    ("pool", "kv", ""),
+    ("pool", "examples", ""),
     ("pool", "kill", ""),
     ("pool", "stress", ""),
 ];

@@ -33,6 +33,7 @@ const TESTS: &[Test] = &[
     ("hash_gist_and_spgist_scans_do_the_same_and_prefetch", scans::of_other_indexes),
     ("joins_with_partitions_do_the_same_and_prefetch", scans::of_partitions),
     ("look_ahead_that_is_dear_pauses", scans::pause_when_dear),
+    ("a_dense_scan_tries_to_pause", scans::try_to_pause_when_dense),
     ("index_scans_read_through_gaps", scans::read_through_gaps),
     ("index_only_scans_leave_visible_rows", scans::leave_visible_rows),
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),

@@ -1,55 +1,29 @@
-//! The example `ledger`, killed and recovered. As with `kv`, this test starts itself again as the example program.
-
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+//! The example `accounts`, killed and recovered.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use forebay::Lsn;
 
-#[allow(dead_code, reason = "this test calls what the example's main calls")]
-#[path = "../examples/ledger.rs"]
-mod ledger;
-
-/// Contains the arguments for a process that should run the program, separated by newlines.
-const ARGS: &str = "FOREBAY_TEST_LEDGER_ARGS";
+use super::accounts_program::{Log, Record};
+use super::command;
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Not a test itself: runs the program, in a process started by [`command`].
-#[test]
-fn program() {
-    if let Some(args) = std::env::var_os(ARGS) {
-        let args = args.as_bytes().split(|&byte| byte == b'\n');
-        let code = ledger::program(args.map(|arg| OsString::from_vec(arg.to_vec())));
-        std::process::exit(code.into());
-    }
-}
-
-fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    let args = [&[dir.to_str().unwrap()], args].concat().join("\n");
-    command.args(["--exact", "--nocapture", "program"]).env(ARGS, args);
-    command
-}
-
 /// Exit code, and standard error.
 fn run(dir: &Path, args: &[&str]) -> (i32, String) {
-    let output = command(dir, args).output().unwrap();
-    (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    let (code, _, err) = super::run("accounts", dir, args);
+    (code, err)
 }
 
 /// The pairs of words in the lines of `check`: what each account has transferred, and the sum.
 fn check(dir: &Path) -> (HashMap<String, i64>, u64) {
-    let output = command(dir, &["check"]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let (code, text, err) = super::run("accounts", dir, &["check"]);
+    assert_eq!((code, &*err), (0, ""), "{text}");
     let recovered = text.lines().find(|line| line.starts_with("recovered")).unwrap();
     let words: Vec<_> = recovered.split(' ').collect();
     let restored = words[words.len() - 3].parse().unwrap();
@@ -63,7 +37,8 @@ fn pair(line: &str) -> Option<(String, i64)> {
 
 /// Transfers until `count` transfers were acknowledged, and kills the process; returns how many of each account were.
 fn transfer_and_kill(dir: &Path, count: usize) -> HashMap<String, i64> {
-    let mut child = command(dir, &["transfer", "1000000"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut command = command("accounts", dir, &["transfer", "1000000"]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut acknowledged: HashMap<_, _> =
         lines.by_ref().filter_map(|it| pair(&it)).take(count).collect();
@@ -75,7 +50,7 @@ fn transfer_and_kill(dir: &Path, count: usize) -> HashMap<String, i64> {
 }
 
 fn redo(dir: &Path) -> Lsn {
-    let text = std::fs::read_to_string(dir.join("ledger.redo")).unwrap();
+    let text = std::fs::read_to_string(dir.join("accounts.redo")).unwrap();
     Lsn(text.trim().parse().unwrap())
 }
 
@@ -91,15 +66,15 @@ fn replace_half(dir: &Path, block: u32, new: &[u8; 2048]) -> [u8; 2048] {
 
 /// Blocks of the transfers in the log after the redo point: one with an image, and one without.
 fn changed(dir: &Path) -> [u32; 2] {
-    let (_, records) = ledger::Log::open(dir, redo(dir)).unwrap();
+    let (_, records) = Log::open(dir, redo(dir)).unwrap();
     let mut blocks: HashMap<u32, bool> = HashMap::new();
     for (_, record) in &records {
-        if let ledger::Record::Transfer { to, .. } = record {
+        if let Record::Transfer { to, .. } = record {
             blocks.entry(to / 510).or_default();
         }
     }
     for (_, record) in &records {
-        if let ledger::Record::Image { block, .. } = record {
+        if let Record::Image { block, .. } = record {
             blocks.entry(*block).and_modify(|image| *image = true);
         }
     }
@@ -142,12 +117,30 @@ fn what_was_acknowledged_survives_kills_and_torn_pages() {
     }
 }
 
+/// A crash may lose the extension of a file that was not synced; the log has it.
+#[test]
+fn an_extension_is_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let blocks = || std::fs::metadata(dir.join("accounts")).unwrap().len() / PAGE_BYTES;
+    assert_eq!(run(dir, &["create", "1000"]), (0, String::new()));
+    let (redo, before) = (std::fs::read(dir.join("accounts.redo")).unwrap(), blocks());
+    assert_eq!(run(dir, &["grow", "5000"]), (0, String::new()));
+    let after = blocks();
+    assert_eq!(after, before + 5000_u64.div_ceil(510));
+    std::fs::write(dir.join("accounts.redo"), redo).unwrap();
+    let file = OpenOptions::new().write(true).open(dir.join("accounts")).unwrap();
+    file.set_len(before * PAGE_BYTES).unwrap();
+    assert_eq!(check(dir).0["sum"], 0);
+    assert_eq!(blocks(), after);
+}
+
 #[test]
 fn wrong_usage_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     assert_eq!(run(dir.path(), &["transfer", "many"]).0, 2);
     let (code, words) = run(dir.path(), &["check"]);
-    assert!(code == 1 && words.contains("`create` makes a ledger"), "{words}");
+    assert!(code == 1 && words.contains("`create` makes accounts"), "{words}");
     assert_eq!(run(dir.path(), &["create", "600"]), (0, String::new()));
     let (code, words) = run(dir.path(), &["create", "600"]);
     assert!(code == 1 && words.contains("already"), "{words}");

@@ -1,54 +1,14 @@
-//! The example `kv`, run like a user would: each command in its own process.
-//!
-//! The example is compiled into this test, which starts itself again as the example program: cargo builds no examples
-//! for `cargo test --test kv`, and an unprivileged user can run a copy of this binary.
-
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+//! The example `kv`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
-use std::process::Command;
 
-#[allow(dead_code, reason = "this test calls what the example's main calls")]
-#[path = "../examples/kv.rs"]
-mod kv;
-
-/// Contains the arguments for a process that should run the program, separated by newlines.
-const ARGS: &str = "FOREBAY_TEST_KV_ARGS";
-
-/// Separates the output of the test harness from the output of the program.
-const BEGIN: &str = "kv begins\n";
+use super::run;
 
 const KEYS: usize = 6000;
 
-/// Not a test itself: runs the program, in a process started by [`kv`].
-#[test]
-fn program() {
-    if let Some(args) = std::env::var_os(ARGS) {
-        print!("{BEGIN}");
-        let args = args.as_bytes().split(|&byte| byte == b'\n');
-        let code = kv::program(args.map(|arg| OsString::from_vec(arg.to_vec())));
-        std::process::exit(code.into());
-    }
-}
-
-/// Exit code, standard output and standard error of `kv <dir> <args>`.
 fn kv(dir: &Path, args: &[&str]) -> (i32, String, String) {
-    let args = [
-        &[dir.as_os_str().as_bytes()],
-        &args.iter().map(|arg| arg.as_bytes()).collect::<Vec<_>>()[..],
-    ];
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "program"])
-        .env(ARGS, OsString::from_vec(args.concat().join(&b'\n')))
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    let (out, err) = (text(output.stdout), text(output.stderr));
-    let (_, out) = out.split_once(BEGIN).unwrap();
-    (output.status.code().unwrap(), out.to_owned(), err)
+    run("kv", dir, args)
 }
 
 /// Runs a command that must succeed; returns its output.

@@ -1,13 +1,14 @@
-//! ledger: accounts that survive a crash, with a log, checkpoints and recovery.
+//! accounts: balances that survive a crash, with a log, checkpoints and recovery.
 //!
 //! ```sh
-//! cargo run --release -p forebay --example ledger -- /tmp/books create 10000
-//! cargo run --release -p forebay --example ledger -- /tmp/books transfer 100000   # kill it at any time
-//! cargo run --release -p forebay --example ledger -- /tmp/books check
+//! cargo run --release -p forebay --example accounts -- /tmp/bank create 10000
+//! cargo run --release -p forebay --example accounts -- /tmp/bank transfer 100000   # kill it at any time
+//! cargo run --release -p forebay --example accounts -- /tmp/bank grow 5000
+//! cargo run --release -p forebay --example accounts -- /tmp/bank check
 //! ```
 //!
-//! `accounts` has the balances, 510 in each page, as they are with some of the changes in the log. `ledger.log` has all
-//! changes in their order. `ledger.redo` has the redo point: the changes before it are in `accounts`, and durable.
+//! `accounts` has the balances, 510 in each page, as they are with some of the changes in the log. `accounts.log` has all
+//! changes in their order. `accounts.redo` has the redo point: the changes before it are in `accounts`, and durable.
 //!
 //! ```text
 //! page:    checksum u32 | unused u32 | LSN of the last change u64 | balance i64 ...
@@ -43,7 +44,8 @@ use forebay::{
     PagedFile, TornPages, Wal,
 };
 
-const USAGE: &str = "usage: ledger <dir> create ACCOUNTS | transfer COUNT | check";
+const USAGE: &str =
+    "usage: accounts <dir> create ACCOUNTS | grow ACCOUNTS | transfer COUNT | check";
 
 const PAGE_BYTES: usize = 4096;
 /// Small, so that pages are written and read again.
@@ -70,6 +72,7 @@ pub(crate) fn program(args: impl Iterator<Item = OsString>) -> u8 {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match *args {
         [dir, "create", count] => count.parse().ok().map(|count| create(Path::new(dir), count)),
+        [dir, "grow", count] => count.parse().ok().map(|count| grow(Path::new(dir), count)),
         [dir, "transfer", count] => count.parse().ok().map(|count| transfer(Path::new(dir), count)),
         [dir, "check"] => Some(check(Path::new(dir))),
         _ => None,
@@ -77,7 +80,7 @@ pub(crate) fn program(args: impl Iterator<Item = OsString>) -> u8 {
     match result {
         Some(Ok(())) => 0,
         Some(Err(error)) => {
-            eprintln!("ledger: {error}");
+            eprintln!("accounts: {error}");
             1
         }
         None => {
@@ -87,10 +90,10 @@ pub(crate) fn program(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Creates a ledger with at least `accounts` accounts. It exists once it has a redo point.
-fn create(dir: &Path, accounts: u32) -> Result<()> {
+/// Creates at least `count` accounts. They exist once they have a redo point.
+fn create(dir: &Path, count: u32) -> Result<()> {
     if redo_path(dir).exists() {
-        return Err(format!("there is a ledger in {} already", dir.display()).into());
+        return Err(format!("there are accounts in {} already", dir.display()).into());
     }
     fs::create_dir_all(dir)?;
     let (log, _) = Log::open(dir, Lsn::NONE)?;
@@ -100,20 +103,25 @@ fn create(dir: &Path, accounts: u32) -> Result<()> {
     file.truncate(0)?;
     pool.close()?;
     set_redo(dir, Lsn::NONE)?;
-    let ledger = Ledger::open(dir)?;
-    ledger.grow(accounts.div_ceil(BALANCES_MAX))?;
-    ledger.close()
+    grow(dir, count)
+}
+
+/// Adds at least `count` accounts.
+fn grow(dir: &Path, count: u32) -> Result<()> {
+    let accounts = Accounts::open(dir)?;
+    accounts.grow(count.div_ceil(BALANCES_MAX))?;
+    accounts.close()
 }
 
 /// Transfers 1 from each thread's account to others, `count` times in all. After each transfer that is durable it prints
 /// the thread's account, and how often it has transferred.
 fn transfer(dir: &Path, count: u32) -> Result<()> {
-    let ledger = Ledger::open(dir)?;
+    let accounts = Accounts::open(dir)?;
     std::thread::scope(|scope| {
         let part = |thread| {
             for number in 1..=count / THREADS {
-                let to = fastrand::u32(THREADS..ledger.accounts());
-                ledger.log.flush_to(ledger.transfer(thread, to, 1)?)?;
+                let to = fastrand::u32(THREADS..accounts.count());
+                accounts.log.flush_to(accounts.transfer(thread, to, 1)?)?;
                 writeln!(io::stdout(), "{thread} {number}")?;
             }
             Result::<()>::Ok(())
@@ -123,13 +131,13 @@ fn transfer(dir: &Path, count: u32) -> Result<()> {
             thread.join().unwrap_or_else(|_| Err("a thread panicked".into()))
         })
     })?;
-    ledger.close()
+    accounts.close()
 }
 
 /// Prints what recovery did, how often each thread's account has transferred, and the sum of all balances, which is 0.
 fn check(dir: &Path) -> Result<()> {
-    let ledger = Ledger::open(dir)?;
-    let Recovery { redo, records, applied, restored } = &ledger.recovery;
+    let accounts = Accounts::open(dir)?;
+    let Recovery { redo, records, applied, restored } = &accounts.recovery;
     let mut out = io::stdout();
     writeln!(
         out,
@@ -137,19 +145,19 @@ fn check(dir: &Path) -> Result<()> {
         redo.0
     )?;
     let mut sum = 0;
-    for block in 0..ledger.file.blocks() {
-        let page = ledger.file.read(block)?;
+    for block in 0..accounts.file.blocks() {
+        let page = accounts.file.read(block)?;
         sum += (0..BALANCES_MAX).map(|at| balance(&page, at)).sum::<i64>();
         for at in (0..THREADS).filter(|_| block == 0) {
             writeln!(out, "{at} {}", -balance(&page, at))?;
         }
     }
     writeln!(out, "sum {sum}")?;
-    ledger.close()
+    accounts.close()
 }
 
-/// An open ledger.
-struct Ledger {
+/// The open accounts.
+struct Accounts {
     log: Arc<Log>,
     pool: BufferPool,
     file: PagedFile,
@@ -179,21 +187,21 @@ fn build_pool(dir: &Path, log: &Arc<Log>) -> Result<BufferPool> {
     Ok(pool)
 }
 
-impl Ledger {
-    /// Opens the ledger in `dir` and recovers it. Recovery may be interrupted and repeated.
-    fn open(dir: &Path) -> Result<Ledger> {
+impl Accounts {
+    /// Opens the accounts in `dir` and recovers them. Recovery may be interrupted and repeated.
+    fn open(dir: &Path) -> Result<Accounts> {
         let redo = redo_of(dir)?;
         let (log, records) = Log::open(dir, redo)?;
         let log = Arc::new(log);
         let pool = build_pool(dir, &log)?;
         let file = pool.open_file("accounts", &FileOptions::new())?;
         let recovery = Recovery { redo, records: records.len(), applied: 0, restored: 0 };
-        let mut ledger = Ledger { log, pool, file, recovery };
-        ledger.recover(&records)?;
+        let mut accounts = Accounts { log, pool, file, recovery };
+        accounts.recover(&records)?;
         // The first checkpoint, with which those of `checkpoint_log` begin: not before the pages are recovered, as it moves the
         // redo point.
-        ledger.checkpoint()?;
-        Ok(ledger)
+        accounts.checkpoint()?;
+        Ok(accounts)
     }
 
     fn checkpoint(&self) -> Result<()> {
@@ -208,7 +216,7 @@ impl Ledger {
         Ok(())
     }
 
-    fn accounts(&self) -> u32 {
+    fn count(&self) -> u32 {
         self.file.blocks() * BALANCES_MAX
     }
 
@@ -320,19 +328,19 @@ fn balance(page: &[u8], at: u32) -> i64 {
 }
 
 fn redo_path(dir: &Path) -> PathBuf {
-    dir.join("ledger.redo")
+    dir.join("accounts.redo")
 }
 
 fn redo_of(dir: &Path) -> Result<Lsn> {
     let text = fs::read_to_string(redo_path(dir)).map_err(|error| {
-        format!("{}: {error}; `create` makes a ledger", redo_path(dir).display())
+        format!("{}: {error}; `create` makes accounts", redo_path(dir).display())
     })?;
     Ok(Lsn(text.trim().parse()?))
 }
 
 /// Replaces the redo point: after a crash it is the old one or the new one.
 fn set_redo(dir: &Path, redo: Lsn) -> Result<()> {
-    let new = dir.join("ledger.redo.new");
+    let new = dir.join("accounts.redo.new");
     let mut file = File::create(&new)?;
     writeln!(file, "{}", redo.0)?;
     file.sync_all()?;
@@ -407,7 +415,7 @@ impl Log {
     /// Opens the log and returns the records after `redo`. What follows the last whole record is removed: it was never
     /// acknowledged.
     pub(crate) fn open(dir: &Path, redo: Lsn) -> Result<(Log, Vec<(Lsn, Record)>)> {
-        let path = dir.join("ledger.log");
+        let path = dir.join("accounts.log");
         let file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path)?;
         let len = file.metadata()?.len();
@@ -435,7 +443,7 @@ impl Log {
         let body = record.encode();
         let mut tail = self.tail();
         if tail.failed {
-            return Err("an earlier write of the log failed; open the ledger again".into());
+            return Err("an earlier write of the log failed; open the accounts again".into());
         }
         let start = tail.end();
         tail.bytes.extend((body.len() as u32).to_le_bytes());
