@@ -174,10 +174,10 @@ pub enum Error {
         /// The number of pages.
         pages: u32,
     },
-    /// The double-write file is invalid: it is damaged, or was written by a later version. A page torn by the last
+    /// The double-write file is invalid: it is damaged, or was written by another version. A page torn by the last
     /// crash cannot be repaired without it.
     #[error(
-        "{} is damaged or of a later version; open it with that version, or remove it and have the \
+        "{} is damaged or of another version; open it with that version, or remove it and have the \
          pages that the last crash may have torn restored from the log or a backup",
         file.display()
     )]

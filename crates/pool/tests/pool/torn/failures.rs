@@ -233,6 +233,38 @@ fn an_invalid_double_write_file_is_reported_and_left_alone() {
     double(site.builder(64)).build().unwrap();
 }
 
+/// Earlier versions wrote them. Without the segments' size, a page would be looked for in the wrong file.
+#[test]
+fn copies_of_a_file_in_segments_are_refused() {
+    let site = Site::new();
+    let (pool, _disk, unsynced) = rigged(&site, 64);
+    let file = numbered(&pool, "table", 8, 10);
+    file.sync().unwrap();
+    (0..8).for_each(|block| write(&file, block, 99));
+    file.flush_file().unwrap();
+    let crashed = site.path("crashed");
+    unsynced.crash(&site.path("main"), &crashed, || 0b0000_0110);
+    let path = crashed.join(DOUBLE_WRITE);
+    let copies = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut marked = 0;
+    for group in 0..64 {
+        let mut header = [0; 4096];
+        let at = 4096 + group * (copies.metadata().unwrap().len() - 4096) / 64;
+        copies.read_exact_at(&mut header, at).unwrap();
+        if header.starts_with(b"FbDbGrp") {
+            header[40..48].copy_from_slice(&(1_u64 << 30).to_le_bytes());
+            let sum = crc32c::crc32c(&header[12..]);
+            header[8..12].copy_from_slice(&sum.to_le_bytes());
+            copies.write_all_at(&header, at).unwrap();
+            marked += 1;
+        }
+    }
+    assert!(marked > 0);
+    let error = double(Site::bare(64)).tablespace(forebay::Tablespace::new("main", &crashed));
+    let error = error.build().unwrap_err();
+    assert!(matches!(&error, Error::DoubleWrite { file } if **file == path), "{error}");
+}
+
 #[test]
 fn a_directory_that_cannot_be_written_is_reported_at_opening() {
     let site = Site::new();

@@ -117,6 +117,8 @@ pub(super) struct GroupHeader<N> {
     pub(super) number: u64,
     /// Byte offset of the checksum in the file's pages.
     pub(super) checksum_offset: u32,
+    /// 0, unless an earlier version has written it for a file in segments: its blocks are those of the whole file.
+    pub(super) segment_bytes: u64,
     pub(super) table: Table,
     pub(super) name: N,
 }
@@ -132,8 +134,7 @@ impl GroupHeader<&str> {
         to.u32(self.name.len() as u32);
         to.u32(0);
         to.u64(self.number);
-        // The size of the file's segments, until version 0.1.
-        to.u64(0);
+        to.u64(self.segment_bytes);
         for (number, live) in self.table.0 {
             to.u64(number);
             to.u64(live);
@@ -156,8 +157,7 @@ impl GroupHeader<String> {
         let (group, count) = (from.u32()?, from.u32()? as usize);
         let (checksum_offset, name_bytes) = (from.u32()?, from.u32()? as usize);
         from.u32()?;
-        let number = from.u64()?;
-        from.u64()?;
+        let (number, segment_bytes) = (from.u64()?, from.u64()?);
         let mut table = Table([(0, 0); GROUPS]);
         for it in &mut table.0 {
             *it = (from.u64()?, from.u64()?);
@@ -171,7 +171,7 @@ impl GroupHeader<String> {
         }
         entries.truncate(count);
         let name = std::str::from_utf8(from.take(name_bytes)?).ok()?.to_owned();
-        let it = GroupHeader { group, number, checksum_offset, table, name };
+        let it = GroupHeader { group, number, checksum_offset, segment_bytes, table, name };
         Some((it, entries))
     }
 }
@@ -240,12 +240,19 @@ mod tests {
         let table = Table(std::array::from_fn(|at| (at as u64 * 3, u64::MAX >> at)));
         let entries: Vec<Entry> = (0..64).map(|at| Entry { block: at * 7, sum: !at }).collect();
         let name = "\u{e9}".repeat(NAME_BYTES_MAX / 2);
-        let it =
-            GroupHeader { group: 63, number: 1 << 40, checksum_offset: 8188, table, name: &*name };
+        let it = GroupHeader {
+            group: 63,
+            number: 1 << 40,
+            checksum_offset: 8188,
+            segment_bytes: 1 << 30,
+            table,
+            name: &*name,
+        };
         let mut bytes = vec![0xaa; HEADER_BYTES];
         it.encode(entries.iter().copied(), &mut bytes);
-        let GroupHeader { group, number, checksum_offset, .. } = it;
-        let owned = GroupHeader { group, number, checksum_offset, table, name: name.clone() };
+        let GroupHeader { group, number, checksum_offset, segment_bytes, .. } = it;
+        let name = name.clone();
+        let owned = GroupHeader { group, number, checksum_offset, segment_bytes, table, name };
         (bytes, owned, entries)
     }
 

@@ -86,7 +86,7 @@ struct SavedCopy {
 /// Repairs the torn pages in `directory`.
 ///
 /// # Errors
-/// [`Error::DoubleWrite`] for an invalid file; [`Error::Io`] from reading and writing.
+/// [`Error::DoubleWrite`] for an invalid file, and for copies of a file in segments, which cannot be repaired; [`Error::Io`] from reading and writing.
 pub(in crate::store::torn) fn recover(opening: &Opening<'_>) -> Result<Recovered, Error> {
     let path = opening.directory.join(NAME);
     let io = opening.sync_io;
@@ -201,6 +201,9 @@ impl Recovery<'_> {
             // [DWR-2] A slot that is not in the newest header holds nothing.
             if number != header.number {
                 continue;
+            }
+            if mask != 0 && header.segment_bytes != 0 {
+                return Err(Error::DoubleWrite { file: self.file.path().into() });
             }
             let checksum = Checksum::Crc32c { offset: header.checksum_offset as usize };
             if checksum.check_setting(self.head.page_bytes as usize).is_err() {

@@ -183,6 +183,7 @@ impl DoubleWrite {
             group: group as u32,
             number: table.0[group].0,
             checksum_offset: offset as u32,
+            segment_bytes: 0,
             table: *table,
             name: &*file.name,
         };
