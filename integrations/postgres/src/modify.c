@@ -16,6 +16,9 @@
  * Left out: a MERGE into partitions; rows that an UPDATE moves to another partition; columns that are generated. A BEFORE
  * trigger may change a row or suppress it, which costs a hint.
  *
+ * Rows are fetched ahead of the changes of the rows before. So a scan may mark entries of its index dead before new entries
+ * are inserted, which then take their places: in a hash index, the order of equal keys may differ from the server's.
+ *
  * Failure: see queue.c and insert.c.
  */
 #include "forebay.h"

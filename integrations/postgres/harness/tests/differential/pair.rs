@@ -54,6 +54,8 @@ pub(crate) struct Counts {
     pub(crate) gained: u64,
     /// Statements that were not compared, as they took too long without the extension.
     too_long: usize,
+    /// Scripts that ended where only the order of a hash index differed.
+    reordered: usize,
     /// By SQLSTATE.
     errors: BTreeMap<String, usize>,
 }
@@ -75,6 +77,7 @@ impl Counts {
         self.hints = [0, 1].map(|side| self.hints[side] + other.hints[side]);
         self.gained += other.gained;
         self.too_long += other.too_long;
+        self.reordered += other.reordered;
         for (code, count) in other.errors {
             *self.errors.entry(code).or_default() += count;
         }
@@ -177,10 +180,14 @@ impl Pair {
         let varied = self.vary()?;
         let different = self.steps(script, &varied);
         if different.is_ok() {
+            let writes = script.steps.iter().any(|step| step.sql.contains("update item"));
             for session in &mut self.sessions {
                 session.run("rollback");
                 must(session, "discard all")?;
                 must(session, PATIENCE)?;
+                if writes {
+                    must(session, "reindex index item_a_hash")?;
+                }
             }
         }
         different
@@ -244,10 +251,26 @@ impl Pair {
             self.counts.gained += hints[1].saturating_sub(hints[0]);
             if let Err(why) = compare(&stock, &ours, step.how) {
                 let done = &script.steps[..=index];
+                if compare(&stock, &ours, How::AnyOrder).is_ok() && self.may_reorder(done)? {
+                    self.counts.reordered += 1;
+                    return Ok(());
+                }
                 return Err(self.describe(script, varied, done, &why));
             }
         }
         Ok(())
+    }
+
+    /// Whether the last step returns rows in the order of a hash index whose rows earlier steps have changed. An UPDATE
+    /// with the extension reads rows ahead of their changes. So it finds dead entries earlier, and new entries take
+    /// their places.
+    fn may_reorder(&mut self, done: &[Step]) -> Result<bool, String> {
+        let Some((last, before)) = done.split_last() else { return Ok(false) };
+        if !before.iter().any(|step| step.sql.contains("update item")) {
+            return Ok(false);
+        }
+        let plan = self.sessions[0].rows(&format!("explain {}", last.sql));
+        Ok(plan.map_err(text)?.iter().any(|line| line.contains("item_a_hash")))
     }
 
     /// What there is to say of a difference: the script as far as it went, and the plans.

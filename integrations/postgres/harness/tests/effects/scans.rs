@@ -301,7 +301,7 @@ pub(crate) fn try_to_pause_when_dense(case: &Case) -> Result<(), String> {
     Err(format!("prefetched, needed of these, and read: {all:?}"))
 }
 
-/// Blocks that were prefetched for the session's scans, apart from those in gaps.
+/// Blocks that were prefetched for the session's scans, without those in gaps.
 const ORDERS_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) from forebay_stat_indexes
      where indexrelname ~ '^(orders|nearly)'";
 
