@@ -343,8 +343,7 @@ pub(crate) fn read_through_gaps(case: &Case) -> Result<(), String> {
             let [hints, needed, reads] = prefetched_by(&server, query)?;
             // At least 500 rows, of a block each.
             if reads < 500
-                || needed < 350
-                || needed > 620
+                || !(350..=620).contains(&needed)
                 || hints < needed
                 || (hints > needed) != gaps
             {
