@@ -1,0 +1,2 @@
+CREATE INDEX ON parts (id);
+CREATE INDEX ON single (id);

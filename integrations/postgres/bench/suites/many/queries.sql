@@ -1,0 +1,19 @@
+-- What a scan costs that has nothing to look ahead to, many times. To be run with --warm, and
+-- --server shared_buffers=512MB,max_locks_per_transaction=1000.
+
+-- query scan of 10,000 partitions
+select count(value) from parts where id >= 0
+-- query loop over 10,000 partitions
+select count(value) from outer_rows join parts using (id)
+-- query 8,000 open cursors
+do $$
+declare
+	one refcursor;
+	found record;
+begin
+	for i in 1 .. 8000 loop
+		one := 'cursor ' || i;
+		open one for select id, value from single where id >= i order by id;
+		fetch one into found;
+	end loop;
+end $$
