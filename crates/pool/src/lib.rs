@@ -689,6 +689,7 @@ mod error;
 mod names;
 mod observe;
 mod readahead;
+mod readahead_strategy;
 mod shared;
 mod store;
 mod strategy_kind;
@@ -698,30 +699,31 @@ mod tasks;
 mod wal;
 mod writeback;
 
+pub use crate::core::checkpoint::{
+    Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Phase, Progress, TablespaceReport,
+    Trigger,
+};
 pub use api::builder::PoolBuilder;
 pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
-pub use api::options::{
-    CheckpointOptions, Elevator, FileOptions, Order, ReadaheadStrategy, StreamOptions,
-};
+pub use api::options::{Order, StreamOptions};
 pub use api::paged_file::PagedFile;
 pub use api::pool::BufferPool;
 pub use api::size::Size;
+pub use api::stream::{ListedBlocks, ReadStream, StreamError, StreamStats, Streamed, Wanted};
+pub use api::view::FrameView;
 pub use cache::replacement::AccessStrategy;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
 pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
-pub use observe::view::FrameView;
-pub use readahead::stream::{ListedBlocks, ReadStream, StreamError, StreamStats, Streamed, Wanted};
+pub use readahead_strategy::ReadaheadStrategy;
 pub use store::checksum::{Checksum, ZeroPages};
 pub use store::codec::PageCodec;
+pub use store::options::FileOptions;
 pub use store::tablespace::Tablespace;
 pub use store::torn::TornPages;
 pub use strategy_kind::StrategyKind;
 pub use tag::{Block, FileId, Lsn};
 pub use wal::{PageImage, Wal};
-pub use writeback::checkpoint::{
-    Checkpoint, CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
-};
 
 /// The I/O layer. Some signatures here use its types, such as [`CacheMode`](io::CacheMode) and [`Prefer`](io::Prefer).
 pub use forebay_io as io;

@@ -11,9 +11,9 @@ use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::api::options::FileDefaults;
 use crate::core::Core;
 use crate::error::Error;
+use crate::store::options::FileDefaults;
 use crate::sync::is_waking;
 use crate::writeback::Cleaner;
 use crate::writeback::checkpoint::Checkpointer;

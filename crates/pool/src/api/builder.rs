@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use forebay_io::{CacheMode, Io, IoOptions, Owner, Prefer};
 
-use crate::api::options::{FileDefaults, ReadaheadStrategy};
 use crate::api::pool::BufferPool;
 use crate::api::size::{Size, check_frames, frames_of};
 use crate::cache::Cache;
@@ -16,19 +15,22 @@ use crate::cache::frame::{FrameMemory, Frames};
 use crate::cache::replacement::ClockSweep;
 use crate::clock::{Clock, SteadyClock, SystemClock};
 use crate::core::Core;
+use crate::core::checkpoint::{RedoPoint, RequestQueue};
+use crate::core::{Budget, Wakeup};
 use crate::error::Error;
 use crate::observe::stats::Counters;
-use crate::readahead::Budget;
+use crate::readahead_strategy::ReadaheadStrategy;
 use crate::store::checksum::Checksum;
 use crate::store::codec::PageCodec;
 use crate::store::files::Files;
+use crate::store::options::FileDefaults;
 use crate::store::tablespace::{Space, SpaceDefaults, Tablespace};
 use crate::store::torn::TornPages;
+use crate::store::{Store, WriteBuffers};
 use crate::sync::Mutex;
 use crate::tasks::Retries;
 use crate::wal::Wal;
-use crate::writeback::checkpoint::{RedoPoint, RequestQueue, Triggers};
-use crate::writeback::{Wakeup, WriteBuffers};
+use crate::writeback::checkpoint::Triggers;
 
 const MEMORY_DEFAULT: u64 = 128 << 20;
 const PAGE_BYTES_DEFAULT: u64 = 8 << 10;
@@ -322,17 +324,19 @@ impl PoolBuilder {
                 frame_wait: self.frame_wait.unwrap_or(FRAME_WAIT_DEFAULT),
             },
             memory,
-            files: Files::default(),
-            spaces,
-            buffers,
-            wakeup: Wakeup::new(),
-            wal: self.wal.take(),
             checkpoints: Arc::new(RequestQueue::new(Arc::clone(&clock))),
+            store: Store {
+                files: Files::default(),
+                spaces,
+                buffers,
+                wal: self.wal.take(),
+                clock,
+                counters: Counters::new(),
+            },
+            wakeup: Wakeup::new(),
             redo: RedoPoint::new(),
             checkpoint_queue,
             owner: Owner::this(),
-            clock,
-            counters: Counters::new(),
             combine_pages: combine_bytes / page_bytes,
             readahead: self.readahead.unwrap_or_default(),
             resize: Mutex::new(()),

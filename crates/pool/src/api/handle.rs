@@ -7,19 +7,19 @@ use std::sync::Arc;
 use forebay_io::{Arena, Request};
 
 use crate::api::guard::{Optimistic, PageMut, PageRef, Pin};
-use crate::api::options::ReadaheadStrategy;
 use crate::api::paged_file::PagedFile;
 use crate::cache::Disk as _;
 use crate::cache::frame::word::{DIRTY, Mode, ORPHAN, VALID};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Absent, Asked};
 use crate::core::Core;
+use crate::core::disk::Reader;
 use crate::error::Error;
 use crate::observe::stats::{FileStats, PoolEvent, Wait};
-use crate::store::disk::Reader;
+use crate::readahead::{Acquire, How};
+use crate::readahead_strategy::ReadaheadStrategy;
 use crate::store::file::FileCore;
 use crate::tag::{Block, FileId};
-use crate::tasks::{Acquire, How};
 
 /// Attempts at an optimistic copy before the latch is taken.
 const OPTIMISTIC_TRIES: u32 = 4;

@@ -11,3 +11,5 @@ pub(crate) mod pool;
 #[cfg(feature = "config")]
 mod profile;
 pub(crate) mod size;
+pub(crate) mod stream;
+pub(crate) mod view;

@@ -5,8 +5,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::api::options::ReadaheadStrategy;
 use crate::core::Core;
+use crate::readahead_strategy::ReadaheadStrategy;
 use crate::shared::Pool;
 use crate::store::file::FileCore;
 

@@ -6,22 +6,21 @@ use std::sync::{Arc, Mutex};
 use forebay_io::{Io, Kind};
 use forebay_lookahead::DeviceCosts;
 
-use crate::api::options::{CheckpointOptions, FileDefaults, FileOptions};
 use crate::api::paged_file::PagedFile;
 use crate::api::size::{Size, frames_of};
+use crate::api::view::FrameView;
 use crate::cache::frame::word::DIRTY;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
+use crate::core::checkpoint::{Checkpoint, CheckpointOptions, CheckpointReport, Trigger};
 use crate::error::Error;
 use crate::observe::stats::Stats;
-use crate::observe::view::FrameView;
 use crate::shared::Pool;
+use crate::store::options::{FileDefaults, FileOptions};
 use crate::store::tablespace::Space;
 use crate::strategy_kind::StrategyKind;
 use crate::writeback::Cleaner;
-use crate::writeback::checkpoint::{
-    Checkpoint, CheckpointReport, Checkpointer, Trigger, Triggers, checkpoint_bytes,
-};
+use crate::writeback::checkpoint::{Checkpointer, Triggers, checkpoint_bytes};
 
 /// A buffer pool: frames in memory for the pages of files. Cheap to clone; may be used from any
 /// thread.
@@ -260,7 +259,7 @@ impl BufferPool {
     /// Every frame that holds or loads a page: which page, and how it is pinned. The snapshot is taken frame by frame
     /// while the pool goes on. Source: PostgreSQL's pg_buffercache.
     pub fn view(&self) -> Vec<FrameView> {
-        crate::observe::view::of(self.core())
+        crate::api::view::of(self.core())
     }
 
     /// Returns the cost of a request and of a byte on each tablespace's device, as far as the pool knows it now.

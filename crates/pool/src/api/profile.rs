@@ -22,8 +22,8 @@ use serde::de::{
 
 use super::builder::PoolBuilder;
 use super::size::{self, Size};
-use crate::api::options::{READAHEAD_NAMES, ReadaheadStrategy};
 use crate::error::Error;
+use crate::readahead_strategy::{READAHEAD_NAMES, ReadaheadStrategy};
 use crate::store::tablespace::Tablespace;
 use crate::store::torn::{TORN_PAGES_NAMES, TornPages};
 

@@ -137,9 +137,6 @@ pub(crate) trait Disk {
 
     /// Runs `work` and records the time as waiting.
     fn waiting<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> T {
-        let start = self.now();
-        let result = work();
-        self.counters().waited(wait, self.now().saturating_sub(start));
-        result
+        self.counters().waiting(wait, || self.now(), work)
     }
 }

@@ -1,4 +1,3 @@
 //! What the pool did, is doing, and decided.
 
 pub(crate) mod stats;
-pub(crate) mod view;

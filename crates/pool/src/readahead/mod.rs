@@ -8,16 +8,13 @@
 //! so a thread that requests it joins that read. When the read ends, the page becomes resident on whichever thread sees
 //! the completion; no thread needs to have waited for it.
 
-mod budget;
+mod acquire;
 mod complete;
 mod detect;
 mod prefetch;
-mod private;
-pub(crate) mod stream;
 mod submit;
-mod trace;
+pub(crate) mod trace;
 
-pub(crate) use budget::{Budget, Share};
+pub(crate) use acquire::{Acquire, How};
 pub(crate) use complete::{Notify, Watch};
-pub(crate) use private::Private;
 pub(crate) use submit::{Ahead, Submitted, requests};

@@ -18,7 +18,6 @@ use forebay_io::{Arena, Booked, File, Io, Kind, Lease, Request, Then};
 use forebay_lookahead::{Limits, Run, coalesce};
 
 use super::complete::{Notify, PendingRead, Piece, Watch};
-use super::private::Private;
 use crate::cache::Disk as _;
 use crate::cache::frame::{FrameIndex, NO_FRAME, Owned};
 use crate::cache::replacement::{AccessStrategy, RingSlot};
@@ -26,6 +25,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
 use crate::readahead::trace::{self, Action, Why};
+use crate::store::Private;
 use crate::store::file::FileCore;
 use crate::tag::Block;
 

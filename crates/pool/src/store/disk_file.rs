@@ -36,7 +36,7 @@ const STEP_PART: u64 = 8;
 const STEP_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Debug)]
-pub(super) struct DiskFile {
+pub(crate) struct DiskFile {
     volume: Volume,
     path: PathBuf,
     page_bytes: u64,
@@ -51,7 +51,7 @@ pub(super) struct DiskFile {
 }
 
 impl DiskFile {
-    pub(super) fn open(
+    pub(crate) fn open(
         volume: &Volume,
         path: PathBuf,
         page_bytes: usize,
@@ -74,7 +74,7 @@ impl DiskFile {
 
     /// Opens what has the file's name now, or keeps the previous one, also if the new one's inode is not free. Returns the
     /// number of whole pages.
-    pub(super) fn open_again(&self, is_free: impl Fn((u64, u64)) -> bool) -> Result<u64, Error> {
+    pub(crate) fn open_again(&self, is_free: impl Fn((u64, u64)) -> bool) -> Result<u64, Error> {
         let options = OpenOptions::new().cache(self.cache).read_only(self.read_only);
         let file = self.volume.open(&self.path, &options)?;
         if !is_free(file.number()) {
@@ -86,25 +86,25 @@ impl DiskFile {
         Ok(pages)
     }
 
-    pub(super) fn file(&self) -> File {
+    pub(crate) fn file(&self) -> File {
         self.file.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Device and inode.
-    pub(super) fn inode(&self) -> (u64, u64) {
+    pub(crate) fn inode(&self) -> (u64, u64) {
         self.file().number()
     }
 
-    pub(super) fn page_bytes(&self) -> u64 {
+    pub(crate) fn page_bytes(&self) -> u64 {
         self.page_bytes
     }
 
-    pub(super) fn len(&self) -> Result<u64, Error> {
+    pub(crate) fn len(&self) -> Result<u64, Error> {
         Ok(self.file().len()?)
     }
 
     /// The file, and the block's position in it, in bytes.
-    pub(super) fn place(&self, block: Block) -> (File, u64) {
+    pub(crate) fn place(&self, block: Block) -> (File, u64) {
         (self.file(), u64::from(block) * self.page_bytes)
     }
 
@@ -112,7 +112,7 @@ impl DiskFile {
     ///
     /// # Errors
     /// [`Error::Detached`] when it refers to another file.
-    pub(super) fn is_named(&self) -> Result<bool, Error> {
+    pub(crate) fn is_named(&self) -> Result<bool, Error> {
         match self.volume.number(&self.path)? {
             None => Ok(false),
             Some(number) if number != self.inode() => {
@@ -125,7 +125,7 @@ impl DiskFile {
 
     /// Makes the file `to` pages long, from `from`, with space reserved for them; all or nothing. Completes a failed
     /// truncation.
-    pub(super) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
+    pub(crate) fn extend(&self, from: u64, to: u64) -> Result<(), Error> {
         self.check_reaches(from)?;
         if self.len()? != from * self.page_bytes {
             // A partial page that was left beyond the end must not reappear.
@@ -167,7 +167,7 @@ impl DiskFile {
     }
 
     /// Releases the space reserved beyond the end. The file may grow again.
-    pub(super) fn give_back(&self) -> Result<(), Error> {
+    pub(crate) fn give_back(&self) -> Result<(), Error> {
         let reserved = self.reserved.swap(0, Ordering::Relaxed);
         let (file, len) = (self.file(), self.len()?);
         // At its current length, whatever that is [LEN-3].
@@ -175,7 +175,7 @@ impl DiskFile {
     }
 
     /// Makes the file `pages` pages long, from as many or more, and releases the space beyond.
-    pub(super) fn truncate(&self, pages: u64) -> Result<(), Error> {
+    pub(crate) fn truncate(&self, pages: u64) -> Result<(), Error> {
         let truncated = self.check_reaches(pages).and_then(|()| {
             self.reserved.store(0, Ordering::Relaxed);
             Ok(self.file().set_len(pages * self.page_bytes)?)
@@ -185,13 +185,13 @@ impl DiskFile {
     }
 
     /// The error of the last truncation, if it failed ([LEN-2]).
-    pub(super) fn check_cut(&self) -> Result<(), Error> {
+    pub(crate) fn check_cut(&self) -> Result<(), Error> {
         let uncut = self.uncut.lock().unwrap_or_else(PoisonError::into_inner);
         uncut.clone().map_or(Ok(()), Err)
     }
 
     /// [LEN-3] Checks that the file is at least `pages` pages long on disk.
-    pub(super) fn check_reaches(&self, pages: u64) -> Result<(), Error> {
+    pub(crate) fn check_reaches(&self, pages: u64) -> Result<(), Error> {
         let (len, expected) = (self.len()?, pages * self.page_bytes);
         if len >= expected {
             return Ok(());
@@ -201,7 +201,7 @@ impl DiskFile {
     }
 
     /// Removes the file from its directory. It stays open for current readers.
-    pub(super) fn remove(&self) -> Result<(), Error> {
+    pub(crate) fn remove(&self) -> Result<(), Error> {
         // A different file is left alone.
         self.is_named()?;
         match self.volume.remove(&self.path) {
@@ -223,7 +223,7 @@ impl DiskFile {
 }
 
 /// The directory of a file's name.
-pub(super) fn directory(path: &Path) -> &Path {
+pub(crate) fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -37,7 +37,7 @@ pub(crate) struct FileCore {
     pub(crate) zero_pages: ZeroPages,
     pub(super) codec: Option<Arc<dyn PageCodec>>,
     pub(super) read_only: bool,
-    pub(super) disk: DiskFile,
+    pub(crate) disk: DiskFile,
     /// Sequences among the misses of plain reads.
     pub(crate) detector: Mutex<Detector>,
     /// Changes of the file that only a sync makes durable: writes, changes of its size.

@@ -22,12 +22,12 @@ use forebay_lookahead::Detector;
 
 use super::disk_file::{DiskFile, directory};
 use super::file::{BLOCKS_MAX, FileCore};
-use crate::api::options::FileOptions;
 use crate::cache::file::CachedFile;
 use crate::cache::table::PageTable;
 use crate::error::Error;
 use crate::store::checksum::Checksum;
 use crate::store::codec;
+use crate::store::options::FileOptions;
 use crate::store::tablespace::Space;
 use crate::store::torn::DOUBLE_WRITE_NAME;
 use crate::tag::FileId;
@@ -268,7 +268,7 @@ impl Files {
     /// # Errors
     /// Those of opening. [`Error::OpenOtherwise`] when the name refers to a file that the pool has open under another
     /// name ([REG-1]). The file then stays as it was.
-    pub(super) fn open_again(&self, file: &FileCore) -> Result<u64, Error> {
+    pub(crate) fn open_again(&self, file: &FileCore) -> Result<u64, Error> {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         let is_free = |inode| places.by_inode.get(&inode).is_none_or(|&id| id == file.id);
         let pages = file.disk.open_again(is_free)?;
@@ -288,7 +288,7 @@ impl Files {
 
     /// Removes a file that is closed or dropped, after `finish`: until then no thread opens again what still exists
     /// under its name.
-    pub(super) fn forget(
+    pub(crate) fn forget(
         &self,
         file: &FileCore,
         finish: impl FnOnce() -> Result<(), Error>,

@@ -21,9 +21,9 @@ use forebay_io::{CacheMode, Io, IoOptions, Kind, Mapping, Op, Prefer, Volume};
 use forebay_lookahead::{Costs, DeviceCosts};
 
 use crate::error::Error;
-use crate::readahead::stream::winners::Winners;
 use crate::store::directory_lock::DirectoryLock;
 use crate::store::torn::{Opening, Torn, TornPages};
+use crate::store::winners::Winners;
 use crate::tasks::Driver;
 
 /// Requests in flight in a tablespace that does not specify a number: as many as a fast disk can use (a virtual one

@@ -8,13 +8,12 @@
 //! Both threads are started by the first task that needs one, sleep without a timeout while no task waits, and end
 //! with the pool. See docs/adr/0021-futures.md for who drives, and why.
 
-mod acquire;
 mod driver;
 mod helper;
 mod retry;
 
-pub(crate) use acquire::{Acquire, How};
 #[cfg(feature = "futures")]
 pub(crate) use driver::Attended;
 pub(crate) use driver::Driver;
-pub(crate) use retry::Retries;
+pub(crate) use helper::Helper;
+pub(crate) use retry::{Needs, Retries};

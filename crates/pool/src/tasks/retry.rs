@@ -47,7 +47,7 @@ struct Task {
 
 /// The condition that a task waits for.
 #[derive(Debug)]
-pub(super) enum Needs {
+pub(crate) enum Needs {
     Frame {
         /// The latest time of its wakeup.
         until: Duration,
@@ -68,7 +68,7 @@ impl Retries {
     ///
     /// # Errors
     /// [`Error::Setting`] when the system cannot create a thread.
-    pub(super) fn wait<W>(
+    pub(crate) fn wait<W>(
         &self,
         place: &mut Option<u64>,
         needs: Needs,
@@ -109,7 +109,7 @@ impl Retries {
     }
 
     /// Unregisters the task.
-    pub(super) fn forget(&self, place: &mut Option<u64>) {
+    pub(crate) fn forget(&self, place: &mut Option<u64>) {
         let Some(number) = place.take() else { return };
         let removed = {
             let mut list = self.list();
@@ -119,25 +119,25 @@ impl Retries {
         drop(removed);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list().tasks.is_empty()
     }
 
     /// Tasks that wait for a frame.
-    pub(super) fn frames_wanted(&self) -> usize {
+    pub(crate) fn frames_wanted(&self) -> usize {
         let frame = |task: &&Task| matches!(task.needs, Needs::Frame { .. });
         self.list().tasks.iter().filter(frame).count()
     }
 
     /// The reason why there is no frame, if it is not that all are in use.
-    pub(super) fn failed(&self) -> Option<Error> {
+    pub(crate) fn failed(&self) -> Option<Error> {
         self.list().failed.clone()
     }
 
     /// Wakes as many of the tasks waiting for a frame as there are `frames`, and those whose time is up, or all of them
     /// if there is an error to report; as many of those waiting for room as there is room for; and those waiting for
     /// another condition. True if there was a frame or room for any.
-    pub(super) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
+    pub(crate) fn wake(&self, frames: usize, now: Duration, failed: Option<Error>) -> bool {
         let (mut helped, mut frames, mut places, mut woken) = (false, frames, 0, Vec::new());
         {
             let mut list = self.list();

@@ -26,12 +26,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 
-use super::write::{Copying, PageCopy};
+use super::write::Copying;
 use crate::cache::frame::word::{DIRTY, ORPHAN, READING, Touch, VALID, WRITING};
 use crate::cache::frame::{FrameIndex, Frames};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::PoolEvent;
+use crate::store::PageCopy;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{FileId, PageTag};
 

@@ -11,14 +11,10 @@
 //!              core at 1 GB/s) but makes every thread that wants to change the page wait for the disk. See
 //!              docs/adr/0007-write-from-a-copy.md.
 
-mod buffers;
 pub(crate) mod checkpoint;
 mod cleaner;
 mod resize;
-mod wakeup;
 mod write;
 
-pub(crate) use buffers::WriteBuffers;
 pub(crate) use cleaner::Cleaner;
-pub(crate) use wakeup::Wakeup;
-pub(crate) use write::{Copying, PageCopy};
+pub(crate) use write::Copying;

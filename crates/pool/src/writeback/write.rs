@@ -9,37 +9,18 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use forebay_io::{File, Lease, Op, Request, Ticket};
+use forebay_io::{File, Op, Request, Ticket};
 
-use super::buffers::Buffer;
 use crate::cache::Disk as _;
+use crate::cache::frame::FrameIndex;
 use crate::cache::frame::word::{DIRTY, EXCLUSIVE, Touch, WRITING};
-use crate::cache::frame::{Copied, FrameIndex};
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Event, PoolEvent, Wait};
+use crate::store::PageCopy;
 use crate::store::file::FileCore;
-use crate::store::torn::Slot;
 use crate::strategy_kind::StrategyKind;
-use crate::tag::{Block, Lsn, PageTag};
-
-/// A page that is being written, with the pin under which its frame was copied.
-///
-/// If it is dropped before its write has succeeded, the page is as dirty as before ([OUT-2]); also when the log or a
-/// codec panics.
-pub(crate) struct PageCopy<'c> {
-    core: &'c Core,
-    file: Arc<FileCore>,
-    written: bool,
-    frame: FrameIndex,
-    block: Block,
-    copied: Copied,
-    /// The number of the redo point before which every change is in the copy.
-    redo: u64,
-    buffer: Buffer<'c>,
-    /// Where the page is kept in case its write is torn.
-    slot: Option<Slot>,
-}
+use crate::tag::{Lsn, PageTag};
 
 /// Neighbouring pages that are written by one request.
 struct Run {
@@ -90,7 +71,7 @@ impl Core {
         self.cache.frames.unlatch_shared(frame);
         if let Copying::Copied(copy) = &mut copying {
             // From here on a panic of the codec leaves the page as dirty as it was.
-            file.encode_page(copy.buffer.bytes_mut(), tag.block);
+            copy.encode();
         }
         copying
     }
@@ -109,17 +90,14 @@ impl Core {
         let redo = self.redo.now();
         self.memory.copy_out(frame, 0, buffer.bytes_mut());
         let copied = self.cache.frames.copied(frame);
-        Copying::Copied(PageCopy {
-            core: self,
-            file: Arc::clone(file),
-            written: false,
-            frame,
-            block: tag.block,
-            copied,
+        Copying::Copied(PageCopy::new(
+            &self.cache,
+            Arc::clone(file),
+            tag.block,
+            (frame, copied),
             redo,
             buffer,
-            slot: None,
-        })
+        ))
     }
 
     /// Writes one page if that can be started at once. False when it was clean, or in use.
@@ -219,7 +197,7 @@ impl Core {
         kind: StrategyKind,
     ) -> Result<(), Error> {
         file.space.check_sound()?;
-        copies.sort_unstable_by_key(|copy| copy.block);
+        copies.sort_unstable_by_key(PageCopy::block);
         // Before they are protected: a page that is not written in place would keep its slot of the double-write file.
         let (runs, mut first_error) = self.runs(file, &copies);
         copies.truncate(runs.iter().map(|run| run.pages).sum());
@@ -250,12 +228,12 @@ impl Core {
         let mut runs = Vec::new();
         let mut start = 0;
         while start < copies.len() {
-            let first = copies[start].block;
+            let first = copies[start].block();
             let most = self.combine_pages.min(file.space.torn.run_pages_max());
             let pages = (start..copies.len())
                 .zip(first..)
                 .take(most)
-                .take_while(|&(at, block)| copies[at].block == block)
+                .take_while(|&(at, block)| copies[at].block() == block)
                 .count();
             match file.place_to_write(first, pages) {
                 Ok((on_disk, offset)) => runs.push(Run { on_disk, offset, pages }),
@@ -309,82 +287,5 @@ impl Core {
         // A panic would leave the page latched. Without an answer no record is known to suffice.
         let asked = catch_unwind(AssertUnwindSafe(|| wal.position()));
         asked.unwrap_or(Lsn(u64::MAX))
-    }
-
-    /// Makes the log durable up to `newest`, if it is not.
-    pub(crate) fn flush_log_to(&self, newest: Lsn) -> Result<(), Error> {
-        let Some(wal) = self.wal.as_ref().filter(|wal| newest > wal.flushed()) else {
-            return Ok(());
-        };
-        #[cfg(forebay_bug)]
-        if forebay_io::bug::is_planted("skip_log_flush") {
-            return Ok(());
-        }
-        let flushed = self.waiting(Wait::Log, || wal.flush_to(newest));
-        flushed.map_err(|source| {
-            self.counters.count_pool(PoolEvent::LogErrors);
-            Error::Log { lsn: newest, source: source.into() }
-        })
-    }
-}
-
-impl PageCopy<'_> {
-    /// The LSN up to which the log must be durable before the copy may be written.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.copied.lsn
-    }
-
-    pub(crate) fn file(&self) -> &Arc<FileCore> {
-        &self.file
-    }
-
-    pub(crate) fn block(&self) -> Block {
-        self.block
-    }
-
-    /// The number of the redo point before which every change is in the copy.
-    pub(crate) fn redo(&self) -> u64 {
-        self.redo
-    }
-
-    /// The page as it is written: encoded, with its checksum.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.buffer.bytes()
-    }
-
-    /// The copy's memory, for a transfer; must be returned with [`PageCopy::settle`].
-    pub(crate) fn lend(&mut self) -> Lease {
-        self.buffer.lend()
-    }
-
-    /// Its transfer has ended: successfully if `written`.
-    pub(crate) fn settle(&mut self, lease: Lease, written: bool) {
-        self.give_back(lease);
-        self.written = written;
-    }
-
-    /// A transfer other than that of the page itself has ended.
-    pub(crate) fn give_back(&mut self, lease: Lease) {
-        self.buffer.give_back(lease);
-    }
-
-    /// The page is kept in `slot` until its write has ended, and beyond.
-    pub(crate) fn put_in_slot(&mut self, slot: Slot) {
-        self.slot = Some(slot);
-    }
-}
-
-impl Drop for PageCopy<'_> {
-    fn drop(&mut self) {
-        if self.written {
-            // Before the page counts as saved: a thread that sees it saved must see that the file needs a sync.
-            self.file.changed();
-        }
-        // Before the page may be written again: that write's slot is the newer one.
-        if let Some(slot) = self.slot.take() {
-            self.file.space.torn.slot_ended(slot, self.file.changes(), self.written);
-        }
-        let failed = (!self.written).then_some(self.copied);
-        self.core.cache.end_write(&self.file, self.block, self.frame, failed);
     }
 }

@@ -218,6 +218,19 @@ impl Counters {
         self.waits.record(wait, time);
     }
 
+    /// Runs `work`, which blocks for `wait`, and records its time.
+    pub(crate) fn waiting<T>(
+        &self,
+        wait: Wait,
+        now: impl Fn() -> Duration,
+        work: impl FnOnce() -> T,
+    ) -> T {
+        let start = now();
+        let result = work();
+        self.waited(wait, now().saturating_sub(start));
+        result
+    }
+
     /// How often threads have been blocked for `wait` so far, and for how long in all.
     pub(crate) fn waited_so_far(&self, wait: Wait) -> (u64, Duration) {
         self.waits.so_far(wait)

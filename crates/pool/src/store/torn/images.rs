@@ -16,21 +16,19 @@
 //! Source:      PostgreSQL's full_page_writes, which logs a page at its first change; see
 //!              docs/adr/0011-torn-pages.md for why it is the first write here.
 
-use crate::cache::Disk as _;
-use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::file::FileCore;
+use crate::store::{PageCopy, Store};
 use crate::tag::Lsn;
 use crate::wal::{PageImage, Wal};
-use crate::writeback::PageCopy;
 
 /// Logs the missing images of pages that are about to be written; raises `newest` to the last of them.
 ///
 /// # Errors
 /// [`Error::Image`].
 pub(super) fn append_missing(
-    core: &Core,
+    store: &Store,
     file: &FileCore,
     copies: &[PageCopy<'_>],
     newest: &mut Lsn,
@@ -38,10 +36,10 @@ pub(super) fn append_missing(
     // Uses the redo number at the time of each copy, not the current one: a page may have been changed between the two,
     // before a redo point, and an image without that change must not count as one after it.
     for copy in copies.iter().filter(|copy| !file.table.has_image(copy.block(), copy.redo())) {
-        let wal = core.wal.as_deref();
+        let wal = store.wal.as_deref();
         let wal = wal.expect("[IMG-1] images without a log are refused by the builder");
-        let lsn = core.waiting(Wait::Log, || append(wal, file, copy));
-        let lsn = lsn.inspect_err(|_| core.counters.count_pool(PoolEvent::LogErrors))?;
+        let lsn = store.waiting(Wait::Log, || append(wal, file, copy));
+        let lsn = lsn.inspect_err(|_| store.counters.count_pool(PoolEvent::LogErrors))?;
         *newest = lsn.max(*newest);
     }
     Ok(())

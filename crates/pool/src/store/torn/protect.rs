@@ -2,12 +2,11 @@
 
 use super::double_write::Groups;
 use super::{Torn, images};
-use crate::core::Core;
 use crate::error::Error;
 use crate::store::file::FileCore;
 use crate::store::tablespace::Space;
+use crate::store::{PageCopy, Store};
 use crate::tag::Lsn;
-use crate::writeback::PageCopy;
 
 /// Whether to wait for writes in place that are in progress. Only a thread without such writes may wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,14 +31,14 @@ impl Torn {
     /// The reason why that failed: the pages must not be written then.
     pub(crate) fn protect(
         &self,
-        core: &Core,
+        store: &Store,
         file: &FileCore,
         copies: &mut [PageCopy<'_>],
     ) -> Result<(), Error> {
         let mut staging = Staging::default();
-        let staged = self.stage(core, file, copies, Waiting::ForWrites, &mut staging)?;
+        let staged = self.stage(store, file, copies, Waiting::ForWrites, &mut staging)?;
         assert!(staged, "[DBW-1] a caller that may wait is protected, or gets the reason");
-        self.make_durable(core, &file.space, &staging)?;
+        self.make_durable(store, &file.space, &staging)?;
         self.made_durable(file, copies);
         Ok(())
     }
@@ -52,7 +51,7 @@ impl Torn {
     /// As [`Torn::protect`].
     pub(crate) fn stage(
         &self,
-        core: &Core,
+        store: &Store,
         file: &FileCore,
         copies: &mut [PageCopy<'_>],
         waiting: Waiting,
@@ -62,9 +61,9 @@ impl Torn {
             _ if copies.is_empty() => Ok(true),
             Torn::Unprotected | Torn::Atomic => Ok(true),
             Torn::Images => {
-                images::append_missing(core, file, copies, &mut staging.newest).map(|()| true)
+                images::append_missing(store, file, copies, &mut staging.newest).map(|()| true)
             }
-            Torn::DoubleWrite(it) => it.stage(core, file, copies, waiting, &mut staging.groups),
+            Torn::DoubleWrite(it) => it.stage(store, file, copies, waiting, &mut staging.groups),
         }
     }
 
@@ -74,14 +73,14 @@ impl Torn {
     /// As [`Torn::protect`], for all the batches.
     pub(crate) fn make_durable(
         &self,
-        core: &Core,
+        store: &Store,
         space: &Space,
         staging: &Staging,
     ) -> Result<(), Error> {
         match self {
             Torn::Unprotected | Torn::Atomic => Ok(()),
-            Torn::Images => core.flush_log_to(staging.newest),
-            Torn::DoubleWrite(it) => it.make_durable(core, space, staging.groups),
+            Torn::Images => store.flush_log_to(staging.newest),
+            Torn::DoubleWrite(it) => it.make_durable(store, space, staging.groups),
         }
     }
 

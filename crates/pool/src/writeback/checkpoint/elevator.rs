@@ -13,7 +13,7 @@
 use std::ops::Range;
 
 use super::pages::Pages;
-use crate::api::options::Elevator;
+use crate::core::checkpoint::Elevator;
 
 /// How far a range may be ahead of the hindmost one: this share of its pages, or this many if that is more. With less,
 /// it would have no work between two requests of the other.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use forebay_io::{Batch, Completed, File, Io, Lease, Request};
 
 use crate::core::Core;
+use crate::store::PageCopy;
 use crate::store::file::FileCore;
-use crate::writeback::PageCopy;
 
 /// Pause between two polls of several queues.
 const REST_MIN: Duration = Duration::from_micros(20);

@@ -21,16 +21,9 @@ mod in_flight;
 mod pacer;
 mod pacing;
 mod pages;
-mod redo;
-mod report;
-mod request_queue;
 mod syncs;
 mod tablespace_state;
 mod writer;
 
 pub(crate) use checkpointer::{Checkpointer, Triggers};
 pub(crate) use pages::checkpoint_bytes;
-pub(crate) use redo::RedoPoint;
-pub use report::{CheckpointReport, Phase, Progress, TablespaceReport, Trigger};
-pub use request_queue::Checkpoint;
-pub(crate) use request_queue::RequestQueue;

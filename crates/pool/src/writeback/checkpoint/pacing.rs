@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::pacer::{Latency, Observed, Pacer, Plan, Verdict, Waits};
-use super::request_queue::RequestQueue;
 use crate::core::Core;
+use crate::core::checkpoint::RequestQueue;
 use crate::observe::stats::{Counters, Wait};
 use crate::tag::Lsn;
 

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::in_flight::{InFlight, Syncing, UnderWay};
-use super::request_queue::RequestQueue;
 use super::tablespace_state::TablespaceState;
 use crate::cache::Disk as _;
 use crate::core::Core;
+use crate::core::checkpoint::RequestQueue;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::file::FileCore;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_io::{CacheMode, File};
 
 use super::in_flight::Syncing;
-use super::report::TablespaceReport;
+use crate::core::checkpoint::TablespaceReport;
 use crate::error::Error;
 use crate::tag::FileId;
 

@@ -17,7 +17,6 @@ use super::elevator::Order;
 use super::in_flight::{InFlight, Run, UnderWay};
 use super::pacing::{Pacing, Step};
 use super::pages::{Pages, SortBuffer};
-use super::request_queue::RequestQueue;
 use super::tablespace_state::TablespaceState;
 use crate::cache::Disk as _;
 use crate::cache::frame::NO_FRAME;
@@ -25,13 +24,15 @@ use crate::cache::frame::word::{
     CHECKPOINT, DIRTY, EXCLUSIVE, EXCLUSIVE_WAITS, Mode, Touch, WRITING,
 };
 use crate::core::Core;
+use crate::core::checkpoint::RequestQueue;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
+use crate::store::PageCopy;
 use crate::store::file::FileCore;
 use crate::store::torn::{Staging, Waiting};
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};
-use crate::writeback::{Copying, PageCopy};
+use crate::writeback::Copying;
 
 /// Pages of a failed tablespace that are skipped at a time.
 const PASSED_AT_ONCE: usize = 1024;

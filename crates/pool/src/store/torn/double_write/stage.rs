@@ -7,15 +7,13 @@ use forebay_io::{Completed, Op, Request};
 use super::format::{Entry, GroupHeader};
 use super::ring::{Groups, Obstacle, Table};
 use super::{DoubleWrite, GroupWriter, Slot, ended, execute, wait};
-use crate::cache::Disk as _;
-use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{PoolEvent, Wait};
 use crate::store::checksum::Checksum;
 use crate::store::file::FileCore;
 use crate::store::tablespace::Space;
 use crate::store::torn::protect::Waiting;
-use crate::writeback::PageCopy;
+use crate::store::{PageCopy, Store};
 
 impl DoubleWrite {
     /// Stores copies of pages of one file here and assigns a slot to each; adds their groups to `staged`, which
@@ -26,16 +24,16 @@ impl DoubleWrite {
     /// The error of a write, or of the sync of a file to make room; [`Error::Unprotected`].
     pub(in crate::store::torn) fn stage(
         &self,
-        core: &Core,
+        store: &Store,
         file: &FileCore,
         copies: &mut [PageCopy<'_>],
         waiting: Waiting,
         staged: &mut Groups,
     ) -> Result<bool, Error> {
-        let Some((reserved, table)) = self.reserve(core, file, copies, waiting)? else {
+        let Some((reserved, table)) = self.reserve(store, file, copies, waiting)? else {
             return Ok(false);
         };
-        core.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
+        store.waiting(Wait::Write, || self.write(file, copies, reserved.groups, &table))?;
         let groups = reserved.into_groups();
         for (group, copies) in groups.iter().zip(copies.chunks_mut(self.group_pages())) {
             for (slot, copy) in (0..).zip(copies) {
@@ -52,12 +50,12 @@ impl DoubleWrite {
     /// [`Error::Failed`]: the tablespace has failed.
     pub(in crate::store::torn) fn make_durable(
         &self,
-        core: &Core,
+        store: &Store,
         space: &Space,
         groups: Groups,
     ) -> Result<(), Error> {
         if groups.count() > 0 {
-            core.waiting(Wait::Sync, || self.sync(space))?;
+            store.waiting(Wait::Sync, || self.sync(space))?;
             self.state().ring.protected(groups);
         }
         Ok(())
@@ -66,7 +64,7 @@ impl DoubleWrite {
     /// Takes groups for a batch, syncing files while there are none. Returns them, and the table for their headers.
     fn reserve(
         &self,
-        core: &Core,
+        store: &Store,
         file: &FileCore,
         copies: &[PageCopy<'_>],
         waiting: Waiting,
@@ -92,8 +90,8 @@ impl DoubleWrite {
             let pages = state.ring.failed_pages();
             drop(state);
             match obstacle {
-                Obstacle::Sync(id) => match core.files.get(id) {
-                    Some(file) => core.waiting(Wait::Sync, || self.sync_file(core, &file))?,
+                Obstacle::Sync(id) => match store.files.get(id) {
+                    Some(file) => store.waiting(Wait::Sync, || self.sync_file(store, &file))?,
                     None => self.forget(id),
                 },
                 Obstacle::Writes => return Ok(None),
@@ -105,18 +103,18 @@ impl DoubleWrite {
         }
     }
 
-    /// Syncs a file to make room, as the only thread that does: it has the turn. As [`Core::sync_file`], but without
+    /// Syncs a file to make room, as the only thread that does: it has the turn. As `Core::sync_file`, but without
     /// allocating memory.
-    fn sync_file(&self, core: &Core, file: &FileCore) -> Result<(), Error> {
+    fn sync_file(&self, store: &Store, file: &FileCore) -> Result<(), Error> {
         file.space.check_sound()?;
         let changes = file.changes();
         let place = || self.room_batch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut batch = place().take().expect("[DWR-1] one thread makes room at a time");
-        core.counters.count_pool(PoolEvent::Syncs);
+        store.counters.count_pool(PoolEvent::Syncs);
         let done = execute(&mut batch, Request::sync_data(&file.on_disk()));
         *place() = Some(batch);
         if let Err(error) = done.result {
-            core.counters.count_pool(PoolEvent::SyncErrors);
+            store.counters.count_pool(PoolEvent::SyncErrors);
             return Err(file.space.sync_failed(error));
         }
         file.synced(changes);

@@ -27,8 +27,9 @@ use crate::cache::frame::{FrameIndex, TaskPlace};
 use crate::error::Error;
 use crate::observe::stats::Event;
 use crate::readahead::trace::Why;
+use crate::readahead::{Acquire, How};
 use crate::tag::Block;
-use crate::tasks::{Acquire, Attended, How};
+use crate::tasks::Attended;
 
 type Data<I> = <<I as Iterator>::Item as Wanted>::Data;
 

@@ -16,8 +16,8 @@ use std::time::Duration;
 use forebay_io::Owner;
 
 use super::report::{CheckpointReport, Phase, Progress, Trigger};
-use crate::api::options::CheckpointOptions;
 use crate::clock::Clock;
+use crate::core::checkpoint::CheckpointOptions;
 use crate::error::Error;
 use crate::tag::Lsn;
 
@@ -25,9 +25,9 @@ type Answer = Result<CheckpointReport, Error>;
 
 /// A requested checkpoint.
 #[derive(Debug)]
-pub(super) struct Ask {
-    pub(super) options: CheckpointOptions,
-    pub(super) trigger: Trigger,
+pub(crate) struct Ask {
+    pub(crate) options: CheckpointOptions,
+    pub(crate) trigger: Trigger,
     outcome: Arc<Outcome>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct RequestQueue {
 }
 
 /// The reason why the checkpoint thread was woken.
-pub(super) enum Call {
+pub(crate) enum Call {
     Asked(Ask),
     /// An automatic trigger.
     Due(Trigger),
@@ -151,18 +151,18 @@ impl RequestQueue {
     }
 
     /// The newest record that made a checkpoint due.
-    pub(super) fn log_seen(&self) -> Lsn {
+    pub(crate) fn log_seen(&self) -> Lsn {
         Lsn(self.log_seen.load(Ordering::Relaxed))
     }
 
     /// A checkpoint is due once the log reaches this position, and not before.
-    pub(super) fn set_log_due(&self, lsn: Lsn) {
+    pub(crate) fn set_log_due(&self, lsn: Lsn) {
         self.state().log_is_due = false;
         self.log_due.store(lsn.0, Ordering::Relaxed);
     }
 
     /// Sleeps until there is work; at most until `due`, by the pool's clock, when an interval ends.
-    pub(super) fn wait(&self, due: Option<Duration>) -> Call {
+    pub(crate) fn wait(&self, due: Option<Duration>) -> Call {
         let mut state = self.state();
         loop {
             if state.stopped {
@@ -192,7 +192,7 @@ impl RequestQueue {
     }
 
     /// Rests until `until`, by the pool's clock, unless it is hurried or stopped.
-    pub(super) fn rest(&self, until: Duration) {
+    pub(crate) fn rest(&self, until: Duration) {
         let mut state = self.state();
         while !state.stopped && !self.is_hurried() {
             let rest = until.saturating_sub(self.clock.now());
@@ -205,7 +205,7 @@ impl RequestQueue {
     }
 
     /// A checkpoint begins; nothing is known about it yet.
-    pub(super) fn begin(&self, started: Duration) {
+    pub(crate) fn begin(&self, started: Duration) {
         let nanos = u64::try_from(started.as_nanos()).unwrap_or(u64::MAX);
         self.started.store(nanos, Ordering::Relaxed);
         self.pages.store(0, Ordering::Relaxed);
@@ -214,49 +214,49 @@ impl RequestQueue {
         self.set_phase(Phase::Scanning);
     }
 
-    pub(super) fn set_phase(&self, phase: Phase) {
+    pub(crate) fn set_phase(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    pub(super) fn found(&self, pages: u64) {
+    pub(crate) fn found(&self, pages: u64) {
         self.pages.store(pages, Ordering::Relaxed);
     }
 
     /// Records the number of pages that have been processed.
-    pub(super) fn settled(&self, pages: u64) {
+    pub(crate) fn settled(&self, pages: u64) {
         self.pages_done.fetch_add(pages, Ordering::Relaxed);
     }
 
-    pub(super) fn pages_done(&self) -> u64 {
+    pub(crate) fn pages_done(&self) -> u64 {
         self.pages_done.load(Ordering::Relaxed)
     }
 
-    pub(super) fn synced_one(&self) {
+    pub(crate) fn synced_one(&self) {
         self.files_synced.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn files_synced(&self) -> u64 {
+    pub(crate) fn files_synced(&self) -> u64 {
         self.files_synced.load(Ordering::Relaxed)
     }
 
-    pub(super) fn is_hurried(&self) -> bool {
+    pub(crate) fn is_hurried(&self) -> bool {
         self.hurried.load(Ordering::SeqCst)
     }
 
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.state().stopped
     }
 
-    pub(super) fn redo(&self) -> Lsn {
+    pub(crate) fn redo(&self) -> Lsn {
         Lsn(self.redo.load(Ordering::SeqCst))
     }
 
-    pub(super) fn set_redo(&self, redo: Lsn) {
+    pub(crate) fn set_redo(&self, redo: Lsn) {
         self.redo.store(redo.0, Ordering::SeqCst);
     }
 
     /// The checkpoint in progress, started by `ask` or by a trigger, has ended.
-    pub(super) fn end(&self, ask: Option<Ask>, answer: Answer) {
+    pub(crate) fn end(&self, ask: Option<Ask>, answer: Answer) {
         self.set_phase(Phase::Waiting);
         let mut state = self.state();
         state.running = None;
@@ -268,7 +268,7 @@ impl RequestQueue {
     }
 
     /// The triggered checkpoint is not worthwhile.
-    pub(super) fn skip(&self) {
+    pub(crate) fn skip(&self) {
         self.state().running = None;
     }
 
@@ -286,7 +286,7 @@ impl RequestQueue {
 
     /// No more checkpoints, because the thread that performs them has ended: also threads that wait for the one in
     /// progress get an error.
-    pub(super) fn end_all(&self) {
+    pub(crate) fn end_all(&self) {
         self.stop();
         if let Some(running) = self.state().running.take() {
             let mut answer = running.answer.lock().unwrap_or_else(PoisonError::into_inner);

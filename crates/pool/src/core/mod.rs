@@ -1,34 +1,33 @@
 //! The shared state of all handles of one pool.
 
+mod budget;
+pub(crate) mod checkpoint;
+pub(crate) mod disk;
+mod resize;
+mod wakeup;
+
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 use forebay_io::{Arena, Io, Owner};
 
-use crate::api::options::ReadaheadStrategy;
 use crate::cache::Cache;
 use crate::cache::frame::FrameMemory;
-use crate::clock::Clock;
 use crate::error::Error;
-use crate::observe::stats::Counters;
-use crate::readahead::Budget;
-use crate::store::files::Files;
-use crate::store::tablespace::Space;
+use crate::readahead_strategy::ReadaheadStrategy;
+use crate::store::Store;
 use crate::sync::Mutex;
 use crate::tasks::Retries;
-use crate::wal::Wal;
-use crate::writeback::checkpoint::{RedoPoint, RequestQueue};
-use crate::writeback::{Wakeup, WriteBuffers};
+
+pub(crate) use budget::{Budget, Share};
+use checkpoint::{RedoPoint, RequestQueue};
+pub(crate) use wakeup::Wakeup;
 
 pub(crate) struct Core {
     pub(crate) cache: Cache,
     pub(crate) memory: Arc<FrameMemory>,
-    pub(crate) files: Files,
-    pub(crate) spaces: Vec<Arc<Space>>,
-    pub(crate) buffers: WriteBuffers,
+    pub(crate) store: Store,
     pub(crate) wakeup: Wakeup,
-    pub(crate) wal: Option<Arc<dyn Wal>>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) counters: Counters,
     /// Most pages in one request.
     pub(crate) combine_pages: usize,
     /// The default of handles.
@@ -61,10 +60,14 @@ impl Core {
     pub(crate) fn check_owner(&self) -> Result<(), Error> {
         if self.owner.is_this() { Ok(()) } else { Err(Error::Forked) }
     }
+}
 
-    /// Processes completed reads ahead.
-    pub(crate) fn poll(&self) {
-        self.spaces.iter().for_each(|space| space.poll());
+impl Deref for Core {
+    type Target = Store;
+
+    #[inline]
+    fn deref(&self) -> &Store {
+        &self.store
     }
 }
 

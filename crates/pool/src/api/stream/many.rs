@@ -14,8 +14,9 @@
 use std::slice;
 
 use super::{DISTANCE_MOST, Plan, Policy, ReadMode, ReadStream, Wanted};
-use crate::api::options::{ReadaheadStrategy, StreamOptions};
+use crate::api::options::StreamOptions;
 use crate::api::paged_file::PagedFile;
+use crate::readahead_strategy::ReadaheadStrategy;
 
 /// Pages between the one that is returned and the one that is prefetched into the processor's cache: a few hundred
 /// nanoseconds, even if little is done with each.

@@ -15,20 +15,19 @@ use std::time::Duration;
 
 use forebay_io::Io;
 
-use super::driver::Attended;
-use super::helper::Helper;
-use super::retry::Needs;
+use super::{Ahead, Notify};
 use crate::cache::frame::word::{Mode, QUEUED, VALID};
 use crate::cache::frame::{FrameIndex, NO_FRAME};
 use crate::cache::replacement::AccessStrategy;
 use crate::cache::{Disk as _, Held, WaitResult, touch};
 use crate::core::Core;
+use crate::core::disk::TORN_PAUSES;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
-use crate::readahead::{Ahead, Notify, Private};
-use crate::store::disk::TORN_PAUSES;
+use crate::store::Private;
 use crate::store::file::FileCore;
 use crate::tag::Block;
+use crate::tasks::{Attended, Helper, Needs};
 
 /// Consecutive lookups of an entry that points nowhere, before other tasks may run.
 const LOOKS_MAX: u32 = 32;

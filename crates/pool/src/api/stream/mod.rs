@@ -15,7 +15,6 @@
 //! | `refill` | from named blocks to requests |
 //! | `deliver` | from a block of the window to a page that the caller holds |
 //! | `tasked` | the same for a task, which must not block |
-//! | `winners` | which read mode was the cheaper one, across streams |
 //! | `many` | a stream over a known list of blocks, all needed |
 //!
 //! How far ahead, in which mode and in which requests is decided in [`forebay_lookahead`].
@@ -37,7 +36,6 @@ mod stats;
 #[cfg(feature = "futures")]
 mod tasked;
 mod window;
-pub(crate) mod winners;
 
 use std::fmt;
 use std::ops::Range;
@@ -52,13 +50,16 @@ pub use page::{StreamError, Streamed, Wanted};
 pub use stats::StreamStats;
 
 use crate::api::guard::PageRef;
-use crate::api::options::{Order, ReadaheadStrategy, StreamOptions};
+use crate::api::options::{Order, StreamOptions};
 use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::Mode;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
+use crate::core::Share;
+use crate::readahead::Watch;
 use crate::readahead::trace;
-use crate::readahead::{Private, Share, Watch};
+use crate::readahead_strategy::ReadaheadStrategy;
+use crate::store::Private;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::Block;
 use deferred::{DeferredRun, Gaps};

@@ -10,7 +10,7 @@ pub(crate) struct Winners([AtomicU32; 2]);
 
 impl Winners {
     /// `None` before there was a trial.
-    pub(super) fn get(&self, scans: bool) -> Option<Side> {
+    pub(crate) fn get(&self, scans: bool) -> Option<Side> {
         match self.0[usize::from(scans)].load(Ordering::Relaxed) {
             0 => None,
             1 => Some(Side::First),
@@ -18,7 +18,7 @@ impl Winners {
         }
     }
 
-    pub(super) fn set(&self, scans: bool, winner: Side) {
+    pub(crate) fn set(&self, scans: bool, winner: Side) {
         self.0[usize::from(scans)].store(winner as u32 + 1, Ordering::Relaxed);
     }
 }

@@ -14,7 +14,7 @@ use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
 use crate::observe::stats::{Counters, Event, Wait};
-use crate::readahead::Private;
+use crate::store::Private;
 use crate::store::file::FileCore;
 use crate::strategy_kind::StrategyKind;
 use crate::tag::{Block, FileId, Lsn, PageTag};

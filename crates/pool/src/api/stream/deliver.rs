@@ -14,10 +14,10 @@ use crate::cache::frame::FrameIndex;
 use crate::cache::frame::Loaded;
 use crate::cache::frame::word::{AHEAD, Mode, QUEUED, READING, VALID};
 use crate::cache::{Absent, Asked, touch};
+use crate::core::disk::Reader;
 use crate::error::Error;
 use crate::observe::stats::{Event, Wait};
 use crate::readahead::trace::{self, Action, Why};
-use crate::store::disk::Reader;
 use crate::tag::Block;
 
 pub(super) type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;

@@ -5,12 +5,12 @@
 
 use std::ops::Range;
 
-use super::file::{BLOCKS_MAX, FileCore};
 use crate::cache::file::Closing;
 use crate::cache::frame::FrameIndex;
 use crate::cache::replacement::AccessStrategy;
 use crate::core::Core;
 use crate::error::Error;
+use crate::store::file::{BLOCKS_MAX, FileCore};
 use crate::sync::MutexGuard;
 use crate::tag::Block;
 

@@ -142,7 +142,7 @@ pub struct TablespaceReport {
 }
 
 impl TablespaceReport {
-    pub(super) fn new(name: &Arc<str>) -> TablespaceReport {
+    pub(crate) fn new(name: &Arc<str>) -> TablespaceReport {
         TablespaceReport {
             name: Arc::clone(name),
             pages: 0,
@@ -155,7 +155,7 @@ impl TablespaceReport {
 }
 
 impl CheckpointReport {
-    pub(super) fn new(trigger: Trigger, tablespaces: Vec<TablespaceReport>) -> CheckpointReport {
+    pub(crate) fn new(trigger: Trigger, tablespaces: Vec<TablespaceReport>) -> CheckpointReport {
         CheckpointReport {
             trigger,
             redo: Lsn::NONE,

@@ -8,15 +8,15 @@ use std::thread::{self, Thread};
 #[derive(Debug)]
 pub(crate) struct Wakeup {
     /// Frames taken by clock sweeps so far.
-    pub(super) allocations: AtomicU64,
+    pub(crate) allocations: AtomicU64,
     /// The number of taken frames at which the cleaner is woken.
-    pub(super) wake_at: AtomicU64,
+    pub(crate) wake_at: AtomicU64,
     /// It was woken, and has not seen that yet.
-    pub(super) pending: AtomicBool,
+    pub(crate) pending: AtomicBool,
     /// Page tables have idle memory.
-    pub(super) tables: AtomicBool,
-    pub(super) stop: AtomicBool,
-    pub(super) thread: OnceLock<Thread>,
+    pub(crate) tables: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) thread: OnceLock<Thread>,
 }
 
 impl Wakeup {
@@ -56,7 +56,7 @@ impl Wakeup {
     }
 
     /// Sleeps until it is woken. False when it must stop.
-    pub(super) fn wait(&self) -> bool {
+    pub(crate) fn wait(&self) -> bool {
         while !self.pending.swap(false, Ordering::AcqRel) {
             thread::park();
         }

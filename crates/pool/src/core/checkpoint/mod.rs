@@ -1,0 +1,14 @@
+//! What the pool knows of its checkpoints: those that were requested, their progress and results, the redo point.
+//!
+//! `writeback::checkpoint` executes them.
+
+mod options;
+mod redo;
+mod report;
+mod request_queue;
+
+pub use options::{CheckpointOptions, Elevator};
+pub(crate) use redo::RedoPoint;
+pub use report::{CheckpointReport, Phase, Progress, TablespaceReport, Trigger};
+pub use request_queue::Checkpoint;
+pub(crate) use request_queue::{Ask, Call, RequestQueue};
