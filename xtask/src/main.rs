@@ -16,9 +16,9 @@
 
 mod bugs;
 mod ci;
-mod circles;
 mod dist;
 mod figures;
+mod imports;
 mod links;
 mod no_uring;
 mod tidy;

@@ -3,7 +3,7 @@
 //! - A Rust file opens with `//!`, has 800 lines at most, and has a meaningful name.
 //! - No mark of unfinished work stays, in any text, and none of the words in `words`.
 //! - Dependencies between the workspace's crates point down only, and no files of a crate import each other
-//!   in a circle.
+//!   in a circle. The folders of the pool are layers: a file imports none of a higher one.
 //! - Invariant tags, two to four capitals, a dash and a number in square brackets: a tag that a `//!` line defines
 //!   appears in code (the message of an assert, say) or in a test of the same crate, and no other tag is
 //!   named there.
@@ -20,7 +20,8 @@ use anyhow::{Context as _, Result, ensure};
 use cargo_metadata::{DependencyKind, Metadata};
 
 use crate::ci::snippets;
-use crate::{circles, links, words};
+use crate::imports::Imports;
+use crate::{links, words};
 
 /// A Rust file longer than this is split.
 const LINES_MAX: usize = 800;
@@ -76,6 +77,27 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
+/// The layers of the pool's folders, the lowest first: see ARCHITECTURE.md.
+const POOL: &str = "crates/pool/src/";
+const POOL_LAYERS: &[&[&str]] = &[
+    &[
+        "clock",
+        "error",
+        "names",
+        "observe",
+        "readahead_strategy",
+        "strategy_kind",
+        "sync",
+        "tag",
+        "wal",
+    ],
+    &["cache", "tasks"],
+    &["store"],
+    &["core"],
+    &["readahead", "writeback"],
+    &["api", "shared"],
+];
+
 /// May be dev-dependencies of any package: one only implements io's traits, the other starts servers.
 const OF_TESTS: [&str; 2] = ["forebay-sim", "forebay-postgres-harness"];
 
@@ -104,10 +126,16 @@ pub(crate) fn run(workspace: &Metadata) -> Result<()> {
     }
     for package in workspace.packages.iter().filter_map(|package| package.manifest_path.parent()) {
         let source = format!("{}/src/", package.strip_prefix(&workspace.workspace_root)?);
-        let circles = circles::find(&source, texts.iter());
-        findings.extend(circles.iter().map(|circle| {
+        let imports = Imports::read(&source, texts.iter());
+        findings.extend(imports.circles().iter().map(|circle| {
             format!("{}: imported by what it imports: {}", circle[0], circle[1..].join(", "))
         }));
+        if source == POOL {
+            let upward = imports.upward(POOL_LAYERS);
+            findings.extend(upward.iter().map(|(file, above)| {
+                format!("{file}: imports {above}, which is of a higher layer")
+            }));
+        }
     }
     for package in workspace.packages.iter().filter_map(|package| package.manifest_path.parent()) {
         let directory = package.strip_prefix(&workspace.workspace_root)?;

@@ -699,10 +699,7 @@ mod tasks;
 mod wal;
 mod writeback;
 
-pub use crate::core::checkpoint::{
-    Checkpoint, CheckpointOptions, CheckpointReport, Elevator, Phase, Progress, TablespaceReport,
-    Trigger,
-};
+pub use crate::core::checkpoint::{Checkpoint, CheckpointOptions, Elevator};
 pub use api::builder::PoolBuilder;
 pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
 pub use api::options::{Order, StreamOptions};
@@ -714,6 +711,9 @@ pub use api::view::FrameView;
 pub use cache::replacement::AccessStrategy;
 pub use clock::Clock;
 pub use error::{Error, ErrorKind, Fate};
+pub use observe::checkpoint_report::{
+    CheckpointReport, Phase, Progress, TablespaceReport, Trigger,
+};
 pub use observe::stats::{FileStats, PoolStats, Stats, StrategyStats, Wait, WaitTimes};
 pub use readahead_strategy::ReadaheadStrategy;
 pub use store::checksum::{Checksum, ZeroPages};

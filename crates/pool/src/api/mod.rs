@@ -1,5 +1,4 @@
-//! The public types of the pool: handles, guards, options. No other module imports the handles; the options import
-//! nothing.
+//! The public types of the pool: handles, guards, read streams, options.
 
 pub(crate) mod backup;
 pub(crate) mod builder;

@@ -1,4 +1,7 @@
 //! The shared state of all handles of one pool.
+//!
+//! What involves both the cache and the disk is here: the read of a missed page (`disk`), and changes of a file's length
+//! (`resize`).
 
 mod budget;
 pub(crate) mod checkpoint;

@@ -1,3 +1,4 @@
-//! What the pool did, is doing, and decided.
+//! Counters, wait times, and the reports of checkpoints.
 
+pub(crate) mod checkpoint_report;
 pub(crate) mod stats;

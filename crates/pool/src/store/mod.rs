@@ -1,4 +1,4 @@
-//! The layer below the cache: files of pages, in tablespaces; failed syncs and torn pages.
+//! Files of pages, in tablespaces; failed syncs and torn pages.
 
 mod buffers;
 pub(crate) mod checksum;

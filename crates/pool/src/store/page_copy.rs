@@ -1,4 +1,4 @@
-//! Copies of pages that are being written.
+//! Copies of pages that are being written: see `writeback`.
 
 use std::sync::Arc;
 

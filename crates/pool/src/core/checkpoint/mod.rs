@@ -4,11 +4,9 @@
 
 mod options;
 mod redo;
-mod report;
 mod request_queue;
 
 pub use options::{CheckpointOptions, Elevator};
 pub(crate) use redo::RedoPoint;
-pub use report::{CheckpointReport, Phase, Progress, TablespaceReport, Trigger};
 pub use request_queue::Checkpoint;
 pub(crate) use request_queue::{Ask, Call, RequestQueue};

@@ -15,10 +15,10 @@ use std::time::Duration;
 
 use forebay_io::Owner;
 
-use super::report::{CheckpointReport, Phase, Progress, Trigger};
 use crate::clock::Clock;
 use crate::core::checkpoint::CheckpointOptions;
 use crate::error::Error;
+use crate::observe::checkpoint_report::{CheckpointReport, Phase, Progress, Trigger};
 use crate::tag::Lsn;
 
 type Answer = Result<CheckpointReport, Error>;

@@ -6,14 +6,12 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `request_queue` | where checkpoints are requested, monitored and waited for |
 //! | `checkpointer` | the thread that performs them, step by step |
 //! | `pages` | the dirty pages, recorded in reserved memory, and sorted there: pure |
 //! | `elevator` | the order of writes: pure |
 //! | `pacer`, `pacing` | the times of writes: pure, and its connection to the pool |
 //! | `writer`, `in_flight` | pages taken and copied; requests in progress |
 //! | `tablespace_state`, `syncs` | the state of one tablespace; every file synced once |
-//! | `report` | its progress, and its result |
 
 mod checkpointer;
 mod elevator;

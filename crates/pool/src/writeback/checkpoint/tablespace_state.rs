@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay_io::{CacheMode, File};
 
 use super::in_flight::Syncing;
-use crate::core::checkpoint::TablespaceReport;
 use crate::error::Error;
+use crate::observe::checkpoint_report::TablespaceReport;
 use crate::tag::FileId;
 
 /// Failed writes after which nothing more is tried: a removed device may take seconds for each.

@@ -1,4 +1,4 @@
-//! Import circles between the files of one crate, for `cargo xtask tidy`.
+//! Imports between the files of one crate, for `cargo xtask tidy`: circles, and imports of a higher layer.
 //!
 //! A file imports another if it names one of its items, by `use` or by a path from `crate` or `super`. A name that
 //! a module re-exports counts as an import of the file that defines it. Method calls do not count: the methods of a
@@ -17,47 +17,77 @@ struct File<'a> {
     handed_on: BTreeMap<String, Module>,
 }
 
-/// Each set of files of the crate in `source` that import each other, in order.
-pub(crate) fn find<'a>(
-    source: &str,
-    texts: impl Iterator<Item = (&'a String, &'a String)>,
-) -> Vec<Vec<&'a str>> {
-    let mut files = BTreeMap::new();
-    for (path, text) in texts {
-        let Some(inside) = path.strip_prefix(source).and_then(|it| it.strip_suffix(".rs")) else {
-            continue;
-        };
-        let mut module: Module = inside.split('/').map(str::to_owned).collect();
-        if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
-            module.pop();
+/// The files of one crate, and which of them each imports.
+pub(crate) struct Imports<'a> {
+    files: BTreeMap<Module, File<'a>>,
+    /// By file, the files that it imports.
+    of: BTreeMap<Module, BTreeSet<Module>>,
+}
+
+impl<'a> Imports<'a> {
+    /// Reads the imports of the files below `source`.
+    pub(crate) fn read(
+        source: &str,
+        texts: impl Iterator<Item = (&'a String, &'a String)>,
+    ) -> Imports<'a> {
+        let mut files = BTreeMap::new();
+        for (path, text) in texts {
+            let Some(inside) = path.strip_prefix(source).and_then(|it| it.strip_suffix(".rs"))
+            else {
+                continue;
+            };
+            let mut module: Module = inside.split('/').map(str::to_owned).collect();
+            if matches!(module.last().map(String::as_str), Some("mod" | "lib")) {
+                module.pop();
+            }
+            if !module.iter().any(|part| ["tests", "models"].contains(&part.as_str())) {
+                files.insert(module.clone(), parse(path, text, &module));
+            }
         }
-        if !module.iter().any(|part| ["tests", "models"].contains(&part.as_str())) {
-            files.insert(module.clone(), parse(path, text, &module));
-        }
-    }
-    let imports: BTreeMap<&Module, BTreeSet<&Module>> = files
-        .iter()
-        .map(|(module, file)| {
+        let of = files.iter().map(|(module, file)| {
             let found = file.names.iter().filter_map(|name| home(&files, name));
-            (module, found.filter(|it| *it != module && !it.is_empty()).collect())
-        })
-        .collect();
-    let reach: BTreeMap<_, _> = imports.keys().map(|it| (*it, reached(&imports, it))).collect();
-    let mut circles = BTreeSet::new();
-    for (module, far) in reach.iter().filter(|(module, far)| far.contains(*module)) {
-        let circle = far.iter().filter(|it| reach[*it].contains(module));
-        circles.insert(circle.map(|it| files[*it].path).collect::<Vec<_>>());
+            let found = found.filter(|it| *it != module && !it.is_empty()).cloned();
+            (module.clone(), found.collect())
+        });
+        let of = of.collect();
+        Imports { files, of }
     }
-    circles.into_iter().collect()
+
+    /// Each set of files that import each other, in order.
+    pub(crate) fn circles(&self) -> Vec<Vec<&'a str>> {
+        let reach: BTreeMap<_, _> = self.of.keys().map(|it| (it, reached(&self.of, it))).collect();
+        let mut circles = BTreeSet::new();
+        for (module, far) in reach.iter().filter(|(module, far)| far.contains(*module)) {
+            let circle = far.iter().filter(|it| reach[*it].contains(module));
+            circles.insert(circle.map(|it| self.files[*it].path).collect::<Vec<_>>());
+        }
+        circles.into_iter().collect()
+    }
+
+    /// The imports of a layer above the file's own. `layers`: folders and files of the crate, those of the lowest layer
+    /// first; what is in none of them may be imported by all, and may import all.
+    pub(crate) fn upward(&self, layers: &[&[&str]]) -> Vec<(&'a str, &'a str)> {
+        let layer = |module: &Module| {
+            let top = module.first()?;
+            layers.iter().position(|layer| layer.contains(&top.as_str()))
+        };
+        let mut upward = Vec::new();
+        for (module, imported) in &self.of {
+            let Some(mine) = layer(module) else { continue };
+            let above = imported.iter().filter(|it| layer(it).is_some_and(|layer| layer > mine));
+            upward.extend(above.map(|it| (self.files[module].path, self.files[it].path)));
+        }
+        upward
+    }
 }
 
 fn reached<'m>(
-    imports: &BTreeMap<&'m Module, BTreeSet<&'m Module>>,
+    imports: &'m BTreeMap<Module, BTreeSet<Module>>,
     from: &'m Module,
 ) -> BTreeSet<&'m Module> {
     let (mut far, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(module) = next.pop() {
-        next.extend(imports[module].iter().copied().filter(|it| far.insert(*it)));
+        next.extend(imports[module].iter().filter(|it| far.insert(*it)));
     }
     far
 }
@@ -186,7 +216,8 @@ mod tests {
             .iter()
             .map(|(path, text)| (format!("c/src/{path}"), (*text).to_owned()))
             .collect();
-        let found = find("c/src/", texts.iter());
+        let found = Imports::read("c/src/", texts.iter());
+        let found = found.circles();
         found
             .iter()
             .map(|it| it.iter().map(|path| path["c/src/".len()..].to_owned()).collect())
@@ -218,6 +249,21 @@ mod tests {
         let mut round = both;
         round[1].1 = "use crate::m::high::High;\n";
         assert_eq!(circles(&round), [["m/high.rs", "m/low.rs"]]);
+    }
+
+    #[test]
+    fn an_import_of_a_higher_layer_is_found() {
+        let texts: BTreeMap<String, String> = [
+            ("low/a.rs", "use super::b::B;\nuse crate::base::Base;\n"),
+            ("low/b.rs", "use crate::high::High;\n"),
+            ("high.rs", "use crate::low::a::A;\nuse crate::base::Base;\n"),
+            ("base.rs", "use crate::high::High;\n"),
+        ]
+        .map(|(path, text)| (format!("c/src/{path}"), text.to_owned()))
+        .into();
+        let imports = Imports::read("c/src/", texts.iter());
+        let found = imports.upward(&[&["low"], &["high"]]);
+        assert_eq!(found, [("c/src/low/b.rs", "c/src/high.rs")]);
     }
 
     #[test]
