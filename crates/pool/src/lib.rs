@@ -189,7 +189,7 @@
 //! each other without another lookup.
 //!
 //! ```
-//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected};
+//! # use forebay::{BufferPool, Checksum::Off, FileOptions, Lsn, TornPages::Unprotected, Upgrade};
 //! # fn main() -> forebay::Result<()> {
 //! # let directory = tempfile::tempdir().expect("a temporary directory");
 //! # let pool = BufferPool::builder().checksum(Off).torn_pages(Unprotected).frames(64).directory(directory.path()).build()?;
@@ -199,8 +199,8 @@
 //! let page = pin.latch_shared()?;
 //! if page[100] == 0 {
 //!     // Shared to exclusive. If others read too, that waits for them, and one of them may come first.
-//!     let (mut page, unchanged) = page.upgrade()?;
-//!     if unchanged || page[100] == 0 {
+//!     let (Upgrade::Unchanged(mut page) | Upgrade::Changed(mut page)) = page.upgrade()?;
+//!     if page[100] == 0 {
 //!         page[100] = 1;
 //!         page.mark_dirty(Lsn::NONE);
 //!     }
@@ -701,7 +701,7 @@ mod writeback;
 
 pub use crate::core::checkpoint::{Checkpoint, CheckpointOptions, Elevator};
 pub use api::builder::PoolBuilder;
-pub use api::guard::{Optimistic, PageMut, PageRef, Pin};
+pub use api::guard::{Optimistic, PageMut, PageRef, Pin, TryUpgrade, Upgrade};
 pub use api::options::{Order, StreamOptions};
 pub use api::paged_file::PagedFile;
 pub use api::pool::BufferPool;

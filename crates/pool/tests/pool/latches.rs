@@ -4,7 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay::{BufferPool, Error, Optimistic, PageMut, PageRef, PagedFile, Pin, StreamOptions};
+use forebay::{
+    BufferPool, Error, Optimistic, PageMut, PageRef, PagedFile, Pin, StreamOptions, TryUpgrade,
+    Upgrade,
+};
 
 use crate::site::{Ends, Site, is_dirty, number_in, numbered, read, set, wait_until, write};
 
@@ -88,10 +91,10 @@ fn an_owned_guard_turns_into_owned_ones() {
     let shared: PageRef<'static, PagedFile> = pin.latch_shared().unwrap();
     assert_eq!(held(), (2, Latch::Shared(1)), "[GRD-1]");
     let other = pin.try_latch_shared().unwrap().unwrap();
-    let shared = shared.try_upgrade().unwrap().unwrap_err();
+    let TryUpgrade::Shared(shared) = shared.try_upgrade().unwrap() else { panic!("others read") };
     drop(other);
-    let (mut page, unchanged) = shared.upgrade().unwrap();
-    assert_eq!((held(), unchanged), ((2, Latch::Exclusive), true), "[GRD-1]");
+    let Upgrade::Unchanged(mut page) = shared.upgrade().unwrap() else { panic!("no thread wrote") };
+    assert_eq!(held(), (2, Latch::Exclusive), "[GRD-1]");
     assert!(pin.clone().try_latch_exclusive().unwrap().is_none());
     set(&mut page, 7);
     let page = page.downgrade();
@@ -133,7 +136,7 @@ fn a_guard_holds_one_pin_and_one_latch_until_it_is_dropped() {
     assert_eq!(held(), (2, Latch::Shared(2)), "[GRD-1]");
     drop(two);
     assert_eq!(held(), (1, Latch::Shared(1)), "[GRD-1]");
-    let page = one.try_upgrade().unwrap().unwrap();
+    let TryUpgrade::Exclusive(page) = one.try_upgrade().unwrap() else { panic!("it is alone") };
     assert_eq!(held(), (1, Latch::Exclusive), "[GRD-1]");
     let page = page.downgrade();
     assert_eq!(held(), (1, Latch::Shared(1)), "[GRD-1]");
@@ -191,12 +194,14 @@ fn of_two_readers_neither_can_upgrade_at_once_and_both_can_by_waiting() {
     let pool = site.pool(8);
     let file = numbered(&pool, "table", 1, 0);
     let (one, two) = (file.read(0).unwrap(), file.read(0).unwrap());
-    let one = one.try_upgrade().unwrap().unwrap_err();
-    let two = two.try_upgrade().unwrap().unwrap_err();
+    let TryUpgrade::Shared(one) = one.try_upgrade().unwrap() else { panic!("both read") };
+    let TryUpgrade::Shared(two) = two.try_upgrade().unwrap() else { panic!("both read") };
     let unchanged = thread::scope(|scope| {
         let threads = [one, two].map(|page| {
             scope.spawn(move || {
-                let (mut page, unchanged) = page.upgrade().unwrap();
+                let upgrade = page.upgrade().unwrap();
+                let unchanged = matches!(upgrade, Upgrade::Unchanged(_));
+                let (Upgrade::Unchanged(mut page) | Upgrade::Changed(mut page)) = upgrade;
                 let next = number_in(&page) + 1;
                 set(&mut page, next);
                 unchanged
@@ -221,7 +226,9 @@ fn an_upgrade_that_was_granted_unchanged_met_no_change() {
                 for _ in 0..2000 {
                     let page = file.read(0).unwrap();
                     let seen = number_in(&page);
-                    let (mut page, unchanged) = page.upgrade().unwrap();
+                    let upgrade = page.upgrade().unwrap();
+                    let unchanged = matches!(upgrade, Upgrade::Unchanged(_));
+                    let (Upgrade::Unchanged(mut page) | Upgrade::Changed(mut page)) = upgrade;
                     let now = number_in(&page);
                     assert!(!unchanged || now == seen, "{seen} became {now}");
                     kept.fetch_add(u64::from(unchanged), Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Pages keep their contents, whatever happens to their frames meanwhile.
 
-use forebay::{FileOptions, Lsn, StrategyKind};
+use forebay::{FileOptions, Lsn, StrategyKind, TryUpgrade};
 use forebay_io::Op;
 use proptest::prelude::*;
 
@@ -86,7 +86,12 @@ fn a_page_changed_without_mark_dirty_is_dirty_when_its_guard_is_dropped() {
     let file = numbered(&pool, "table", 3, 0);
     assert_eq!(pool.stats().frames_dirty, 0);
     fill(&mut file.write(0).unwrap(), 10);
-    fill(&mut file.write(1).unwrap().downgrade().try_upgrade().unwrap().unwrap(), 11);
+    let page = file.write(1).unwrap().downgrade();
+    let TryUpgrade::Exclusive(mut page) = page.try_upgrade().unwrap() else {
+        panic!("it is alone")
+    };
+    fill(&mut page, 11);
+    drop(page);
     let mut page = file.write(2).unwrap();
     // Marked too early: later changes are included anyway.
     page.mark_dirty(Lsn::NONE);

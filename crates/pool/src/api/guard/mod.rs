@@ -7,4 +7,4 @@ mod optimistic;
 mod page;
 
 pub use optimistic::Optimistic;
-pub use page::{PageMut, PageRef, Pin};
+pub use page::{PageMut, PageRef, Pin, TryUpgrade, Upgrade};

@@ -87,6 +87,26 @@ impl<'p> PageRef<'p> {
     }
 }
 
+/// The result of [`PageRef::upgrade`]. `H` as in a [`PageRef`].
+#[derive(Debug)]
+#[must_use]
+pub enum Upgrade<'p, H: Borrow<PagedFile> = &'p PagedFile> {
+    /// No other thread has changed the page since the shared latch was taken.
+    Unchanged(PageMut<'p, H>),
+    /// Another thread may have: check the page again.
+    Changed(PageMut<'p, H>),
+}
+
+/// The result of [`PageRef::try_upgrade`]. `H` as in a [`PageRef`].
+#[derive(Debug)]
+#[must_use]
+pub enum TryUpgrade<'p, H: Borrow<PagedFile> = &'p PagedFile> {
+    /// The page is latched exclusively, and unchanged.
+    Exclusive(PageMut<'p, H>),
+    /// Others have the page latched: the guard itself.
+    Shared(PageRef<'p, H>),
+}
+
 impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
     /// Makes the guard for a pin and a shared latch that are held already.
     pub(crate) fn latched(holder: H, frame: FrameIndex, block: Block) -> PageRef<'p, H> {
@@ -124,38 +144,38 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
         Pin::held(holder, frame, block)
     }
 
-    /// Returns the exclusive latch without ever waiting; returns the guard itself while others have the page latched.
+    /// Latches the page exclusively, without ever waiting.
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`]: the latch would be refused later too, and the shared latch is released.
-    pub fn try_upgrade(self) -> crate::Result<Result<PageMut<'p, H>, PageRef<'p, H>>> {
+    pub fn try_upgrade(self) -> crate::Result<TryUpgrade<'p, H>> {
         let file = self.holder.borrow();
         file.file().check_writable()?;
         check_here(file, self.held.frame)?;
         if !file.core().cache.frames.try_upgrade(self.held.frame) {
-            return Ok(Err(self));
+            return Ok(TryUpgrade::Shared(self));
         }
         let (holder, frame, block) = self.into_parts();
-        Ok(Ok(PageMut::latched(holder, frame, block)))
+        Ok(TryUpgrade::Exclusive(PageMut::latched(holder, frame, block)))
     }
 
-    /// Returns the exclusive latch, waiting for other readers if needed, and true if the page is unchanged since: other
-    /// threads may get the latch first, so if it is false, check the page again. (Two readers that both kept their
-    /// shared latch until they got the exclusive one would deadlock.)
+    /// Latches the page exclusively, and waits for other readers if needed. Other threads may get the latch first and
+    /// change the page. (Two readers that both kept their shared latch until they got the exclusive one would
+    /// deadlock.)
     ///
     /// # Errors
     /// As [`Pin::latch_exclusive`].
-    pub fn upgrade(self) -> crate::Result<(PageMut<'p, H>, bool)> {
+    pub fn upgrade(self) -> crate::Result<Upgrade<'p, H>> {
         let version = self.holder.borrow().core().cache.frames.get(self.held.frame).version();
         let pin = match self.try_upgrade()? {
-            Ok(page) => return Ok((page, true)),
-            Err(page) => page.into_pin(),
+            TryUpgrade::Exclusive(page) => return Ok(Upgrade::Unchanged(page)),
+            TryUpgrade::Shared(page) => page.into_pin(),
         };
         let page = pin.into_exclusive()?;
         // This guard's own hold counts as one.
         let frame = page.holder.borrow().core().cache.frames.get(page.frame);
         let unchanged = frame.version() == version + 1;
-        Ok((page, unchanged))
+        Ok(if unchanged { Upgrade::Unchanged(page) } else { Upgrade::Changed(page) })
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use forebay::{Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions};
+use forebay::{Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions, TryUpgrade};
 use forebay_io::Kind;
 
 use super::{FIRST, ahead, assert_says, at, stage};
@@ -29,7 +29,7 @@ fn hot_pages_evicted(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usiz
         let options = StreamOptions::new().access(kind).readahead(ReadaheadStrategy::Async);
         for row in big.scan_with(0..1280, &options) {
             let row = row.unwrap();
-            let mut page = row.page.try_upgrade().unwrap().unwrap();
+            let TryUpgrade::Exclusive(mut page) = row.page.try_upgrade().unwrap() else { panic!() };
             page.mark_dirty(Lsn::NONE);
         }
     } else {
