@@ -252,6 +252,8 @@
 //! # }
 //! ```
 //!
+//! [`PagedFile::into_stream`] does the same for a read stream and its pages.
+//!
 //! A stored guard is still a pin, and a latch that others wait for: `close` returns [`Error::Busy`] meanwhile. It also
 //! keeps the pool alive, as any handle does.
 //!

@@ -72,7 +72,7 @@ impl PagedFile {
     pub fn read_with(&self, block: Block, strategy: &AccessStrategy) -> Result<PageRef<'_>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, strategy) {
-            Some(held) => Ok(PageRef::from_held(self, held, block)),
+            Some(held) => Ok(PageRef::from_held(&self, held, block)),
             None => self.read_slowly(block, strategy),
         }
     }
@@ -169,7 +169,7 @@ impl PagedFile {
     pub fn try_read(&self, block: Block) -> Result<Option<PageRef<'_>>, Error> {
         let core = self.core();
         match core.hit(&self.file, block, Mode::Shared, &AccessStrategy::NORMAL) {
-            Some(held) => Ok(Some(PageRef::from_held(self, held, block))),
+            Some(held) => Ok(Some(PageRef::from_held(&self, held, block))),
             None => self.nothing(block),
         }
     }

@@ -72,13 +72,6 @@ unsafe impl<H: Borrow<PagedFile> + Send> Send for PageMut<'_, H> {}
 unsafe impl<H: Borrow<PagedFile> + Sync> Sync for PageMut<'_, H> {}
 
 impl<'p> PageRef<'p> {
-    /// As [`PageRef::latched`], for the result of a hit.
-    #[inline(always)]
-    pub(crate) fn from_held(handle: &'p PagedFile, held: Hold<'p>, block: Block) -> PageRef<'p> {
-        let bytes = handle.core().memory.page_bytes_at(held.frame);
-        PageRef { bytes, held, block, holder: handle }
-    }
-
     /// Gives the guard an owned handle to the file, so that it borrows nothing and may be kept for as long as a latch
     /// should be: in a cursor, next to the [`PagedFile`]. See [Guards to keep](crate#guards-to-keep).
     pub fn into_owned(self) -> PageRef<'static, PagedFile> {
@@ -116,6 +109,18 @@ impl<'p, H: Borrow<PagedFile>> PageRef<'p, H> {
         // guard does not hand it out.
         let held = unsafe { mem::transmute::<Hold<'_>, Hold<'p>>(core.cache.frames.held(frame)) };
         PageRef { bytes, held, block, holder }
+    }
+
+    /// As [`PageRef::latched`], for the result of a hit in the file of `holder`.
+    #[inline(always)]
+    pub(crate) fn from_held(holder: &H, held: Hold<'_>, block: Block) -> PageRef<'p, H>
+    where
+        H: Clone,
+    {
+        let bytes = holder.borrow().core().memory.page_bytes_at(held.frame);
+        // SAFETY: as in `latched`: the guard has a clone of `holder`.
+        let held = unsafe { mem::transmute::<Hold<'_>, Hold<'p>>(held) };
+        PageRef { bytes, held, block, holder: holder.clone() }
     }
 
     /// Splits the guard into its parts; the pin and the latch are the caller's.

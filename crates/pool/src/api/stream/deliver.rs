@@ -1,5 +1,6 @@
 //! Delivery: from a block of the window to a page that the caller holds.
 
+use std::borrow::Borrow;
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -20,34 +21,39 @@ use crate::observe::stats::{Event, Wait};
 use crate::readahead::trace::{self, Action, Why};
 use crate::tag::Block;
 
-pub(super) type Given<'f, D> = Result<Streamed<'f, D>, StreamError<D>>;
+pub(super) type Given<'f, D, H> = Result<Streamed<'f, D, H>, StreamError<D>>;
 
 /// A pin outside the window: released even if a foreign log or clock panics.
-pub(super) struct Held<'f> {
-    handle: &'f PagedFile,
+pub(super) struct Held<H: Borrow<PagedFile>> {
+    handle: H,
     frame: FrameIndex,
+    /// Another owner has the pin.
+    kept: bool,
 }
 
-impl<'f> Held<'f> {
-    pub(super) fn new(handle: &'f PagedFile, frame: FrameIndex) -> Held<'f> {
-        Held { handle, frame }
+impl<H: Borrow<PagedFile>> Held<H> {
+    pub(super) fn new(handle: H, frame: FrameIndex) -> Held<H> {
+        Held { handle, frame, kept: false }
     }
 
     /// Another owner has the pin now.
-    fn keep(self) {
-        std::mem::forget(self);
+    fn keep(mut self) {
+        self.kept = true;
     }
 }
 
-impl Drop for Held<'_> {
+impl<H: Borrow<PagedFile>> Drop for Held<H> {
     fn drop(&mut self) {
-        self.handle.core().cache.frames.unpin(self.frame);
+        if !self.kept {
+            self.handle.borrow().core().cache.frames.unpin(self.frame);
+        }
     }
 }
 
-impl<'f, I> ReadStream<'f, I>
+impl<'f, I, H> ReadStream<'f, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
     /// The first block that is not in memory, or any block while decisions are traced: begins a window with it. `hit`:
     /// the frame, if it was in memory after all, pinned and latched.
@@ -57,8 +63,8 @@ where
         block: Block,
         data: <I::Item as Wanted>::Data,
         hit: Option<FrameIndex>,
-    ) -> Given<'f, <I::Item as Wanted>::Data> {
-        let handle: &'f PagedFile = self.handle;
+    ) -> Given<'f, <I::Item as Wanted>::Data, H> {
+        let handle = self.handle.clone();
         self.found += u64::from(hit.is_some());
         self.book_found();
         if let Some(frame) = hit {
@@ -86,7 +92,7 @@ where
     }
 
     /// The next known block.
-    pub(super) fn next_known(&mut self) -> Option<Given<'f, <I::Item as Wanted>::Data>> {
+    pub(super) fn next_known(&mut self) -> Option<Given<'f, <I::Item as Wanted>::Data, H>> {
         self.refill();
         if self.window.has_named() {
             // The iterator panicked while the stream took more blocks from it.
@@ -102,7 +108,7 @@ where
     pub(super) fn place_ready(&self) -> Option<usize> {
         let ready = self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                !self.handle.core().cache.frames.get(frame).word().has(READING)
+                !self.handle.borrow().core().cache.frames.get(frame).word().has(READING)
             }
             State::Named | State::Later => false,
         });
@@ -114,7 +120,7 @@ where
     pub(super) fn place_queued(&self) -> Option<usize> {
         self.window.position(|item| match item.state {
             State::Pinned { frame, .. } => {
-                self.handle.core().cache.frames.get(frame).word().has(QUEUED)
+                self.handle.borrow().core().cache.frames.get(frame).word().has(QUEUED)
             }
             State::Named | State::Later => false,
         })
@@ -122,12 +128,12 @@ where
 
     /// The position of a page that is resident; waits for one if needed.
     fn any_place(&mut self) -> usize {
-        let core = self.handle.core();
+        let core = self.handle.borrow().core();
         let ready = || self.place_ready();
         if let Some(place) = ready() {
             return place;
         }
-        if self.handle.file().check_owner().is_err() {
+        if self.handle.borrow().file().check_owner().is_err() {
             return 0;
         }
         // Reads in the queue end as it is driven, by whichever thread, and wake this thread. A read by another thread is
@@ -136,14 +142,14 @@ where
         let Some(State::Pinned { frame, .. }) = self.window.state(queued.unwrap_or(0)) else {
             return 0;
         };
-        let space = &self.handle.file().space;
+        let space = &self.handle.borrow().file().space;
         self.count_late();
         let start = core.clock.now();
         match queued {
             Some(_) => core.cache.frames.rest_while_reading(frame, || {
                 self.watch.wait_until(&space.queue, &|| ready().is_some());
             }),
-            None => core.cache.wait_read(&**core, self.handle.file(), frame),
+            None => core.cache.wait_read(&**core, self.handle.borrow().file(), frame),
         }
         let (waited, found) = (core.clock.now().saturating_sub(start), ready());
         self.book_wait(waited);
@@ -153,12 +159,12 @@ where
     fn deliver(
         &mut self,
         item: Item<<I::Item as Wanted>::Data>,
-    ) -> Given<'f, <I::Item as Wanted>::Data> {
+    ) -> Given<'f, <I::Item as Wanted>::Data, H> {
         let Item { block, data, state } = item;
         let page = match state {
             State::Pinned { frame, asked } => {
                 self.share.give_back();
-                self.hand_over(block, Held::new(self.handle, frame), asked)
+                self.hand_over(block, Held::new(self.handle.clone(), frame), asked)
             }
             State::Named | State::Later => self.reach(block),
         };
@@ -169,8 +175,8 @@ where
         &mut self,
         block: Block,
         data: <I::Item as Wanted>::Data,
-        page: Result<PageRef<'f>, Error>,
-    ) -> Given<'f, <I::Item as Wanted>::Data> {
+        page: Result<PageRef<'f, H>, Error>,
+    ) -> Given<'f, <I::Item as Wanted>::Data, H> {
         self.stats.delivered += 1;
         self.pace.delivered += 1;
         match page {
@@ -186,11 +192,11 @@ where
     fn hand_over(
         &mut self,
         block: Block,
-        held: Held<'f>,
+        held: Held<H>,
         asked: bool,
-    ) -> Result<PageRef<'f>, Error> {
-        let handle: &'f PagedFile = self.handle;
-        let (core, file) = (handle.core(), handle.file());
+    ) -> Result<PageRef<'f, H>, Error> {
+        let handle = self.handle.clone();
+        let (core, file) = (handle.borrow().core(), handle.borrow().file());
         let frame = held.frame;
         let late = !core.cache.frames.get(frame).word().has(VALID);
         if late {
@@ -228,7 +234,8 @@ where
     }
 
     fn wait_for(&mut self, frame: FrameIndex) {
-        let core = self.handle.core();
+        let handle = self.handle.clone();
+        let core = handle.borrow().core();
         if core.check_owner().is_err() {
             // Reads in progress complete in the parent only.
             return;
@@ -236,7 +243,7 @@ where
         self.count_late();
         let start = core.clock.now();
         while self.known.is_some() && self.waits_with_pins(frame) {}
-        core.cache.wait_read(&**core, self.handle.file(), frame);
+        core.cache.wait_read(&**core, self.handle.borrow().file(), frame);
         let waited = core.clock.now().saturating_sub(start);
         self.book_wait(waited);
     }
@@ -245,7 +252,7 @@ where
     /// out of work: pages complete in the disk's order, and this may be the last of its batch. False once the page is
     /// resident, or if another thread reads it.
     fn waits_with_pins(&mut self, frame: FrameIndex) -> bool {
-        let core = self.handle.core();
+        let core = self.handle.borrow().core();
         let under_way = || {
             let word = core.cache.frames.get(frame).word();
             word.has(READING) && word.has(QUEUED)
@@ -254,7 +261,7 @@ where
             return false;
         }
         core.cache.frames.rest_while_reading(frame, || {
-            let io = &self.handle.file().space.queue;
+            let io = &self.handle.borrow().file().space.queue;
             self.watch.wait_until(io, &|| !under_way() || self.is_due());
         });
         self.refill();
@@ -263,12 +270,16 @@ where
 
     /// Counts a page that is wanted before its read has completed, before the wait for it begins.
     pub(super) fn count_late(&self) {
-        let core = self.handle.core();
-        self.handle.file().counts.count(&core.counters, self.strategy.kind(), Event::PrefetchLate);
+        let core = self.handle.borrow().core();
+        self.handle.borrow().file().counts.count(
+            &core.counters,
+            self.strategy.kind(),
+            Event::PrefetchLate,
+        );
     }
 
     pub(super) fn book_wait(&mut self, waited: Duration) {
-        self.handle.core().counters.waited(Wait::InFlightRead, waited);
+        self.handle.borrow().core().counters.waited(Wait::InFlightRead, waited);
         self.distance.waited(waited);
         self.stats.waits += 1;
         self.stats.waited += waited;
@@ -278,9 +289,9 @@ where
 
     /// Gets a block that was not read ahead into a frame: it may be in memory by now, or in the page cache together
     /// with its neighbours; otherwise it is read separately.
-    fn reach(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
-        let handle: &'f PagedFile = self.handle;
-        let (core, file) = (handle.core(), handle.file());
+    fn reach(&mut self, block: Block) -> Result<PageRef<'f, H>, Error> {
+        let handle = self.handle.clone();
+        let (core, file) = (handle.borrow().core(), handle.borrow().file());
         let (frame, tag) = (file.table.lookup(block), file.tag(block));
         let ahead = core.cache.frames.find(frame).is_some_and(|it| it.word().has(AHEAD));
         let use_once = touch(&self.strategy);
@@ -293,7 +304,7 @@ where
                 }
                 false => core.counters.hit(self.strategy.kind()),
             }
-            let page = PageRef::from_held(handle, held, block);
+            let page = PageRef::from_held(&handle, held, block);
             self.trace_delivery(block, Why::Hit);
             return Ok(page);
         }
@@ -309,15 +320,15 @@ where
     }
 
     /// Reads a single block, as a plain read does, through the stream's descriptor.
-    fn read_alone(&mut self, block: Block) -> Result<PageRef<'f>, Error> {
-        let handle: &'f PagedFile = self.handle;
+    fn read_alone(&mut self, block: Block) -> Result<PageRef<'f, H>, Error> {
+        let handle = self.handle.clone();
         let took = Cell::new(Duration::ZERO);
         let reader = Reader { through: self.private.as_ref(), took: Some(&took), detect: None };
         let (mode, strategy, absent) = (Mode::Shared, &self.strategy, Absent::Read);
         let asked = Asked { mode, strategy, absent, reader };
-        let core = handle.core();
-        let frame = core.cache.acquire(&**core, handle.file(), block, asked)?;
-        let page = PageRef::latched(handle, frame, block);
+        let core = handle.borrow().core();
+        let frame = core.cache.acquire(&**core, handle.borrow().file(), block, asked)?;
+        let page = PageRef::latched(handle.clone(), frame, block);
         if !took.get().is_zero() {
             self.stats.read_alone += 1;
             self.pace.read += 1;
@@ -327,7 +338,7 @@ where
                 Policy::Fixed(ReadMode::Plain) => {}
                 // Data that was prefetched in time was in the page cache.
                 Policy::Fixed(ReadMode::Hint)
-                    if took.get() <= cached_read_max(handle.core().page_bytes()) =>
+                    if took.get() <= cached_read_max(handle.borrow().core().page_bytes()) =>
                 {
                     self.distance.ready();
                 }
@@ -339,6 +350,12 @@ where
     }
 
     pub(super) fn trace_delivery(&self, first: Block, why: Why) {
-        trace::record(self.traced, self.handle.file().id, (first, 1), Action::Deliver, why);
+        trace::record(
+            self.traced,
+            self.handle.borrow().file().id,
+            (first, 1),
+            Action::Deliver,
+            why,
+        );
     }
 }

@@ -37,7 +37,9 @@ mod stats;
 mod tasked;
 mod window;
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,11 +90,15 @@ enum Policy {
 /// Made by [`PagedFile::stream`] and [`PagedFile::scan`]. An `Iterator` of pages, each with the data that the caller
 /// passed with its block. Dropping it releases everything: blocks that are not requested yet are never read, and those
 /// under way come in as ordinary pages.
-pub struct ReadStream<'f, I: Iterator>
+///
+/// `H` is how it refers to its file, as in a [`PageRef`]: by reference, unless [`PagedFile::into_stream`] made it.
+pub struct ReadStream<'f, I, H = &'f PagedFile>
 where
-    I::Item: Wanted,
+    I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
-    handle: &'f PagedFile,
+    handle: H,
+    file: PhantomData<&'f PagedFile>,
     blocks: I,
     /// The iterator is not called again: it has ended, or has panicked.
     ended: bool,
@@ -187,6 +193,20 @@ impl PagedFile {
         B: IntoIterator<Item: Wanted>,
     {
         ReadStream::new(self, blocks.into_iter(), Plan::new(self, options, None))
+    }
+
+    /// As [`PagedFile::stream_with`], for a stream that owns its handle of the file, and whose pages do: it borrows nothing,
+    /// so that a cursor or an executor node can keep it next to other handles.
+    pub fn into_stream<B>(
+        self,
+        blocks: B,
+        options: &StreamOptions,
+    ) -> ReadStream<'static, B::IntoIter, PagedFile>
+    where
+        B: IntoIterator<Item: Wanted>,
+    {
+        let plan = Plan::new(&self, options, None);
+        ReadStream::new(self, blocks.into_iter(), plan)
     }
 
     /// Returns the pages of a range of blocks, one after the other, read ahead. Each block past the end of the file is
@@ -302,14 +322,17 @@ fn hint(
     })
 }
 
-impl<'f, I> ReadStream<'f, I>
+impl<'f, I, H> ReadStream<'f, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
-    fn new(handle: &'f PagedFile, blocks: I, plan: Plan) -> ReadStream<'f, I> {
-        let core = handle.core();
+    fn new(handle: H, blocks: I, plan: Plan) -> ReadStream<'f, I, H> {
+        let core = Arc::clone(handle.borrow().core());
+        let from_device = handle.borrow().file().space.cache == CacheMode::Direct;
         ReadStream {
             handle,
+            file: PhantomData,
             blocks,
             ended: false,
             paused: false,
@@ -327,12 +350,12 @@ where
             gaps: Gaps::default(),
             private: plan.hint.map(Private::new),
             waits: true,
-            share: Share::new(Arc::clone(core)),
+            share: Share::new(core),
             watch: Arc::default(),
             traced: trace::stream_number(),
             stats: StreamStats::default(),
             found: 0,
-            from_device: handle.file().space.cache == CacheMode::Direct,
+            from_device,
             pace: Pace::default(),
             wanted: Vec::new(),
             seen: Vec::new(),
@@ -349,7 +372,7 @@ where
     pub fn resume(&mut self) {
         self.paused = false;
         // The reader did not use the time in between.
-        self.pace = Pace { refilled: self.handle.core().clock.now(), ..Pace::default() };
+        self.pace = Pace { refilled: self.handle.borrow().core().clock.now(), ..Pace::default() };
     }
 
     /// Begins again with other blocks. Old blocks that are known and not returned are forgotten; the look-ahead
@@ -406,7 +429,7 @@ where
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, asked } = item.state {
                 item.state = State::Later;
-                self.handle.core().cache.frames.unpin(frame);
+                self.handle.borrow().core().cache.frames.unpin(frame);
                 self.share.give_back();
                 wasted += u32::from(asked);
             }
@@ -424,12 +447,13 @@ where
     }
 }
 
-impl<'f, I> Iterator for ReadStream<'f, I>
+impl<'f, I, H> Iterator for ReadStream<'f, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
     type Item =
-        Result<Streamed<'f, <I::Item as Wanted>::Data>, StreamError<<I::Item as Wanted>::Data>>;
+        Result<Streamed<'f, <I::Item as Wanted>::Data, H>, StreamError<<I::Item as Wanted>::Data>>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -437,12 +461,11 @@ where
             return self.next_known();
         }
         let (block, data) = self.pull()?;
-        let handle: &'f PagedFile = self.handle;
-        let core = handle.core();
-        match core.hit(handle.file(), block, Mode::Shared, &self.strategy) {
+        let handle = self.handle.borrow();
+        match handle.core().hit(handle.file(), block, Mode::Shared, &self.strategy) {
             Some(held) if self.traced.is_none() => {
                 self.found += 1;
-                let page = PageRef::from_held(handle, held, block);
+                let page = PageRef::from_held(&self.handle, held, block);
                 Some(Ok(Streamed { page, data }))
             }
             hit => Some(self.first_of_window(block, data, hit.map(|held| held.frame))),
@@ -450,22 +473,24 @@ where
     }
 }
 
-impl<I> Drop for ReadStream<'_, I>
+impl<I, H> Drop for ReadStream<'_, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
     fn drop(&mut self) {
         self.let_go();
     }
 }
 
-impl<I> fmt::Debug for ReadStream<'_, I>
+impl<I, H> fmt::Debug for ReadStream<'_, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("ReadStream")
-            .field("file", self.handle)
+            .field("file", self.handle.borrow())
             .field("known", &self.window.len())
             .field("distance", &self.distance.blocks())
             .finish_non_exhaustive()

@@ -1,8 +1,10 @@
 //! The input and output of a stream: blocks with data, pages with data, errors with data.
 
+use std::borrow::Borrow;
 use std::ops::Deref;
 
 use crate::api::guard::PageRef;
+use crate::api::paged_file::PagedFile;
 use crate::error::Error;
 use crate::tag::Block;
 
@@ -33,19 +35,19 @@ impl<D> Wanted for (Block, D) {
     }
 }
 
-/// A page from a stream. Derefs to the page, and so to its bytes.
+/// A page from a stream. Derefs to the page, and so to its bytes. `H` as in a [`PageRef`].
 #[derive(Debug)]
-pub struct Streamed<'f, D> {
+pub struct Streamed<'f, D, H: Borrow<PagedFile> = &'f PagedFile> {
     /// The page, pinned and latched shared.
-    pub page: PageRef<'f>,
+    pub page: PageRef<'f, H>,
     /// The data passed with its block.
     pub data: D,
 }
 
-impl<'f, D> Deref for Streamed<'f, D> {
-    type Target = PageRef<'f>;
+impl<'f, D, H: Borrow<PagedFile>> Deref for Streamed<'f, D, H> {
+    type Target = PageRef<'f, H>;
 
-    fn deref(&self) -> &PageRef<'f> {
+    fn deref(&self) -> &PageRef<'f, H> {
         &self.page
     }
 }

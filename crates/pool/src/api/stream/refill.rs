@@ -1,5 +1,7 @@
 //! Refilling the window: blocks are named, and those not in memory are requested, sorted and merged.
 
+use std::borrow::Borrow;
+
 use forebay_io::{Advice, CacheMode};
 use forebay_lookahead::{Limits, ReadMode, Run, cached_batch_max};
 
@@ -8,6 +10,7 @@ use super::deliver::Held;
 use super::window::State;
 use super::{Pace, Policy, ReadStream, Wanted};
 use crate::api::options::Order;
+use crate::api::paged_file::PagedFile;
 use crate::cache::frame::word::{AHEAD, QUEUED, READING, Touch, VALID};
 use crate::cache::frame::{Frame, NO_FRAME};
 use crate::observe::stats::Event;
@@ -38,9 +41,10 @@ pub(super) fn rows_asked(rows: u64) -> u32 {
     u32::try_from(rows.saturating_add(rows / 5 * 3)).unwrap_or(u32::MAX).max(1)
 }
 
-impl<'f, I> ReadStream<'f, I>
+impl<'f, I, H> ReadStream<'f, I, H>
 where
     I: Iterator<Item: Wanted>,
+    H: Borrow<PagedFile> + Clone,
 {
     /// Blocks that may be known now.
     fn window_most(&mut self) -> usize {
@@ -77,7 +81,7 @@ where
             return few;
         }
         let left = self.blocks.size_hint().0;
-        (left / 2).clamp(few, few.max(depth * self.handle.core().combine_pages))
+        (left / 2).clamp(few, few.max(depth * self.handle.borrow().core().combine_pages))
     }
 
     /// True when it is time to name more blocks.
@@ -91,7 +95,7 @@ where
 
     /// True if the queue will soon have fewer requests than the device can use, and a batch has room in the window.
     fn device_runs_dry(&self, depth: usize) -> bool {
-        let io = &self.handle.file().space.queue;
+        let io = &self.handle.borrow().file().space.queue;
         if io.in_flight() >= KEPT_BUSY * depth {
             return false;
         }
@@ -119,7 +123,7 @@ where
         let most = self.window_most();
         self.low = most / 2;
         self.take_stock();
-        let core = self.handle.core();
+        let core = self.handle.borrow().core();
         if core.budget.room() == 0 {
             core.take_in_prefetched();
         }
@@ -127,21 +131,21 @@ where
             let Some((block, data)) = self.pull() else { break };
             self.window.push(block, data);
         }
-        let start = self.handle.core().clock.now();
+        let start = self.handle.borrow().core().clock.now();
         self.ask();
-        self.pace.asking += self.handle.core().clock.now().saturating_sub(start);
+        self.pace.asking += self.handle.borrow().core().clock.now().saturating_sub(start);
     }
 
     /// Evaluates what the time since the last batch says about device and reader.
     fn take_stock(&mut self) {
-        let now = self.handle.core().clock.now();
+        let now = self.handle.borrow().core().clock.now();
         let elapsed = now.saturating_sub(self.pace.refilled);
         let ended = self.watch.take();
         if ended.requests > 0 {
             self.distance.latency(ended.latency / u32::try_from(ended.requests).unwrap_or(1));
             let requests = u32::try_from(ended.requests).unwrap_or(u32::MAX);
             if self.from_device && self.pace.waited_for_reads >= elapsed / 100 * BUSY_PERCENT {
-                self.handle.file().space.observe(requests, ended.bytes, elapsed);
+                self.handle.borrow().file().space.observe(requests, ended.bytes, elapsed);
             }
         }
         if self.pace.delivered > 0 {
@@ -152,7 +156,7 @@ where
             let known = u32::try_from(self.window.len()).unwrap_or(u32::MAX);
             let spent = self.pace.asking + self.pace.waited;
             if let Some(winner) = adaptive.spent(self.pace.read, spent, known) {
-                self.handle.file().space.winners.set(adaptive.is_scan(), winner);
+                self.handle.borrow().file().space.winners.set(adaptive.is_scan(), winner);
             }
         }
         self.pace = Pace { refilled: now, ..Pace::default() };
@@ -163,7 +167,7 @@ where
         if self.order == Order::Any {
             self.window.sort_named();
         }
-        let file = self.handle.file();
+        let file = self.handle.borrow().file();
         self.window.named_sorted(&mut self.wanted);
         let limits = self.limits();
         requests(file, &mut self.wanted, limits, &mut self.runs);
@@ -193,7 +197,7 @@ where
 
     /// The limits for the requests of the next batch.
     fn limits(&self) -> Limits {
-        let (core, file) = (self.handle.core(), self.handle.file());
+        let (core, file) = (self.handle.borrow().core(), self.handle.borrow().file());
         let combine_blocks = core.combine_pages as u32;
         if self.counts_rows() {
             return Limits { combine_blocks, gap_blocks: 0, over_read_percent: 0 };
@@ -214,7 +218,7 @@ where
         for item in self.window.iter_mut() {
             if let State::Pinned { frame, .. } = item.state {
                 item.state = State::Later;
-                self.handle.core().cache.frames.unpin(frame);
+                self.handle.borrow().core().cache.frames.unpin(frame);
                 self.share.give_back();
             }
         }
@@ -233,7 +237,8 @@ where
             return adaptive.disk_mode();
         };
         let middle = self.runs[self.runs.len() / 2];
-        let (file, page_bytes) = (self.handle.file(), self.handle.core().page_bytes() as u64);
+        let (file, page_bytes) =
+            (self.handle.borrow().file(), self.handle.borrow().core().page_bytes() as u64);
         let cached = |run: &Run| {
             let (on_disk, offset) = file.place(run.first);
             let range = offset..offset + u64::from(run.blocks) * page_bytes;
@@ -248,9 +253,9 @@ where
 
     /// Reads `runs` synchronously, all at once.
     fn read_inline(&mut self) -> Submitted {
-        let start = self.handle.core().clock.now();
+        let start = self.handle.borrow().core().clock.now();
         let submitted = self.read_runs(false);
-        let took = self.handle.core().clock.now().saturating_sub(start);
+        let took = self.handle.borrow().core().clock.now().saturating_sub(start);
         self.pace.waited += took;
         if let Policy::Adaptive(adaptive) = &mut self.policy {
             adaptive.read_inline(took, submitted.requests, submitted.pages + submitted.gaps);
@@ -261,8 +266,8 @@ where
     /// Reads `runs` into frames, by the queue, or by this thread; pins the named blocks.
     fn read_runs(&mut self, queued: bool) -> Submitted {
         let ahead = Ahead {
-            core: self.handle.core(),
-            file: self.handle.file(),
+            core: self.handle.borrow().core(),
+            file: self.handle.borrow().file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
             queued,
@@ -317,7 +322,7 @@ where
     /// Defers `runs` until the reader reaches them; if `hinted` is set, a hint makes the kernel fetch them into its page
     /// cache meanwhile.
     fn note_runs(&mut self, hinted: bool) {
-        let (core, file) = (self.handle.core(), self.handle.file());
+        let (core, file) = (self.handle.borrow().core(), self.handle.borrow().file());
         for item in self.window.newly_named() {
             item.state = State::Later;
             let frame = file.table.lookup(item.block);
@@ -369,18 +374,14 @@ where
 
     /// Reads a run that the kernel has fetched, or is about to, into frames. Returns the frame of `block`, pinned until
     /// it is handed out; `None` if there was no frame for it.
-    pub(super) fn read_deferred(
-        &mut self,
-        deferred: DeferredRun,
-        block: Block,
-    ) -> Option<Held<'f>> {
+    pub(super) fn read_deferred(&mut self, deferred: DeferredRun, block: Block) -> Option<Held<H>> {
         let DeferredRun { run, hinted } = deferred;
-        let handle = self.handle;
-        let core = handle.core();
+        let handle = self.handle.clone();
+        let core = handle.borrow().core();
         let start = core.clock.now();
         let ahead = Ahead {
             core,
-            file: self.handle.file(),
+            file: self.handle.borrow().file(),
             strategy: &self.strategy,
             through: self.private.as_ref(),
             queued: false,
@@ -398,7 +399,7 @@ where
             let frame = ahead.file.table.lookup(block);
             let tag = ahead.file.tag(block);
             if frame != NO_FRAME && core.cache.frames.pin(frame, tag, Touch::Not) {
-                pinned = Some(Held::new(handle, frame));
+                pinned = Some(Held::new(handle.clone(), frame));
             }
         });
         let took = core.clock.now().saturating_sub(start);

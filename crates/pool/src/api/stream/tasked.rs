@@ -98,7 +98,7 @@ impl<'f, I> Stream for Tasked<'f, I>
 where
     I: Iterator<Item: Wanted>,
 {
-    type Item = Given<'f, Data<I>>;
+    type Item = Given<'f, Data<I>, &'f PagedFile>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
@@ -209,7 +209,7 @@ where
         &mut self,
         coming: Coming<'f, Data<I>>,
         frame: Result<FrameIndex, Error>,
-    ) -> Given<'f, Data<I>> {
+    ) -> Given<'f, Data<I>, &'f PagedFile> {
         let Coming { block, data, page, how, since } = coming;
         let stream = &mut self.stream;
         let handle: &'f PagedFile = stream.handle;

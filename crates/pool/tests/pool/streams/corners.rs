@@ -1,14 +1,17 @@
 //! Corner cases of streams: scans that dirty their pages, slow blocks, other queues, policies that panic.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use forebay::{Lsn, Order, ReadaheadStrategy, StrategyKind, StreamOptions, TryUpgrade};
+use forebay::{
+    Lsn, Order, PageRef, PagedFile, ReadStream, ReadaheadStrategy, StrategyKind, StreamOptions,
+    TryUpgrade,
+};
 use forebay_io::Kind;
 
 use super::{FIRST, ahead, assert_says, at, stage};
-use crate::site::{PAGE, Site, create, numbered, reopened};
+use crate::site::{PAGE, Site, create, number_in, numbered, reopened};
 
 fn hot_pages_evicted(streamed: bool, cleaner: bool, kind: StrategyKind) -> (usize, usize) {
     let site = Site::new();
@@ -55,6 +58,50 @@ fn a_stream_that_dirties_keeps_to_its_ring() {
             );
         }
     }
+}
+
+/// As an executor node has them.
+struct Node {
+    stream: ReadStream<'static, std::vec::IntoIter<u32>, PagedFile>,
+    page: Option<PageRef<'static, PagedFile>>,
+}
+
+#[test]
+fn a_stream_that_owns_its_file_and_its_pages_outlive_all_handles() {
+    let site = Site::new();
+    let (pool, disk) = site.rigged(512);
+    let file = reopened(&pool, numbered(&pool, "table", 300, FIRST));
+    let dropped = Arc::downgrade(&disk);
+    drop(disk);
+    for (strategy, order) in [
+        (ReadaheadStrategy::Async, Order::InOrder),
+        (ReadaheadStrategy::Async, Order::Any),
+        (ReadaheadStrategy::Prefetch, Order::InOrder),
+        (ReadaheadStrategy::Os, Order::InOrder),
+    ] {
+        let options = StreamOptions::new().readahead(strategy).order(order);
+        // Every other block, so that some are read through gaps; from memory after the first round.
+        let blocks: Vec<u32> = (0..300).step_by(2).collect();
+        let stream = file.clone().into_stream(blocks, &options);
+        let mut node = Node { stream, page: None };
+        for _ in 0..100 {
+            let row = node.stream.next().unwrap().unwrap();
+            assert_eq!(number_in(&row), FIRST + u64::from(row.page.block()));
+            node.page = Some(row.page);
+        }
+        // Its blocks ahead are pinned as it is dropped.
+        let Node { stream, page } = node;
+        drop(stream);
+        assert!(page.is_some_and(|page| number_in(&page) >= FIRST));
+        assert!(pool.view().iter().all(|frame| frame.pins == 0), "{strategy} {order:?}");
+    }
+    let mut stream = file.into_stream(vec![7, 9], &StreamOptions::new());
+    drop(pool);
+    let page = stream.next().unwrap().unwrap();
+    drop(stream);
+    assert!(dropped.upgrade().is_some(), "the page keeps the pool");
+    drop(page);
+    assert!(dropped.upgrade().is_none(), "nothing is left behind");
 }
 
 #[test]
