@@ -3,8 +3,6 @@
 
 -- query scan of 10,000 partitions
 select count(value) from parts where id >= 0
--- query loop over 10,000 partitions
-select count(value) from outer_rows join parts using (id)
 -- query 8,000 open cursors
 do $$
 declare
