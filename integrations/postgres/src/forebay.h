@@ -296,8 +296,11 @@ typedef struct FbFile FbFile;
 
 /* How many of the next values of a restarting scan are known at most; a power of two. */
 #define FB_VALUES_MOST (2 * FB_DISTANCE_MOST)
-/* Most heap blocks prefetched for one value; beyond them, the scan itself looks ahead. */
-#define FB_VALUE_BLOCKS 64
+/*
+ * Most rows looked at for one value; beyond them, the scan itself looks ahead, and the values after it wait. With 64,
+ * TPC-H's Q11, which finds 80 rows for each value, was slower than the server (results/2026-11-29-vm).
+ */
+#define FB_VALUE_BLOCKS 256
 
 /* The source of these values. */
 typedef struct FbSource
