@@ -190,7 +190,7 @@ fb_look_at_leaf(FbAhead *ahead, uint64 number, ItemPointerData *rows)
 	{
 		FbLook		look = fb_look_begin((*ahead->scan->scan)->indexRelation);
 
-		count = fb_probe_look(ahead->probe, place->leaf, rows, ahead->most > 0 ? ahead->most : FB_VALUE_BLOCKS,
+		count = fb_probe_look(ahead->probe, place->leaf, rows, ahead->most > 0 ? ahead->most : FB_VALUE_ROWS,
 							  ahead->all || ahead->fetched,
 							  &place->longer, &spent_ns);
 		ahead->scan->owed += fb_look_end(&look);
@@ -210,7 +210,7 @@ static bool
 fb_look_at_next(FbAhead *ahead, uint32 *room, Buffer *map)
 {
 	FbScan	   *scan = ahead->scan;
-	ItemPointerData rows[FB_VALUE_BLOCKS];
+	ItemPointerData rows[FB_VALUE_ROWS];
 	BlockNumber before = InvalidBlockNumber;
 	FbPlace    *place;
 	bool		productive = false;

@@ -300,7 +300,7 @@ typedef struct FbFile FbFile;
  * Most rows looked at for one value; beyond them, the scan itself looks ahead, and the values after it wait. With 64,
  * TPC-H's Q11, which finds 80 rows for each value, was slower than the server (results/2026-11-29-vm).
  */
-#define FB_VALUE_BLOCKS 256
+#define FB_VALUE_ROWS 256
 
 /* The source of these values. */
 typedef struct FbSource
@@ -335,7 +335,7 @@ struct FbAhead
 	const FbSource *source;
 	/* All values are used, as far as the plan shows. */
 	bool		whole;
-	/* The scan stops after this many rows for a value, FB_VALUE_BLOCKS at most; 0 if it does not stop. */
+	/* The scan stops after this many rows for a value, FB_VALUE_ROWS at most; 0 if it does not stop. */
 	int			most;
 	/* Values are fetched from the outer plan, and leaves may be read for them even if the query may stop. */
 	bool		fetched;

@@ -152,9 +152,9 @@ fb_join_prepare(FbAhead *ahead)
 		return NULL;
 	/* The inner scan has begun, so the limit is known. */
 	if (join->limit != NULL && !join->limit->noCount)
-		ahead->most = Max(1, Min(FB_VALUE_BLOCKS, join->limit->count + join->limit->offset));
+		ahead->most = Max(1, Min(FB_VALUE_ROWS, join->limit->count + join->limit->offset));
 	else if (join->limit != NULL)
-		ahead->most = FB_VALUE_BLOCKS;
+		ahead->most = FB_VALUE_ROWS;
 	if (join->pruning != NULL)
 		ahead->spread = join->append->as_nplans;
 	return fb_probe_make(ahead->scan, castNode(NestLoop, join->node->js.ps.plan), ExecGetResultType(join->outer.node));

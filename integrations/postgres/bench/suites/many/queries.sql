@@ -1,4 +1,4 @@
--- What a scan costs that has nothing to look ahead to, many times. To be run with --warm, and
+-- Many scans in one query, with nothing to prefetch: the cost of the extension for each. Run with --warm and
 -- --server shared_buffers=512MB,max_locks_per_transaction=1000.
 
 -- query scan of 10,000 partitions

@@ -301,8 +301,8 @@ pub(crate) fn try_to_pause_when_dense(case: &Case) -> Result<(), String> {
     Err(format!("prefetched, needed of these, and read: {all:?}"))
 }
 
-/// Blocks that were prefetched for the session's scans, without those in gaps.
-const ORDERS_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) from forebay_stat_indexes
+/// Blocks that were prefetched for the session's scans of these tables, without those in gaps.
+const HEAP_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) from forebay_stat_indexes
      where indexrelname ~ '^(orders|nearly)'";
 
 /// The blocks that `sql` has prefetched, the part of them that its scans need, and the blocks that it has read.
@@ -314,7 +314,7 @@ fn prefetched_by(server: &Server, sql: &str) -> Result<[u64; 3], String> {
     must(&mut session, sql)?;
     let hints = count.now().map_err(text)? - hints;
     let reads = count.reads().map_err(text)? - reads;
-    let needed = must(&mut session, ORDERS_PREFETCHED)?.join("").parse();
+    let needed = must(&mut session, HEAP_PREFETCHED)?.join("").parse();
     Ok([hints, needed.map_err(|error| format!("{sql}: {error}"))?, reads])
 }
 
