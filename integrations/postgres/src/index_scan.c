@@ -37,12 +37,19 @@
  */
 #define VISIBLE_ROWS_MAX 256
 
+/* After this many scans between whose starts the session has read nothing, a scan begins idle. */
+#define SCANS_IN_MEMORY 16
+
 /* The scan looked up last, and its FbScan: NULL if it must pass through. */
 static IndexScanDesc last_desc = NULL;
 static FbScan *last_scan = NULL;
 
 /* The scan whose row is being fetched from the heap, with its time measured. */
 static FbScan *fetching = NULL;
+
+/* How many scans have begun since the session read something, up to SCANS_IN_MEMORY, and its counter of reads then. */
+static int	scans_in_memory = 0;
+static int64 reads_before_them = -1;
 
 /* The functions that executed index scan nodes before we replaced them. */
 static FbMethod scan_node;
@@ -440,10 +447,41 @@ fb_track_scan(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 static void
 fb_time_node(FbScan *scan, bool timed)
 {
-	ExecProcNodeMtd real = scan->index_only ? index_only_node.own : scan_node.own;
+	FbMethod   *method = scan->index_only ? &index_only_node : &scan_node;
 	ExecProcNodeMtd ours = scan->index_only ? fb_exec_index_only : fb_exec_index_scan;
 
-	fb_replace_method(scan->node, timed ? real : ours, timed ? ours : real);
+	if (!timed)
+		fb_replace_method(scan->node, ours, method->own);
+	else if (fb_method_is_own(method, scan->node))
+		fb_replace_method(scan->node, method->own, ours);
+}
+
+/*
+ * Whether a scan may begin idle: the session's scans have read nothing for a while, so this one probably does not either.
+ * If it does, it is woken after its first read or, if that was of its leaf, after its second. A table with thousands of
+ * partitions is as many scans, each too short to become idle by its own rows.
+ */
+static inline bool
+fb_scans_are_in_memory(void)
+{
+	return scans_in_memory == SCANS_IN_MEMORY && reads_before_them == pgBufferUsage.shared_blks_read;
+}
+
+/* A scan begins: makes it idle if it may be. */
+static void
+fb_scan_begins(FbScan *scan)
+{
+	bool		may_idle = fb_scans_are_in_memory() && scan->kind == &btree && scan->ahead == NULL;
+
+	if (reads_before_them != pgBufferUsage.shared_blks_read)
+		scans_in_memory = 0;
+	reads_before_them = pgBufferUsage.shared_blks_read;
+	scans_in_memory = Min(scans_in_memory + 1, SCANS_IN_MEMORY);
+	scan->reads = reads_before_them;
+	if (scan->idle == may_idle)
+		return;
+	scan->idle = may_idle;
+	fb_time_node(scan, !may_idle);
 }
 
 /* Whether a scan is at its last row, so that there is nothing to look ahead to, as in a search for one row. */
@@ -731,6 +769,8 @@ fb_rescan_watched(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey order
 		scan->last = InvalidBlockNumber;
 		scan->start_total++;
 		scan->begins = true;
+		if (scan->start_total == 1 && scan->node != NULL)
+			fb_scan_begins(scan);
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
 			fb_ahead_restart(scan->ahead);
 		/* The reads may be those of values that are stored elsewhere. */
@@ -914,7 +954,6 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	Relation	index = index_only ? ((IndexOnlyScanState *) node)->ioss_RelationDesc
 		: ((IndexScanState *) node)->iss_RelationDesc;
 	Relation	heap = ((ScanState *) node)->ss_currentRelation;
-	FbMethod   *method = index_only ? &index_only_node : &scan_node;
 	FbScan	   *scan;
 
 	/* Another table access method may keep its rows elsewhere than in the block of their TID. */
@@ -922,8 +961,6 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 		heap->rd_tableam != GetHeapamTableAmRoutine() || !fb_install_am(index) ||
 		fb_index_kind(index)->state == FB_DIFFERS)
 		return;
-	if (fb_method_is_own(method, node))
-		fb_replace_method(node, method->own, index_only ? fb_exec_index_only : fb_exec_index_scan);
 
 	if (query->scan_is_used)
 		scan = MemoryContextAllocZero(query->estate->es_query_cxt, sizeof(FbScan));
@@ -940,11 +977,15 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->block = InvalidBlockNumber;
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
+	scan->leaf = InvalidBlockNumber;
+	scan->idle = fb_scans_are_in_memory();
 	scan->index = RelationGetRelid(index);
 	scan->keys = fb_keys_of(node);
 	fb_stats_expect(scan->index);
 	fb_attach(FB_OF_KEYS, scan->keys, scan);
 	dlist_push_head(&query->scans, &scan->link);
+	if (!scan->idle)
+		fb_time_node(scan, true);
 	if (scan->kind == &btree)
 		fb_elements_register(scan, scan->keys, index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
 						 : ((IndexScanState *) node)->iss_NumScanKeys);

@@ -21,6 +21,8 @@ typedef struct Entry
 	char		status;
 } Entry;
 
+/* Probes are short in a table that is half empty. */
+#define SH_FILLFACTOR (0.5)
 #define SH_PREFIX entries
 #define SH_ELEMENT_TYPE Entry
 #define SH_KEY_TYPE uint64

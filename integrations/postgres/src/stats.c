@@ -6,7 +6,7 @@
  * counted together, in an entry without a name. The next reader removes the entries of dropped indexes.
  *
  * A scan that has not waited has only a few rows to count, often one, and another follows soon. Its session keeps the
- * counts of some of them, and adds them together: a look-up of a single row does not touch shared memory. They are
+ * counts of some of them, and adds them together: a look-up of a single row does not touch the table. They are
  * added at the latest when the session reads the view or ends.
  *
  * A scan that an error ended adds its counts while its memory is being freed. So adding raises no errors: it allocates
@@ -33,7 +33,7 @@
 
 #define TRANCHE "forebay"
 /* How many indexes have pending counts, and for at most how many scans and rows. */
-#define PENDING_INDEXES 16
+#define PENDING_INDEXES 4096
 #define PENDING_SCANS 64
 #define PENDING_ROWS 1024
 /* Columns of the function: the index, and one for each counter. */
@@ -58,10 +58,10 @@ typedef struct Row
 	uint64		values[FB_STATS];
 } Row;
 
-/* Counts of an index that are not in shared memory yet. */
+/* Counts of an index that are not in the table yet. */
 typedef struct Pending
 {
-	Oid			index;
+	Oid			index;			/* in the session's own table it has an entry; invalid if there are no counts */
 	uint32		scans;			/* 0 if there are none */
 	uint64		rows;
 } Pending;
@@ -198,7 +198,10 @@ fb_stats_expect(Oid index)
 	static bool prepared = false;
 
 	if (lock == NULL)
-		fb_stats_expect_own(index);
+	{
+		if (pending[index % PENDING_INDEXES].index != index)
+			fb_stats_expect_own(index);
+	}
 	else if (!prepared)
 	{
 		on_shmem_exit(fb_stats_exit, 0);
@@ -239,6 +242,7 @@ fb_stats_flush(Pending *one)
 
 	if (one->scans > 0)
 		fb_stats_write(one->index, added);
+	one->index = InvalidOid;
 	one->scans = 0;
 	one->rows = 0;
 }
@@ -262,7 +266,7 @@ fb_stats_add(Oid index, uint64 scans, uint64 rows, const struct fbl_counts *coun
 {
 	Pending    *one = &pending[index % PENDING_INDEXES];
 
-	if (lock == NULL || counts != NULL || scans >= PENDING_SCANS || rows >= PENDING_ROWS)
+	if (counts != NULL || scans >= PENDING_SCANS || rows >= PENDING_ROWS)
 	{
 		uint64		added[FB_STATS] = {[FB_SCANS] = scans, [FB_ROWS] = rows};
 

@@ -35,6 +35,7 @@ const TESTS: &[Test] = &[
     ("look_ahead_that_is_dear_pauses", scans::pause_when_dear),
     ("a_dense_scan_tries_to_pause", scans::try_to_pause_when_dense),
     ("index_scans_read_through_gaps", scans::read_through_gaps),
+    ("a_scan_that_begins_idle_is_woken", scans::wake),
     ("index_only_scans_leave_visible_rows", scans::leave_visible_rows),
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),
