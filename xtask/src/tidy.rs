@@ -71,7 +71,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "forebay-watch",
         ],
     ),
-    ("forebay-compare", &["forebay", "forebay-btree", "forebay-io", "forebay-measure"]),
+    (
+        "forebay-compare",
+        &["forebay", "forebay-btree", "forebay-io", "forebay-measure", "forebay-tpcc"],
+    ),
+    ("forebay-tpcc", &["forebay", "forebay-btree", "forebay-measure"]),
     ("forebay-instructions", &["forebay"]),
     ("forebay-postgres-harness", &[]),
     ("xtask", &[]),

@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::meta::{self, ROOT};
 use crate::node::{NodeMut, Shape, common, separator};
 use crate::page::{CHILD, Goal, HEADER, WORD, cell_len};
-use crate::tree::{Tree, note_change};
+use crate::record::Change;
+use crate::tree::Tree;
 
 /// Number of blocks by which the file grows at a time.
 const GROWTH: Block = 1024;
@@ -147,7 +148,7 @@ impl Load<'_> {
         let block = self.used;
         let mut page = file.init_with(block, &self.strategy)?;
         self.levels[level].write(&mut page, upper);
-        note_change(&mut page);
+        self.tree.note(&mut [(&mut page, Change::Page)]);
         drop(page);
         self.used += 1;
         let lower = std::mem::take(&mut self.levels[level].lower);
@@ -163,9 +164,10 @@ impl Load<'_> {
         }
         let file = self.tree.file();
         let mut root = file.write(ROOT)?;
-        meta::set_used(file, self.used)?;
+        let mut meta = meta::latch(file)?;
+        meta::set_used(&mut meta, self.used);
         self.levels[level].write(&mut root, None);
-        note_change(&mut root);
+        self.tree.note(&mut [&mut root, &mut meta].map(|page| (page, Change::Page)));
         Ok(())
     }
 }

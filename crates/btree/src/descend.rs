@@ -149,7 +149,7 @@ impl Tree {
 
     /// [DSC-2]
     fn is_the_one(&self, page: &[u8], block: Block, goal: Goal<'_>, level: u8) -> bool {
-        Node::new(page).is_ok_and(|node| {
+        Node::header(page).is_ok_and(|node| {
             let root_is_lower = block == ROOT && node.level() < level;
             root_is_lower || (node.level() == level && node.covers(goal))
         })

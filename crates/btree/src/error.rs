@@ -40,6 +40,17 @@ pub enum Error {
         /// The reason.
         what: &'static str,
     },
+    /// The log cannot be read or written. After a failed write nothing is durable any more: open the database again.
+    #[error("the log of the database: {0}")]
+    Log(Arc<std::io::Error>),
+    /// A record of the log has a valid checksum and inconsistent contents.
+    #[error(
+        "the record of the log that ends at {lsn} is damaged, or of another database; restore the database from a backup"
+    )]
+    LogRecord {
+        /// Its LSN: the position of its end in the log.
+        lsn: u64,
+    },
     /// A key or a record is too long for this page size.
     #[error("a {what} of {len} bytes is too long: {max} is the most here")]
     TooLong {
@@ -68,6 +79,12 @@ pub enum Error {
         /// The tree's file.
         file: Arc<Path>,
     },
+}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error::Log(Arc::new(error))
+    }
 }
 
 /// The result of every fallible operation of this crate.

@@ -43,6 +43,9 @@
 //! | `bulk` | sorted entries, each page written once |
 //! | `meta` | blocks in use, free blocks, and whether the file is clean |
 //! | `check` | checks all invariants of a tree |
+//! | `log` | records appended by all threads, made durable together |
+//! | `record` | a change of a page: as the entry that changed, or as the whole page |
+//! | `database` | several trees with a log: commits, checkpoints, recovery |
 //!
 //! # Which parts of the pool it uses
 //!
@@ -69,8 +72,9 @@
 //! - **Without a log, durable means [`Tree::checkpoint`].** After a checkpoint, and until the next change, a crash
 //!   leaves exactly the tree that it wrote. The first change after it marks the file on disk as changed before anything
 //!   else is written. If a crash follows, [`Tree::open`] returns [`Error::Unclean`], and never a tree with only some of
-//!   the changes. An engine that must not lose changes logs each one under the latch (in `note_change` in `tree.rs`),
-//!   stores LSNs in the pages, and lets the pool write the log before the page.
+//!   the changes.
+//! - **With a log, durable means [`Database::flush`].** The trees of a [`Database`] log each change under the latch of its
+//!   page, with the LSN in the page, and the pool writes the log before the page. Opening repeats what a crash has lost.
 //!
 //! # Limits
 //!
@@ -83,15 +87,19 @@
 mod bulk;
 mod check;
 mod cursor;
+mod database;
 mod descend;
 mod error;
+mod log;
 mod meta;
 mod node;
 mod page;
+mod record;
 mod restructure;
 mod tree;
 
 pub use check::Census;
 pub use cursor::{Cursor, Direction};
+pub use database::{Database, Recovery};
 pub use error::{Error, Result};
 pub use tree::Tree;

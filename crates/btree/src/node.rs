@@ -8,8 +8,9 @@
 use forebay::Block;
 
 use crate::page::{
-    CHILD, COUNT_AT, Goal, HEAD, HEADER, HEAP_AT, Head, KIND_AT, LEVEL_AT, LINK_AT, LOWER_AT, NODE,
-    PREFIX_AT, Slot, UPPER_AT, WASTED_AT, WORD, Words, cell_len, child, child_index, search,
+    CHILD, COUNT_AT, COVERS, Goal, HEAD, HEADER, HEAP_AT, Head, KIND_AT, LEVEL_AT, LINK_AT,
+    LOWER_AT, NODE, PREFIX_AT, Slot, UPPER_AT, WASTED_AT, WORD, Words, cell_len, child,
+    child_index, search,
 };
 
 /// Inner nodes have at least two children, usually many more.
@@ -24,28 +25,13 @@ pub(crate) struct Node<'a> {
 impl<'a> Node<'a> {
     /// Checks a page.
     ///
+    /// # Errors
     /// A description of what is wrong with it.
     pub(crate) fn new(bytes: &'a [u8]) -> Result<Node<'a>, &'static str> {
-        let node = Node { bytes };
-        if bytes[KIND_AT] != NODE {
-            return Err("it is no node");
-        }
-        if node.level() > LEVEL_MAX {
-            return Err("no tree has so many levels");
-        }
+        let node = Node::header(bytes)?;
         let heap = node.at_16(HEAP_AT);
-        let slots_end = HEADER + WORD * node.count();
-        if heap > bytes.len() || !heap.is_multiple_of(WORD) || slots_end > heap {
-            return Err("its slots and cells overlap");
-        }
-        let mut used = 0;
-        for at in [PREFIX_AT, LOWER_AT, UPPER_AT] {
-            let (start, len) = (node.at_16(at), node.at_16(at + 2));
-            if len > 0 && (start < heap || start + len > bytes.len()) {
-                return Err("its prefix or a fence is not in it");
-            }
-            used += len.next_multiple_of(WORD);
-        }
+        let cells = [PREFIX_AT, LOWER_AT, UPPER_AT].map(|at| node.cell_place(at).1);
+        let mut used: usize = cells.into_iter().map(|len| len.next_multiple_of(WORD)).sum();
         let leaf = node.level() == 0;
         for slot in node.slots() {
             if slot.at() < heap || slot.at() + slot.cell_len() > bytes.len() {
@@ -59,6 +45,29 @@ impl<'a> Node<'a> {
         // [NOD-1]
         if heap + used + node.at_16(WASTED_AT) != bytes.len() {
             return Err("its cells do not add up");
+        }
+        Ok(node)
+    }
+
+    /// The same, without the entries: for [`Node::level`], [`Node::count`] and [`Node::covers`].
+    pub(crate) fn header(bytes: &'a [u8]) -> Result<Node<'a>, &'static str> {
+        let node = Node { bytes };
+        if bytes[KIND_AT] != NODE {
+            return Err("it is no node");
+        }
+        if node.level() > LEVEL_MAX {
+            return Err("no tree has so many levels");
+        }
+        let heap = node.at_16(HEAP_AT);
+        let slots_end = HEADER + WORD * node.count();
+        if heap > bytes.len() || !heap.is_multiple_of(WORD) || slots_end > heap {
+            return Err("its slots and cells overlap");
+        }
+        for at in [PREFIX_AT, LOWER_AT, UPPER_AT] {
+            let (start, len) = node.cell_place(at);
+            if len > 0 && (start < heap || start + len > bytes.len()) {
+                return Err("its prefix or a fence is not in it");
+            }
         }
         Ok(node)
     }
@@ -91,8 +100,13 @@ impl<'a> Node<'a> {
         Slot(self.bytes.word(HEADER + WORD * index).expect("[NOD-1] slots lie in the page"))
     }
 
+    /// Where the prefix or a fence is, and its length.
+    fn cell_place(self, at: usize) -> (usize, usize) {
+        (self.at_16(at), self.at_16(at + 2) & !COVERS)
+    }
+
     fn cell(self, at: usize) -> &'a [u8] {
-        let (start, len) = (self.at_16(at), self.at_16(at + 2));
+        let (start, len) = self.cell_place(at);
         if len == 0 { &[] } else { &self.bytes[start..start + len] }
     }
 
@@ -150,8 +164,9 @@ impl<'a> Node<'a> {
         found.map(|(at, _)| at)
     }
 
+    /// `key` may be any, and not have the prefix.
     fn head(self) -> Head {
-        Head::of(self.bytes).expect("a page has two words")
+        Head::of(self.bytes).expect("a page has two words").for_any_key()
     }
 
     /// Which child leads to `goal`, from 0 to the number of slots.
@@ -271,7 +286,9 @@ impl<'a> NodeMut<'a> {
             let start = node.allocate(bytes.len())?;
             node.bytes[start..start + bytes.len()].copy_from_slice(bytes);
             put_16(node.bytes, at, start);
-            put_16(node.bytes, at + 2, bytes.len());
+            let covers = at == PREFIX_AT
+                && shape.upper.is_some_and(|upper| common(shape.lower, upper) >= bytes.len());
+            put_16(node.bytes, at + 2, bytes.len() | if covers { COVERS } else { 0 });
         }
         Some(node)
     }
@@ -373,6 +390,12 @@ impl<'a> NodeMut<'a> {
         let place = HEADER + WORD * index;
         self.bytes.copy_within(place + WORD..HEADER + WORD * count, place);
         put_16(self.bytes, COUNT_AT, count - 1);
+    }
+
+    /// The value of slot `index`.
+    pub(crate) fn into_value(self, index: usize) -> &'a mut [u8] {
+        let slot = self.as_node().slot(index);
+        &mut self.bytes[slot.at()..slot.at() + slot.value_len()]
     }
 
     /// Replaces the value of slot `index` with `value`, which must fit.

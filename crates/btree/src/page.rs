@@ -1,8 +1,8 @@
 //! The page layout, and the search in a page, which needs no latch.
 //!
 //! ```text
-//! 0         4     5      6      8     10      12         14         16          20          24           32
-//! checksum  kind  level  count  heap  wasted  prefix at  prefix len lower fence upper fence first child  slots -> free <- cells
+//! 0         4     5      6      8     10      12         14         16          20          24           32   40
+//! checksum  kind  level  count  heap  wasted  prefix at  prefix len lower fence upper fence first child  LSN  slots -> free <- cells
 //! ```
 //!
 //! A slot is one word, so a search that runs while other threads may change the page reads it in one load:
@@ -14,6 +14,9 @@
 //! The common prefix of all keys of a page is stored once; in the following, a key means the part after the prefix. The
 //! first three bytes of a key are in the slot, and decide nearly every comparison; the rest of it is in the cell, after
 //! the value. Cells begin at whole words, because the pool's optimistic reads copy words fastest.
+//!
+//! The highest bit of the prefix's length says that the fences have that prefix too, and so all keys that belong to the node: a
+//! descent does not compare it.
 //!
 //! The prefix is useful where keys have much in common. With keys of 8 ascending bytes, a page without one would have
 //! the same head in every slot, and a search would visit the cell of each key that it compares.
@@ -31,7 +34,7 @@ pub(crate) const NODE: u8 = 2;
 pub(crate) const FREE: u8 = 3;
 
 /// Number of bytes before the slots.
-pub(crate) const HEADER: usize = 32;
+pub(crate) const HEADER: usize = 40;
 pub(crate) const WORD: usize = 8;
 
 pub(crate) const KIND_AT: usize = 4;
@@ -43,6 +46,11 @@ pub(crate) const PREFIX_AT: usize = 12;
 pub(crate) const LOWER_AT: usize = 16;
 pub(crate) const UPPER_AT: usize = 20;
 pub(crate) const LINK_AT: usize = 24;
+/// The LSN of the last change, in every kind of page; 0 without a log.
+pub(crate) const LSN_AT: usize = 32;
+
+/// In the length of the prefix: the fences have it too.
+pub(crate) const COVERS: usize = 1 << 15;
 
 /// Number of bytes of a key that are in its slot.
 pub(crate) const HEAD: usize = 3;
@@ -143,6 +151,8 @@ pub(crate) struct Head {
     pub(crate) count: usize,
     prefix_at: usize,
     prefix_len: usize,
+    /// All keys that belong to the node have the prefix, and the search is for one of them.
+    covers: bool,
 }
 
 impl Head {
@@ -155,8 +165,16 @@ impl Head {
             level: first[LEVEL_AT],
             count: usize::from(u16::from_le_bytes([first[COUNT_AT], first[COUNT_AT + 1]])),
             prefix_at: (second >> 32 & 0xffff) as usize,
-            prefix_len: (second >> 48) as usize,
+            prefix_len: (second >> 48) as usize & !COVERS,
+            covers: (second >> 48) as usize & COVERS != 0,
         })
+    }
+}
+
+impl Head {
+    /// For a search for a key that may not belong to the node.
+    pub(crate) fn for_any_key(self) -> Head {
+        Head { covers: false, ..self }
     }
 }
 
@@ -171,7 +189,8 @@ pub(crate) enum Goal<'k> {
     Last,
 }
 
-/// The slot of `key`, or the index of the slot before which it belongs. `None` if the page is inconsistent: it is
+/// The slot of `key`, or the index of the slot before which it belongs. It must be a key that belongs to this node, except
+/// after [`Head::for_any_key`]. `None` if the page is inconsistent: it is
 /// damaged, or being changed.
 #[inline]
 pub(crate) fn search<W: Words + ?Sized>(
@@ -180,7 +199,9 @@ pub(crate) fn search<W: Words + ?Sized>(
     key: &[u8],
 ) -> Option<Result<(usize, Slot), usize>> {
     let mut rest = key;
-    if head.prefix_len > 0 {
+    if head.covers {
+        rest = key.get(head.prefix_len..)?;
+    } else if head.prefix_len > 0 {
         let shared = key.len().min(head.prefix_len);
         match compare(page, head.prefix_at, head.prefix_len, &key[..shared])? {
             Ordering::Less => return Some(Err(head.count)),

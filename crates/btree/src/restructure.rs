@@ -25,7 +25,8 @@ use crate::error::Result;
 use crate::meta::{self, ROOT, damaged};
 use crate::node::{Node, NodeMut, Shape, common, prefix_of, separator, shape_of};
 use crate::page::{CHILD, Goal};
-use crate::tree::{ENDLESS, ROUNDS_MAX, Tree, note_change};
+use crate::record::Change;
+use crate::tree::{ENDLESS, ROUNDS_MAX, Tree};
 
 const TWICE: &str = "its entries name a page that is latched already";
 
@@ -68,33 +69,41 @@ impl Tree {
                 self.split(level + 1, fence, &|above| above.fits(fence, CHILD))?;
                 continue;
             }
-            let mut right = meta::allocate(self.file())?;
+            let mut meta = meta::latch(self.file())?;
+            let mut right = meta::allocate(self.file(), &mut meta)?;
             right.copy_from_slice(&halves.right);
             page.copy_from_slice(&halves.left);
             let child = right.block().to_le_bytes();
             let done = NodeMut::checked(&mut parent).insert(index, &halves.fence, &child);
             assert!(done, "[NOD-3] there was room for the fence");
-            [&mut right, &mut page, &mut parent].into_iter().for_each(note_change);
+            let fence = Change::Put { key: &halves.fence, value: &child };
+            self.note(&mut [
+                (&mut right, Change::Page),
+                (&mut page, Change::Page),
+                (&mut parent, fence),
+                (&mut meta, Change::Page),
+            ]);
         }
         Err(damaged(self.file(), ROOT, ENDLESS))
     }
 
     /// The root stays in its block, and its two halves become its children.
-    fn split_root(&self, mut root: PageMut<'_>, key: &[u8]) -> Result<()> {
+    fn split_root<'t>(&'t self, mut root: PageMut<'t>, key: &[u8]) -> Result<()> {
         let node = self.node(&root, ROOT)?;
         let level = node.level() + 1;
         let halves = self.cut(node, key, &root)?;
-        let mut left = meta::allocate(self.file())?;
+        let mut meta = meta::latch(self.file())?;
+        let mut left = meta::allocate(self.file(), &mut meta)?;
         left.copy_from_slice(&halves.left);
-        let mut right = meta::allocate(self.file())?;
+        let mut right = meta::allocate(self.file(), &mut meta)?;
         right.copy_from_slice(&halves.right);
         let shape =
             Shape { level, lower: &[], upper: None, first_child: left.block(), prefix: &[] };
         let done = NodeMut::lay_out(&mut root, shape)
             .is_some_and(|mut node| node.push(&halves.fence, &right.block().to_le_bytes()));
         assert!(done, "[NOD-3] one entry fits");
-        note_change(&mut root);
-        [&mut left, &mut right].into_iter().for_each(note_change);
+        let pages = [&mut root, &mut left, &mut right, &mut meta];
+        self.note(&mut pages.map(|page| (page, Change::Page)));
         Ok(())
     }
 
@@ -147,22 +156,30 @@ impl Tree {
         // With its right neighbour; the last child with its left one.
         let at = index.min(last);
         let mut left_page = self.child(parent.block(), above.child(at))?;
-        let right_page = self.child(left_page.block(), above.child(at + 1))?;
+        let mut right_page = self.child(left_page.block(), above.child(at + 1))?;
         let left = self.child_node(&left_page, level)?;
         let right = self.child_node(&right_page, level)?;
         if !self.is_sparse(if index == at { left } else { right }) {
             return Ok(false);
         }
         let mut joined = vec![0; self.page_bytes()];
-        if !join(&mut joined, left, &above.key(at), right) {
+        let fence = above.key(at);
+        if !join(&mut joined, left, &fence, right) {
             return Ok(false);
         }
+        let mut meta = meta::latch(self.file())?;
         left_page.copy_from_slice(&joined);
         NodeMut::checked(&mut parent).remove(at);
-        [&mut left_page, &mut parent].into_iter().for_each(note_change);
+        meta::free(&mut meta, &mut right_page);
+        self.note(&mut [
+            (&mut left_page, Change::Page),
+            (&mut parent, Change::Remove { key: &fence }),
+            (&mut right_page, Change::Page),
+            (&mut meta, Change::Page),
+        ]);
+        drop((left_page, right_page, meta));
         let sparse = self.is_sparse(self.node(&parent, parent.block())?);
-        drop((left_page, parent));
-        meta::free(self.file(), right_page)?;
+        drop(parent);
         if sparse {
             self.merge(level + 1, key)?;
         }
@@ -170,18 +187,19 @@ impl Tree {
     }
 
     /// Replaces a root that has an only child with that child.
-    fn lower_root(&self, mut root: PageMut<'_>) -> Result<bool> {
+    fn lower_root<'t>(&'t self, mut root: PageMut<'t>) -> Result<bool> {
         let mut lowered = false;
         loop {
             let node = self.node(&root, ROOT)?;
             if node.level() == 0 || node.count() > 0 {
                 return Ok(lowered);
             }
-            let page = self.child(ROOT, node.child(0))?;
+            let mut page = self.child(ROOT, node.child(0))?;
             self.child_node(&page, node.level() - 1)?;
+            let mut meta = meta::latch(self.file())?;
             root.copy_from_slice(&page);
-            note_change(&mut root);
-            meta::free(self.file(), page)?;
+            meta::free(&mut meta, &mut page);
+            self.note(&mut [&mut root, &mut page, &mut meta].map(|page| (page, Change::Page)));
             lowered = true;
         }
     }

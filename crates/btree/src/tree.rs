@@ -9,16 +9,18 @@
 //!              error, may leave a block that is not reachable.
 
 use std::fmt;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use forebay::{
     Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, ReadaheadStrategy, ZeroPages,
 };
 
 use crate::error::{Error, Result};
-use crate::meta::{self, ROOT, damaged};
+use crate::log::Log;
+use crate::meta::{self, ROOT, State, damaged};
 use crate::node::{Node, NodeMut, Shape};
-use crate::page::Goal;
+use crate::page::{Goal, LSN_AT};
+use crate::record::{self, Change};
 
 const PAGE_BYTES_MAX: usize = 32 << 10;
 
@@ -42,8 +44,10 @@ pub struct Tree {
     /// For streams, with the pool's readahead.
     ahead: PagedFile,
     page_bytes: usize,
-    /// Whether the meta page on disk says that the tree is not clean ([TRE-1]).
+    /// Whether the meta page on disk says that the tree is not clean ([TRE-1]). Always, with a log.
     changed: RwLock<bool>,
+    /// The log, and the tree's number in it.
+    log: Option<(Arc<Log>, u8)>,
 }
 
 impl Tree {
@@ -53,16 +57,21 @@ impl Tree {
     /// [`Error::PageSize`]; [`Error::Pool`], also if the file already exists.
     pub fn create(pool: &BufferPool, name: &str) -> Result<Tree> {
         let tree = Tree::over(pool, name, &options().create_new(true))?;
-        tree.file.extend(ROOT + 1)?;
-        meta::create(&tree.file)?;
-        let mut root = tree.file.init(ROOT)?;
+        tree.lay_out()?;
+        Ok(tree)
+    }
+
+    /// Writes an empty tree into an empty file.
+    fn lay_out(&self) -> Result<()> {
+        self.file.extend(ROOT + 1)?;
+        meta::create(&self.file)?;
+        let mut root = self.file.init(ROOT)?;
         let shape = Shape { level: 0, lower: &[], upper: None, first_child: 0, prefix: &[] };
         NodeMut::lay_out(&mut root, shape).expect("an empty node fits");
-        note_change(&mut root);
+        self.mark(&mut root, Lsn::NONE);
         drop(root);
-        *tree.alone() = true;
-        tree.checkpoint()?;
-        Ok(tree)
+        *self.alone() = true;
+        self.checkpoint()
     }
 
     /// Opens the tree in the file `name` of the pool.
@@ -76,8 +85,46 @@ impl Tree {
             let file = tree.file.path().into();
             return Err(Error::NotATree { file, what: "it has no two pages" });
         }
-        meta::check(&tree.file)?;
+        match meta::state(&tree.file)? {
+            State::Whole => {}
+            State::Changed => return Err(Error::Unclean { file: tree.file.path().into() }),
+            State::Logged => return tree.refuse("it has a log: open its database"),
+        }
+        meta::check_used(&tree.file)?;
         Ok(tree)
+    }
+
+    /// Opens a tree whose changes are in a log, or creates it; the caller recovers it. A tree without a log gets one. `new`:
+    /// the log is, so that no tree can have changes there.
+    pub(crate) fn open_logged(
+        pool: &BufferPool,
+        name: &str,
+        log: &Arc<Log>,
+        number: u8,
+        new: bool,
+    ) -> Result<Tree> {
+        let mut tree = Tree::over(pool, name, &options().create(true))?;
+        if tree.file.blocks() <= ROOT {
+            tree.lay_out()?;
+        }
+        match meta::state(&tree.file)? {
+            State::Whole => meta::set_state(&tree.file, State::Logged)?,
+            State::Changed => return Err(Error::Unclean { file: tree.file.path().into() }),
+            State::Logged if new => return tree.refuse("its log is missing"),
+            State::Logged => {}
+        }
+        *tree.alone() = true;
+        tree.log = Some((Arc::clone(log), number));
+        Ok(tree)
+    }
+
+    fn refuse(&self, what: &'static str) -> Result<Tree> {
+        Err(Error::NotATree { file: self.file.path().into(), what })
+    }
+
+    /// Checks what recovery has made of the meta page.
+    pub(crate) fn check_meta(&self) -> Result<()> {
+        meta::check_used(&self.file)
     }
 
     fn over(pool: &BufferPool, name: &str, options: &FileOptions) -> Result<Tree> {
@@ -87,7 +134,14 @@ impl Tree {
         }
         let ahead = pool.open_file(name, options)?;
         let file = ahead.with_readahead(ReadaheadStrategy::Hint);
-        Ok(Tree { pool: pool.clone(), file, ahead, page_bytes: bytes, changed: RwLock::new(false) })
+        Ok(Tree {
+            pool: pool.clone(),
+            file,
+            ahead,
+            page_bytes: bytes,
+            changed: RwLock::new(false),
+            log: None,
+        })
     }
 
     pub(crate) fn pool(&self) -> &BufferPool {
@@ -165,7 +219,7 @@ impl Tree {
                     continue;
                 }
             }
-            note_change(&mut page);
+            self.note(&mut [(&mut page, Change::Put { key, value })]);
             return Ok(place.is_err());
         }
         Err(damaged(&self.file, ROOT, ENDLESS))
@@ -186,7 +240,7 @@ impl Tree {
         // A leaf that fits into none of its neighbours is not tried again for each removal, but only when it is empty.
         let node = node.as_node();
         let merge = (self.is_sparse(node) && !before) || node.count() == 0;
-        note_change(&mut page);
+        self.note(&mut [(&mut page, Change::Remove { key })]);
         drop(page);
         if merge {
             self.merge(0, key)?;
@@ -194,21 +248,47 @@ impl Tree {
         Ok(true)
     }
 
+    /// Changes the value of `key` in place: `change` gets its bytes, whose number stays as it is. Returns false if the key
+    /// does not exist. The leaf is latched meanwhile, so `change` must not use a tree of this pool.
+    ///
+    /// # Errors
+    /// As [`Tree::get`].
+    pub fn update(&self, key: &[u8], change: impl FnOnce(&mut [u8])) -> Result<bool> {
+        let _shared = self.begin_change()?;
+        let mut page = self.write(Goal::Key(key), 0)?;
+        let node = self.leaf(&page)?;
+        let Ok(at) = node.find(key) else { return Ok(false) };
+        if self.log.is_none() {
+            change(NodeMut::checked(&mut page).into_value(at));
+            self.note(&mut [(&mut page, Change::Page)]);
+            return Ok(true);
+        }
+        let before = node.value(at).to_vec();
+        change(NodeMut::checked(&mut page).into_value(at));
+        let after = Node::trusted(&page).value(at);
+        let differs = |(before, after): (&u8, &u8)| before != after;
+        let Some(first) = before.iter().zip(after).position(differs) else { return Ok(true) };
+        let last = before.iter().zip(after).rposition(differs).unwrap_or(first);
+        let bytes = after[first..=last].to_vec();
+        self.note(&mut [(&mut page, Change::Patch { key, at: first, bytes: &bytes })]);
+        Ok(true)
+    }
+
     /// Makes all changes durable: after a crash, the tree is as it is now, until the next change. Waits for changes in
-    /// progress; new changes wait for it, readers do not.
+    /// progress; new changes wait for it, readers do not. For a tree without a log.
     ///
     /// # Errors
     /// [`Error::Pool`]: the tree remains usable, but has no valid state on disk until a checkpoint succeeds.
     pub fn checkpoint(&self) -> Result<()> {
         let mut changed = self.alone();
-        if !*changed {
+        if !*changed || self.log.is_some() {
             return Ok(());
         }
         self.file.flush_file()?;
         self.file.sync()?;
         // If this fails, the disk may have either state, so the next change has to write the mark again.
         *changed = false;
-        meta::mark_whole(&self.file, true)
+        meta::set_state(&self.file, State::Whole)
     }
 
     /// Takes a checkpoint and closes the file.
@@ -236,7 +316,7 @@ impl Tree {
     /// [TRE-1]
     pub(crate) fn report_changed(&self, changed: &mut bool) -> Result<()> {
         if !*changed {
-            meta::mark_whole(&self.file, false)?;
+            meta::set_state(&self.file, State::Changed)?;
             *changed = true;
         }
         Ok(())
@@ -270,15 +350,33 @@ impl Tree {
         Ok(node)
     }
 
+    /// Notes changes that belong together, of pages latched exclusively: marks the pages dirty and, with a log, appends one
+    /// record of all.
+    pub(crate) fn note(&self, changes: &mut [(&mut PageMut<'_>, Change<'_>)]) {
+        let lsn = match &self.log {
+            None => Lsn::NONE,
+            Some((log, number)) => log.append(|body| {
+                record::begin_changes(body);
+                for (page, change) in changes.iter() {
+                    record::put_change(body, *number, page.block(), page, *change);
+                }
+            }),
+        };
+        for (page, _) in changes {
+            self.mark(page, lsn);
+        }
+    }
+
+    /// Marks a page as dirty by the change with that LSN.
+    pub(crate) fn mark(&self, page: &mut PageMut<'_>, lsn: Lsn) {
+        page[LSN_AT..LSN_AT + 8].copy_from_slice(&lsn.0.to_le_bytes());
+        page.mark_dirty(lsn);
+    }
+
     /// Whether a node has so few bytes in use that it should be merged with a neighbour.
     pub(crate) fn is_sparse(&self, node: Node<'_>) -> bool {
         node.used() < self.page_bytes / 4 || node.count() == 0
     }
-}
-
-/// An engine with a log appends its record here, under the page's latch, and marks the page dirty with that LSN.
-pub(crate) fn note_change(page: &mut PageMut<'_>) {
-    page.mark_dirty(Lsn::NONE);
 }
 
 fn options() -> FileOptions {

@@ -75,16 +75,19 @@ pub(crate) struct Args {
         default_value = "resident,missing"
     )]
     pub(crate) cases: Vec<Case>,
-    /// Instead: compare look-ups of a B+tree with vmcache's rndread. PROGRAM is vmcache, built by `make` in its sources
+    /// Instead: compare look-ups of a B+tree with vmcache's rndread, or TPC-C. PROGRAM is vmcache, built by `make` in its sources
     /// (github.com/viktorleis/vmcache; it needs libaio-dev). --memory is in whole GiB then, and --file-size,
     /// --page-size, --peers and --cases have no effect
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) vmcache: Option<PathBuf>,
-    /// With --vmcache: entries of 128 bytes
+    /// With --vmcache: TPC-C with so many warehouses, which need half a GiB each, twice
+    #[arg(long, value_name = "N", requires = "vmcache", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) tpcc: Option<u32>,
+    /// With --vmcache, look-ups: entries of 128 bytes
     #[arg(long, value_name = "N", default_value = "22000000",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) entries: u64,
-    /// With --vmcache: seconds to run before the counted ones, to write out the inserted data
+    /// With --vmcache: seconds to run it, and TPC-C of both, before the counted ones, to write out the inserted data
     #[arg(long, value_name = "SECONDS", default_value = "0",
           value_parser = clap::value_parser!(u64).range(..=3600))]
     pub(crate) settle: u64,

@@ -4,7 +4,8 @@
 //! them in memory (resident) and once with none (missing), on 1 to 64 threads. How a run goes:
 //! [`cli`] turns the command line into settings, [`run`] lets each [`peer`] write its file into a
 //! [`scratch`] directory, measures [`cell`] by cell with the peers interleaved, and hands the
-//! measurements to [`report`]; [`table`] draws them. With `--vmcache` there are [`lookups`] of a B+tree instead.
+//! measurements to [`report`]; [`table`] draws them. With `--vmcache`, B+trees are compared with
+//! [`vmcache`]'s instead.
 //!
 //! ```sh
 //! cargo run --release -p forebay-compare --features peers -- --dir /mnt/data --json compare.json
@@ -17,13 +18,13 @@ mod cell;
 mod cli;
 mod content;
 mod counters;
-mod lookups;
 mod output;
 mod peer;
 mod report;
 mod run;
 mod scratch;
 mod table;
+mod vmcache;
 
 use std::process::ExitCode;
 

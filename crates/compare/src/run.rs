@@ -18,7 +18,7 @@ use crate::output::{finish, version};
 use crate::peer::{About, Format, Kind, Peer, Site};
 use crate::report::{self, Cell, Measurement, Report};
 use crate::scratch::Scratch;
-use crate::{lookups, table};
+use crate::{table, vmcache};
 use forebay_measure::facts::{CounterSource, Host, Storage, Sysfs};
 use forebay_measure::progress::Progress;
 use forebay_measure::{interrupt, output};
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         output::check_file(json)?;
     }
     if let Some(program) = &args.vmcache {
-        return lookups::run(args, program);
+        return vmcache::run(args, program);
     }
     let settings = Settings::new(args)?;
     let directories: Vec<_> = formats(&settings.peers).into_iter().map(Format::directory).collect();

@@ -145,15 +145,18 @@ fn bad_input_gets_a_plain_message_with_exit_code_2_and_leaves_nothing() {
 }
 
 /// The options of look-ups that take no more than a second each.
-const LOOKUPS: [&str; 8] =
-    ["--memory", "1GiB", "--entries", "2000", "--threads", "1,4", "--vmcache", "./peer"];
+const LOOKUPS: [&str; 4] = ["--entries", "2000", "--threads", "1,4"];
 
 fn compare_lookups(directory: &Path, peer: &str, args: &[&str]) -> Output {
+    compare_with_vmcache(directory, peer, &[&LOOKUPS, args].concat())
+}
+
+fn compare_with_vmcache(directory: &Path, peer: &str, args: &[&str]) -> Output {
     let path = directory.join("peer");
     std::fs::write(&path, peer).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new(program());
-    command.args(LOOKUPS).args(["--seconds", "1"]).args(args);
+    command.args(["--memory", "1GiB", "--vmcache", "./peer", "--seconds", "1"]).args(args);
     command.current_dir(directory).stdin(Stdio::null()).output().unwrap()
 }
 
@@ -175,7 +178,7 @@ fn look_ups_are_compared_with_a_program_that_has_the_same_settings() {
     assert!(text(&output.stdout).contains("times vmcache"), "{}", text(&output.stdout));
     let report = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
-    assert_eq!(report["schema"], "forebay-compare-lookups/1");
+    assert_eq!(report["schema"], "forebay-compare-vmcache/1");
     let measurements = report["measurements"].as_array().unwrap();
     assert_eq!(measurements.len(), 4);
     for (row, threads) in report["rows"].as_array().unwrap().iter().zip([1.0, 4.0]) {
@@ -190,6 +193,25 @@ fn look_ups_are_compared_with_a_program_that_has_the_same_settings() {
     let mut left = entries(scratch.path());
     left.sort();
     assert_eq!(left, ["out.json", "peer"]);
+}
+
+#[test]
+fn tpcc_is_compared_with_and_without_a_log() {
+    let peer = "#!/bin/sh\n\
+        test \"$RNDREAD\" = 0 -a \"$DATASIZE\" = 1 || exit 3\n\
+        for second in $(seq \"$RUNFOR\"); do echo \"$second,100,0,0,vmcache,tpcc\"; done\n";
+    let scratch = scratch();
+    let args = ["--tpcc", "1", "--rounds", "1", "--threads", "2", "--json", "out.json"];
+    let output = compare_with_vmcache(scratch.path(), peer, &args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("+ log"), "{}", text(&output.stdout));
+    let report = std::fs::read_to_string(scratch.path().join("out.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let row = &report["rows"][0];
+    assert_eq!(row["vmcache_per_s"].as_f64(), Some(100.0), "{row}");
+    for name in ["forebay_per_s", "log_per_s", "log_times_vmcache"] {
+        assert!(row[name].as_f64().unwrap() > 0.0, "{row}");
+    }
 }
 
 #[test]

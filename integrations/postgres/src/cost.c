@@ -5,7 +5,8 @@
  * the values, that may take longer than reads would wait. And if a scan reads most blocks of a range, in any order, the
  * kernel's readahead reads them for it in few large requests, provided that the device's readahead is large. No property
  * of a scan says which is faster, so a trial of forebay-lookahead compares both modes, by the time of reads and of looking
- * ahead (docs/adr/0034-dense-scans.md). Other scans have no trial: without look-ahead, each of their blocks would wait.
+ * ahead (docs/adr/0034-dense-scans.md). Of a scan whose blocks ascend, which even a small readahead reads well, a smaller
+ * part of the range is sufficient. Other scans have no trial: without look-ahead, each of their blocks would wait.
  *
  * Failure: out of memory, once in a scan.
  */
@@ -18,6 +19,10 @@
 /* A scan is dense if it has read this many blocks, and one in so many of the range that they are in. */
 #define DENSE_BLOCKS 1024
 #define DENSE_ONE_IN 2
+/* The same if its blocks ascend: in so many of eight steps, by at most so many blocks. */
+#define ASCENDING_ONE_IN 4
+#define ASCENDING_EIGHTHS 7
+#define STEP_BLOCKS 16
 /* Blocks read until it is known whether it is either, and from one report to the trial to the next. */
 #define WEIGHED_BLOCKS 128
 #define REPORTED_BLOCKS 16
@@ -29,10 +34,11 @@ static bool
 fb_may_cost_more(FbScan *scan)
 {
 	FbCost	   *cost = &scan->cost;
+	bool		ascends = (uint64) cost->steps_near * 8 >= (uint64) cost->heap_blocks * ASCENDING_EIGHTHS;
 
 	/* Without values to look at, it takes long only where it waits for leaves, as the scan would. */
 	return (scan->ahead != NULL && cost->look_ns > (int64) cost->blocks * DEAR_NS) ||
-		(cost->heap_blocks >= DENSE_BLOCKS && cost->heap_blocks > (cost->highest - cost->lowest) / DENSE_ONE_IN);
+		(cost->heap_blocks >= DENSE_BLOCKS && cost->heap_blocks > (cost->highest - cost->lowest) / (ascends ? ASCENDING_ONE_IN : DENSE_ONE_IN));
 }
 
 /* Weighs what the last blocks cost. */
@@ -78,6 +84,8 @@ fb_cost_read_heap(FbScan *scan, BlockNumber block, int64 spent_ns)
 		return;
 	cost->lowest = cost->heap_blocks == 0 ? block : Min(cost->lowest, block);
 	cost->highest = Max(cost->highest, block);
+	cost->steps_near += block - cost->last <= STEP_BLOCKS;
+	cost->last = block;
 	cost->heap_blocks++;
 	fb_cost_read(scan, spent_ns);
 }

@@ -131,6 +131,9 @@ typedef struct FbCost
 	uint32		heap_blocks;
 	BlockNumber lowest;
 	BlockNumber highest;
+	/* The block of the heap that was read last, and how many were a few blocks after the one before. */
+	BlockNumber last;
+	uint32		steps_near;
 	/* Whether it costs less not to look ahead: NULL unless that is likely. */
 	struct fbl_trial *trial;
 	bool		paused;

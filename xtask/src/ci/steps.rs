@@ -236,7 +236,8 @@ fn with_flags(variable: &str, flags: &str) -> String {
 
 pub(super) fn kills(run: &mut Run) -> Result<()> {
     let (variable, lints) = run.lints();
-    let set = [(variable, lints.as_str()), ("FOREBAY_KILL_ROUNDS", "200")];
+    let set =
+        [(variable, lints.as_str()), ("FOREBAY_KILL_ROUNDS", "200"), ("FOREBAY_TPCC_KILLS", "50")];
     run.tests(&["--workspace", "--test", "kill"], None, &set)
 }
 

@@ -1,4 +1,4 @@
-//! Tests of the tree's public interface: against a model, with several threads, after power cuts, on damaged pages.
+//! Tests of the public interface: against a model, with several threads, after power cuts and crashes, on damaged pages.
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,5 +6,6 @@ mod crash;
 mod cursors;
 mod damage;
 mod model;
+mod recovery;
 mod site;
 mod threads;

@@ -1,6 +1,6 @@
 //! vmcache's side: its own program, which gets all its settings from its environment.
 //!
-//! It prints a line for each second: its number, look-ups, MiB read, MiB written, and words that repeat its
+//! It prints a line for each second: its number, what it has done, MiB read, MiB written, and words that repeat its
 //! settings. A pipe holds them all, so they are read when it has ended.
 
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-use super::{ENTRY_BYTES_MAX, GIB, Seconds, Settings, rest};
+use super::{GIB, Seconds, Settings, Workload, rest};
 
 /// Between two looks whether it has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -26,7 +26,7 @@ impl Drop for Running {
     }
 }
 
-/// Lets it insert everything and then look up keys with `threads` threads.
+/// Lets it load everything and then work with `threads` threads.
 pub(super) fn measure(
     directory: &Path,
     settings: &Settings,
@@ -39,13 +39,17 @@ pub(super) fn measure(
     let seconds = settings.settle_seconds + settings.seconds;
     // No more than it needs: the system may refuse address space beyond its memory.
     let memory_gib = settings.memory_bytes / GIB;
-    let virtual_gib = settings.entries.saturating_mul(ENTRY_BYTES_MAX) / GIB + 1;
+    let virtual_gib = settings.workload.bytes_max() / GIB + 1;
+    let (lookups, size) = match settings.workload {
+        Workload::Lookups { entries } => (1, entries),
+        Workload::Tpcc { warehouses } => (0, warehouses.into()),
+    };
     let variables = [
-        ("RNDREAD", 1),
+        ("RNDREAD", lookups),
         ("VIRTGB", virtual_gib.max(memory_gib)),
         ("PHYSGB", memory_gib),
         ("THREADS", threads.into()),
-        ("DATASIZE", settings.entries),
+        ("DATASIZE", size),
         ("RUNFOR", seconds),
     ];
     let child = Command::new(&settings.program)
@@ -69,8 +73,8 @@ pub(super) fn measure(
     }
     std::fs::remove_file(&block)?;
     let found = parse(&out);
-    if !status.success() || found.lookups.len() as u64 != seconds {
-        let lines = found.lookups.len();
+    if !status.success() || found.done.len() as u64 != seconds {
+        let lines = found.done.len();
         bail!("{name} ended with {status} after {lines} of {seconds} seconds: {}", error.trim());
     }
     Ok(found)
@@ -82,8 +86,8 @@ fn parse(out: &str) -> Seconds {
     for line in out.lines() {
         let mut fields = line.split(',').map(str::parse::<f64>);
         let four = [fields.next(), fields.next(), fields.next(), fields.next()];
-        if let [Some(Ok(_)), Some(Ok(lookups)), Some(Ok(read)), Some(Ok(written))] = four {
-            seconds.lookups.push(lookups as u64);
+        if let [Some(Ok(_)), Some(Ok(done)), Some(Ok(read)), Some(Ok(written))] = four {
+            seconds.done.push(done as u64);
             seconds.read_mib.push(read);
             seconds.written_mib.push(written);
         }
@@ -101,7 +105,7 @@ mod tests {
                    0,1546875,12.5,0,vmcache,2,7500000,rndread,64\n\
                    1,1681710,0,1.25,vmcache,2,7500000,rndread,64\n";
         let expected = Seconds {
-            lookups: vec![1_546_875, 1_681_710],
+            done: vec![1_546_875, 1_681_710],
             read_mib: vec![12.5, 0.0],
             written_mib: vec![0.0, 1.25],
         };

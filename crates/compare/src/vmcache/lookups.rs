@@ -1,4 +1,5 @@
-//! Forebay's side: `forebay-btree`, loaded once and opened for each measurement.
+//! Forebay's side of the look-ups: `forebay-btree`, loaded once, sorted, its pages full and with checksums, and opened and read
+//! into memory for each measurement.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -11,13 +12,11 @@ use forebay::io::CacheMode;
 use forebay::{BufferPool, Checksum, Tablespace, TornPages};
 use forebay_btree::{Direction, Tree};
 
-use super::{Seconds, Settings, VALUE_BYTES, key, rest};
+use super::{PAGE_BYTES, Seconds, Settings, VALUE_BYTES, key, mib, rest};
 use forebay_measure::interrupt;
 use forebay_measure::progress::Progress;
 
 const NAME: &str = "tree";
-const PAGE_BYTES: u64 = 4096;
-const MIB: f64 = (1 << 20) as f64;
 
 /// Look-ups between two additions to the total.
 const BATCH: u64 = 64;
@@ -34,13 +33,14 @@ fn pool(directory: &Path, settings: &Settings) -> anyhow::Result<BufferPool> {
 pub(super) fn load(
     directory: &Path,
     settings: &Settings,
+    entries: u64,
     progress: &mut Progress,
 ) -> anyhow::Result<()> {
     let pool = pool(directory, settings)?;
     let tree = Tree::create(&pool, NAME)?;
     let mut value = [0; VALUE_BYTES];
     let mut wish = Ok(());
-    let entries = (0..settings.entries).map_while(|number| {
+    let entries = (0..entries).map_while(|number| {
         if number.is_multiple_of(1 << 16) {
             wish = interrupt::check();
             progress.reach(number, "loading the tree");
@@ -59,6 +59,7 @@ pub(super) fn load(
 pub(super) fn measure(
     directory: &Path,
     settings: &Settings,
+    entries: u64,
     threads: u32,
 ) -> anyhow::Result<Seconds> {
     let pool = pool(directory, settings)?;
@@ -70,7 +71,7 @@ pub(super) fn measure(
     let seconds = thread::scope(|scope| {
         let (tree, done, total) = (&tree, &done, &total);
         let workers: Vec<_> = (0..threads)
-            .map(|worker| scope.spawn(move || look_up(tree, worker, settings.entries, done, total)))
+            .map(|worker| scope.spawn(move || look_up(tree, worker, entries, done, total)))
             .collect();
         let seconds = watch(&pool, settings.seconds, done, total);
         done.store(true, Ordering::Relaxed);
@@ -90,17 +91,13 @@ fn watch(
     done: &AtomicBool,
     total: &AtomicU64,
 ) -> anyhow::Result<Seconds> {
-    let mib = || {
-        let total = pool.stats().total();
-        [total.read_bytes, total.written_bytes].map(|bytes| bytes as f64 / MIB)
-    };
-    let (mut seconds, mut before) = (Seconds::default(), mib());
+    let (mut seconds, mut before) = (Seconds::default(), mib(pool));
     let start = Instant::now();
     for second in 1..=count {
         rest(start + Duration::from_secs(second))?;
         ensure!(!done.load(Ordering::Relaxed), "a look-up failed");
-        let now = mib();
-        seconds.lookups.push(total.swap(0, Ordering::Relaxed));
+        let now = mib(pool);
+        seconds.done.push(total.swap(0, Ordering::Relaxed));
         seconds.read_mib.push(now[0] - before[0]);
         seconds.written_mib.push(now[1] - before[1]);
         before = now;
