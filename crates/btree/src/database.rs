@@ -44,7 +44,8 @@ pub struct Recovery {
 }
 
 impl Database {
-    /// Opens the trees `names`, creates those that do not exist, and recovers them from the log in `log_directory`.
+    /// Opens the trees `names` and recovers them from the log in `log_directory`. If there is no log yet, creates it, and the
+    /// trees that do not exist.
     /// `committed` gets the bytes of each commit after the redo point, in the order of the log. `builder` has all settings
     /// of the pool but its log; it must protect pages from being [torn](forebay::TornPages), if a power cut can tear them.
     ///
@@ -68,6 +69,11 @@ impl Database {
             Tree::open_logged(&pool, name, &log, id, redo.is_none())
         };
         let trees = names.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+        // From here on no tree may be missing, and no tree's log.
+        if redo.is_none() {
+            log.begin()?;
+        }
+        trees.iter().try_for_each(Tree::mark_logged)?;
         let redo = redo.unwrap_or(Lsn::NONE);
         let recovery = Recovery { redo: redo.0, ..Recovery::default() };
         let mut database = Database { pool, log, trees, recovery };

@@ -60,8 +60,8 @@ impl Tail {
 }
 
 impl Log {
-    /// Opens the log in `directory`, or creates it; returns its redo point, or `None` if it is new. What follows the last
-    /// whole record is removed: it was never reported as durable.
+    /// Opens the log in `directory`, or creates it; returns its redo point, or `None` if it is new, until [`Log::begin`]. What
+    /// follows the last whole record is removed: it was never reported as durable.
     pub(crate) fn open(directory: &Path) -> io::Result<(Log, Option<Lsn>)> {
         let redo = read_redo(directory)?;
         let mut options = OpenOptions::new();
@@ -73,9 +73,6 @@ impl Log {
         let end = records.position;
         file.set_len(end)?;
         file.sync_all()?;
-        if redo.is_none() {
-            write_redo(directory, start)?;
-        }
         let log = Log {
             directory: directory.to_owned(),
             file,
@@ -84,6 +81,11 @@ impl Log {
             flushed: AtomicU64::new(end),
         };
         Ok((log, redo))
+    }
+
+    /// Makes a new log one that exists.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        write_redo(&self.directory, Lsn::NONE)
     }
 
     /// The records after `redo`, in their order.
@@ -267,6 +269,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (log, redo) = Log::open(directory.path()).unwrap();
         assert_eq!(redo, None);
+        log.begin().unwrap();
         let first = log.append(|body| body.extend(b"first"));
         let second = log.append(|body| body.extend(b"second"));
         log.flush(first).unwrap();

@@ -12,7 +12,8 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use forebay::{
-    Block, BufferPool, Checksum, FileOptions, Lsn, PageMut, PagedFile, ReadaheadStrategy, ZeroPages,
+    Block, BufferPool, CheckpointOptions, Checksum, FileOptions, Lsn, PageMut, PagedFile,
+    ReadaheadStrategy, ZeroPages,
 };
 
 use crate::error::{Error, Result};
@@ -94,8 +95,8 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Opens a tree whose changes are in a log, or creates it; the caller recovers it. A tree without a log gets one. `new`:
-    /// the log is, so that no tree can have changes there.
+    /// Opens a tree whose changes are in a log; the caller recovers it. If the log is new, the tree must have had none, and
+    /// is created if it does not exist.
     pub(crate) fn open_logged(
         pool: &BufferPool,
         name: &str,
@@ -103,12 +104,15 @@ impl Tree {
         number: u8,
         new: bool,
     ) -> Result<Tree> {
-        let mut tree = Tree::over(pool, name, &options().create(true))?;
+        let mut tree = Tree::over(pool, name, &options().create(new))?;
         if tree.file.blocks() <= ROOT {
+            if !new {
+                return tree.refuse("it is empty, and its log is not new");
+            }
             tree.lay_out()?;
         }
         match meta::state(&tree.file)? {
-            State::Whole => meta::set_state(&tree.file, State::Logged)?,
+            State::Whole => {}
             State::Changed => return Err(Error::Unclean { file: tree.file.path().into() }),
             State::Logged if new => return tree.refuse("its log is missing"),
             State::Logged => {}
@@ -116,6 +120,14 @@ impl Tree {
         *tree.alone() = true;
         tree.log = Some((Arc::clone(log), number));
         Ok(tree)
+    }
+
+    /// Marks the tree on disk as one with a log.
+    pub(crate) fn mark_logged(&self) -> Result<()> {
+        if meta::state(&self.file)? == State::Whole {
+            meta::set_state(&self.file, State::Logged)?;
+        }
+        Ok(())
     }
 
     fn refuse(&self, what: &'static str) -> Result<Tree> {
@@ -275,13 +287,18 @@ impl Tree {
     }
 
     /// Makes all changes durable: after a crash, the tree is as it is now, until the next change. Waits for changes in
-    /// progress; new changes wait for it, readers do not. For a tree without a log.
+    /// progress; new changes wait for it, readers do not. Of a tree with a log, it is a checkpoint of the pool, for which no
+    /// change waits.
     ///
     /// # Errors
     /// [`Error::Pool`]: the tree remains usable, but has no valid state on disk until a checkpoint succeeds.
     pub fn checkpoint(&self) -> Result<()> {
+        if self.log.is_some() {
+            self.pool.checkpoint(CheckpointOptions::now())?;
+            return Ok(());
+        }
         let mut changed = self.alone();
-        if !*changed || self.log.is_some() {
+        if !*changed {
             return Ok(());
         }
         self.file.flush_file()?;

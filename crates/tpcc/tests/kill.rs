@@ -16,7 +16,9 @@ fn kills() -> u32 {
 }
 
 fn program(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay-tpcc"));
+    // Read here, as compilers behind a shell do not get a variable of that name.
+    let program = std::env::var_os("CARGO_BIN_EXE_forebay-tpcc").expect("cargo names the program");
+    let mut command = Command::new(program);
     command.arg(args[0]).arg(directory).args(&args[1..]).stderr(Stdio::null());
     command
 }

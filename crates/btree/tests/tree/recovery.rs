@@ -209,6 +209,26 @@ fn a_tree_is_not_opened_without_its_log() {
 }
 
 #[test]
+fn a_tree_that_is_missing_is_not_created_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let (database, _) = open(directory.path());
+    database.trees()[0].insert(b"key", b"value").unwrap();
+    database.close().unwrap();
+    let path = directory.path().join("one");
+    for make_empty in [false, true] {
+        if make_empty {
+            fs::write(&path, b"").unwrap();
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        let builder = builder().directory(directory.path());
+        let error = Database::open(builder, directory.path(), &NAMES, |_| {}).unwrap_err();
+        assert!(matches!(error, Error::Pool(_) | Error::NotATree { .. }), "{error}");
+        assert_eq!(path.exists(), make_empty);
+    }
+}
+
+#[test]
 fn a_tree_without_a_log_gets_one() {
     let directory = tempfile::tempdir().unwrap();
     let pool = builder().directory(directory.path()).build().unwrap();
