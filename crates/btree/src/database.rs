@@ -45,9 +45,9 @@ pub struct Recovery {
 
 impl Database {
     /// Opens the trees `names` and recovers them from the log in `log_directory`. If there is no log yet, creates it, and the
-    /// trees that do not exist.
-    /// `committed` gets the bytes of each commit after the redo point, in the order of the log. `builder` has all settings
-    /// of the pool but its log; it must protect pages from being [torn](forebay::TornPages), if a power cut can tear them.
+    /// trees that do not exist. `committed` gets the bytes of each commit after the redo point, in the order of the log.
+    /// `builder` has all settings of the pool but its log; it must protect pages from being [torn](forebay::TornPages), if a
+    /// power cut can tear them.
     ///
     /// # Errors
     /// [`Error::Log`], [`Error::Damaged`], [`Error::NotATree`], [`Error::Unclean`], [`Error::Pool`].

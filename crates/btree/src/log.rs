@@ -196,7 +196,7 @@ impl Records {
                 "the log ends before its redo point",
             ));
         }
-        // Its position is shared with `file`, which is only read and written at positions of its own.
+        // Both share one position, which `file` does not use: it is read and written at given positions.
         let mut reader = BufReader::with_capacity(READ_BYTES, file.try_clone()?);
         reader.seek(SeekFrom::Start(redo.0))?;
         Ok(Records { reader, position: redo.0, len, body: Vec::new() })

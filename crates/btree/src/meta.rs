@@ -8,7 +8,7 @@
 //! A tree without a log cannot be repaired after a crash, but it can detect one. Before the first change after a
 //! checkpoint reaches the disk, the state becomes "changed", synced; a checkpoint writes and syncs everything else before
 //! the state becomes "whole" again. So after a power cut the file either is the last checkpoint, or is marked as changed.
-//! The state of a tree with a log is "logged" as long as it lives.
+//! The state of a tree with a log is always "logged".
 //!
 //! Invariants:  [MET-1] if the state on disk is "whole", no page there differs from the last checkpoint's
 //!              [MET-2] a block below `used` is this one, a node that is reachable from the root, or in the list of

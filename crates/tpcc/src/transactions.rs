@@ -272,7 +272,7 @@ impl<'t> Terminal<'t> {
             let mut total = 0.0;
             for line in 1..=lines {
                 let key = Key::of(&[home, district, number, line]);
-                // False if the terminal that makes the order has not come to this line.
+                // False if the terminal that makes the order has not reached this line.
                 self.update(Table::OrderLine, &key, |row| {
                     total += order_line::AMOUNT.get(row);
                     order_line::DELIVERY.set(row, NOW);
