@@ -7,7 +7,7 @@
 
 use forebay_btree::Tree;
 
-/// The trees' names, in the order of [`Table`].
+/// The trees' names.
 pub const NAMES: [&str; 11] = [
     "warehouse",
     "district",
