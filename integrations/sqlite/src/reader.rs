@@ -655,7 +655,8 @@ mod tests {
         let into = &mut [0; 4096];
         assert!(disk.read_cached(1, into));
         assert_eq!(disk.read_cached(50, into), says, "it is not known to be there");
-        disk.residency_unknown = true;
+        // On a busy machine, the read of page 1 may have taken as long as one that waits.
+        (disk.residency_unknown, disk.waited) = (true, false);
         assert!(disk.read_cached(50, into));
         disk.waited = true;
         assert_eq!((disk.read_cached(50, into), disk.read_cached(1, into)), (says, says));
