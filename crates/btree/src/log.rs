@@ -65,8 +65,12 @@ impl Log {
     pub(crate) fn open(directory: &Path) -> io::Result<(Log, Option<Lsn>)> {
         let redo = read_redo(directory)?;
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(redo.is_none()).truncate(redo.is_none());
+        options.read(true).write(true).create(redo.is_none()).truncate(false);
         let file = options.open(directory.join(FILE))?;
+        if redo.is_none() && file.metadata()?.len() > 0 {
+            let missing = format!("there is a log, but not its redo point: {REDO_FILE} is missing");
+            return Err(io::Error::new(ErrorKind::InvalidData, missing));
+        }
         let start = redo.unwrap_or(Lsn::NONE);
         let mut records = Records::new(&file, start)?;
         while records.next_record()?.is_some() {}
@@ -313,8 +317,13 @@ mod tests {
         let (log, found) = Log::open(directory.path()).unwrap();
         assert_eq!((found, log.position()), (Some(redo), end));
         assert_eq!(bodies(&log, redo), [b"after"]);
-        fs::write(directory.path().join(FILE), b"short").unwrap();
+        let path = directory.path().join(FILE);
+        fs::write(&path, b"short").unwrap();
         let error = Log::open(directory.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        fs::remove_file(directory.path().join(REDO_FILE)).unwrap();
+        let error = Log::open(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"short", "nothing is removed");
     }
 }

@@ -164,7 +164,7 @@ impl<'a> Node<'a> {
         found.map(|(at, _)| at)
     }
 
-    /// `key` may be any, and not have the prefix.
+    /// For searches for any key, also for one without the prefix.
     fn head(self) -> Head {
         Head::of(self.bytes).expect("a page has two words").for_any_key()
     }

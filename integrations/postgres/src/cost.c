@@ -38,7 +38,8 @@ fb_may_cost_more(FbScan *scan)
 
 	/* Without values to look at, it takes long only where it waits for leaves, as the scan would. */
 	return (scan->ahead != NULL && cost->look_ns > (int64) cost->blocks * DEAR_NS) ||
-		(cost->heap_blocks >= DENSE_BLOCKS && cost->heap_blocks > (cost->highest - cost->lowest) / (ascends ? ASCENDING_ONE_IN : DENSE_ONE_IN));
+		(cost->heap_blocks >= DENSE_BLOCKS &&
+		 cost->heap_blocks > (cost->highest - cost->lowest) / (ascends ? ASCENDING_ONE_IN : DENSE_ONE_IN));
 }
 
 /* Weighs what the last blocks cost. */

@@ -467,21 +467,20 @@ fb_scans_are_in_memory(void)
 	return scans_in_memory == SCANS_IN_MEMORY && reads_before_them == pgBufferUsage.shared_blks_read;
 }
 
-/* A scan begins: makes it idle if it may be. */
+/* A scan begins: it stays idle only if nothing was read since it was registered, and no look-ahead was added to it. */
 static void
 fb_scan_begins(FbScan *scan)
 {
-	bool		may_idle = fb_scans_are_in_memory() && scan->kind == &btree && scan->ahead == NULL;
+	bool		may_idle = scan->idle && scan->ahead == NULL && fb_scans_are_in_memory();
 
 	if (reads_before_them != pgBufferUsage.shared_blks_read)
 		scans_in_memory = 0;
 	reads_before_them = pgBufferUsage.shared_blks_read;
 	scans_in_memory = Min(scans_in_memory + 1, SCANS_IN_MEMORY);
 	scan->reads = reads_before_them;
-	if (scan->idle == may_idle)
-		return;
+	if (scan->idle && !may_idle)
+		fb_time_node(scan, true);
 	scan->idle = may_idle;
-	fb_time_node(scan, !may_idle);
 }
 
 /* Whether a scan is at its last row, so that there is nothing to look ahead to, as in a search for one row. */
@@ -978,17 +977,17 @@ fb_scan_register(FbQuery *query, PlanState *node, bool whole)
 	scan->last = InvalidBlockNumber;
 	scan->rescanned = true;
 	scan->leaf = InvalidBlockNumber;
-	scan->idle = fb_scans_are_in_memory();
 	scan->index = RelationGetRelid(index);
 	scan->keys = fb_keys_of(node);
 	fb_stats_expect(scan->index);
 	fb_attach(FB_OF_KEYS, scan->keys, scan);
 	dlist_push_head(&query->scans, &scan->link);
-	if (!scan->idle)
-		fb_time_node(scan, true);
 	if (scan->kind == &btree)
 		fb_elements_register(scan, scan->keys, index_only ? ((IndexOnlyScanState *) node)->ioss_NumScanKeys
 						 : ((IndexScanState *) node)->iss_NumScanKeys);
+	scan->idle = scan->kind == &btree && scan->ahead == NULL && fb_scans_are_in_memory();
+	if (!scan->idle)
+		fb_time_node(scan, true);
 }
 
 /* The FbScan of a node; NULL if it is not registered. */

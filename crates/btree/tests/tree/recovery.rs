@@ -202,7 +202,9 @@ fn a_tree_is_not_opened_without_its_log() {
     let error = Tree::open(&pool, "one").unwrap_err();
     assert!(matches!(error, Error::NotATree { .. }), "{error}");
     pool.close().unwrap();
-    fs::remove_file(directory.path().join("log.redo")).unwrap();
+    for name in ["log.redo", "log"] {
+        fs::remove_file(directory.path().join(name)).unwrap();
+    }
     let builder = builder().directory(directory.path());
     let error = Database::open(builder, directory.path(), &NAMES, |_| {}).unwrap_err();
     assert!(matches!(error, Error::NotATree { .. }), "{error}");
