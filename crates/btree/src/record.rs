@@ -37,11 +37,18 @@ const OTHER_BYTES: usize = HEADER + WORD;
 pub(crate) enum Change<'a> {
     /// It has other contents.
     Page,
-    /// An entry was inserted or replaced.
+    /// One entry has changed.
+    Entry(Entry<'a>),
+}
+
+/// A change of an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry<'a> {
+    /// It was inserted, or has another value.
     Put { key: &'a [u8], value: &'a [u8] },
-    /// Some bytes of an entry's value were replaced, from byte `at`.
+    /// Some bytes of its value were replaced, from byte `at`.
     Patch { key: &'a [u8], at: usize, bytes: &'a [u8] },
-    /// An entry was removed.
+    /// It was removed.
     Remove { key: &'a [u8] },
 }
 
@@ -75,18 +82,18 @@ pub(crate) fn put_change(
             body.extend_from_slice(&page[..hole.start]);
             body.extend_from_slice(&page[hole.end..]);
         }
-        Change::Put { key, value } => {
+        Change::Entry(Entry::Put { key, value }) => {
             body.push(PUT);
             put_bytes(body, key);
             put_bytes(body, value);
         }
-        Change::Patch { key, at, bytes } => {
+        Change::Entry(Entry::Patch { key, at, bytes }) => {
             body.push(PATCH);
             put_bytes(body, key);
             put_16(body, at);
             put_bytes(body, bytes);
         }
-        Change::Remove { key } => {
+        Change::Entry(Entry::Remove { key }) => {
             body.push(REMOVE);
             put_bytes(body, key);
         }
@@ -132,7 +139,7 @@ pub(crate) struct Redo<'a> {
 pub(crate) enum What<'a> {
     /// The bytes before the hole, and those behind it.
     Page(&'a [u8], &'a [u8]),
-    Entry(Change<'a>),
+    Entry(Entry<'a>),
 }
 
 /// Reads the body of a record of pages of `page_bytes`; `None` if it is none.
@@ -177,13 +184,13 @@ fn take_change<'a>(rest: &mut &'a [u8], page_bytes: usize) -> Option<Redo<'a>> {
             }
             What::Page(take(rest, start)?, take(rest, page_bytes - end)?)
         }
-        PUT => What::Entry(Change::Put { key: take_bytes(rest)?, value: take_bytes(rest)? }),
-        PATCH => What::Entry(Change::Patch {
+        PUT => What::Entry(Entry::Put { key: take_bytes(rest)?, value: take_bytes(rest)? }),
+        PATCH => What::Entry(Entry::Patch {
             key: take_bytes(rest)?,
             at: take_16(rest)?,
             bytes: take_bytes(rest)?,
         }),
-        REMOVE => What::Entry(Change::Remove { key: take_bytes(rest)? }),
+        REMOVE => What::Entry(Entry::Remove { key: take_bytes(rest)? }),
         _ => return None,
     };
     Some(Redo { tree, block, what })
@@ -194,7 +201,7 @@ fn take_change<'a>(rest: &mut &'a [u8], page_bytes: usize) -> Option<Redo<'a>> {
 /// # Errors
 /// A description of why the page is not that.
 pub(crate) fn repeat(page: &mut [u8], what: What<'_>) -> Result<(), &'static str> {
-    let change = match what {
+    let entry = match what {
         What::Page(before, behind) => {
             let hole_end = page.len() - behind.len();
             page[..before.len()].copy_from_slice(before);
@@ -202,12 +209,11 @@ pub(crate) fn repeat(page: &mut [u8], what: What<'_>) -> Result<(), &'static str
             page[hole_end..].copy_from_slice(behind);
             return Ok(());
         }
-        What::Entry(change) => change,
+        What::Entry(entry) => entry,
     };
     let node = Node::new(page)?;
-    match change {
-        Change::Page => unreachable!("a page is read with its bytes"),
-        Change::Put { key, value } => match node.find(key) {
+    match entry {
+        Entry::Put { key, value } => match node.find(key) {
             Ok(at) if node.fits_instead(at, value) => {
                 NodeMut::checked(page).replace(at, key, value);
             }
@@ -216,13 +222,13 @@ pub(crate) fn repeat(page: &mut [u8], what: What<'_>) -> Result<(), &'static str
             }
             _ => return Err("it has no room for an entry that the log puts into it"),
         },
-        Change::Patch { key, at, bytes } => {
+        Entry::Patch { key, at, bytes } => {
             let slot = node.find(key).map_err(|_| "it has not an entry that the log changes")?;
             let value = NodeMut::checked(page).into_value(slot);
             let part = value.get_mut(at..at + bytes.len());
             part.ok_or("an entry that the log changes is shorter")?.copy_from_slice(bytes);
         }
-        Change::Remove { key } => {
+        Entry::Remove { key } => {
             let slot = node.find(key).map_err(|_| "it has not an entry that the log removes")?;
             NodeMut::checked(page).remove(slot);
         }
@@ -246,11 +252,10 @@ mod tests {
     }
 
     /// Makes a change as a tree does, if the page has room and the key is there.
-    fn make(page: &mut [u8], change: Change<'_>) -> bool {
+    fn make(page: &mut [u8], change: Entry<'_>) -> bool {
         let node = Node::new(page).unwrap();
         match change {
-            Change::Page => {}
-            Change::Put { key, value } => match node.find(key) {
+            Entry::Put { key, value } => match node.find(key) {
                 Ok(at) if node.fits_instead(at, value) => {
                     NodeMut::checked(page).replace(at, key, value);
                 }
@@ -259,13 +264,13 @@ mod tests {
                 }
                 _ => return false,
             },
-            Change::Patch { key, at, bytes } => {
+            Entry::Patch { key, at, bytes } => {
                 let Ok(slot) = node.find(key) else { return false };
                 let value = NodeMut::checked(page).into_value(slot);
                 let Some(part) = value.get_mut(at..at + bytes.len()) else { return false };
                 part.copy_from_slice(bytes);
             }
-            Change::Remove { key } => {
+            Entry::Remove { key } => {
                 let Ok(slot) = node.find(key) else { return false };
                 NodeMut::checked(page).remove(slot);
             }
@@ -297,13 +302,13 @@ mod tests {
                 let key = [&b"key"[..], &number.to_be_bytes()].concat();
                 let bytes = vec![byte; len];
                 let change = match kind {
-                    0 | 1 => Change::Put { key: &key, value: &bytes },
-                    2 => Change::Patch { key: &key, at: len / 2, bytes: &bytes[..len / 4] },
-                    _ => Change::Remove { key: &key },
+                    0 | 1 => Entry::Put { key: &key, value: &bytes },
+                    2 => Entry::Patch { key: &key, at: len / 2, bytes: &bytes[..len / 4] },
+                    _ => Entry::Remove { key: &key },
                 };
                 let mut before = page.clone();
                 if make(&mut page, change) {
-                    repeated(&mut before, &logged(&page, change));
+                    repeated(&mut before, &logged(&page, Change::Entry(change)));
                     prop_assert!(before == page, "[REC-1] {:?}", change);
                 }
             }

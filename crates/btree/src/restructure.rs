@@ -25,7 +25,7 @@ use crate::error::Result;
 use crate::meta::{self, ROOT, damaged};
 use crate::node::{Node, NodeMut, Shape, common, prefix_of, separator, shape_of};
 use crate::page::{CHILD, Goal};
-use crate::record::Change;
+use crate::record::{Change, Entry};
 use crate::tree::{ENDLESS, ROUNDS_MAX, Tree};
 
 const TWICE: &str = "its entries name a page that is latched already";
@@ -76,7 +76,7 @@ impl Tree {
             let child = right.block().to_le_bytes();
             let done = NodeMut::checked(&mut parent).insert(index, &halves.fence, &child);
             assert!(done, "[NOD-3] there was room for the fence");
-            let fence = Change::Put { key: &halves.fence, value: &child };
+            let fence = Change::Entry(Entry::Put { key: &halves.fence, value: &child });
             self.note(&mut [
                 (&mut right, Change::Page),
                 (&mut page, Change::Page),
@@ -173,7 +173,7 @@ impl Tree {
         meta::free(&mut meta, &mut right_page);
         self.note(&mut [
             (&mut left_page, Change::Page),
-            (&mut parent, Change::Remove { key: &fence }),
+            (&mut parent, Change::Entry(Entry::Remove { key: &fence })),
             (&mut right_page, Change::Page),
             (&mut meta, Change::Page),
         ]);

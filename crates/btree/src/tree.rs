@@ -21,7 +21,7 @@ use crate::log::Log;
 use crate::meta::{self, ROOT, State, damaged};
 use crate::node::{Node, NodeMut, Shape};
 use crate::page::{Goal, LSN_AT};
-use crate::record::{self, Change};
+use crate::record::{self, Change, Entry};
 
 const PAGE_BYTES_MAX: usize = 32 << 10;
 
@@ -231,7 +231,7 @@ impl Tree {
                     continue;
                 }
             }
-            self.note(&mut [(&mut page, Change::Put { key, value })]);
+            self.note(&mut [(&mut page, Change::Entry(Entry::Put { key, value }))]);
             return Ok(place.is_err());
         }
         Err(damaged(&self.file, ROOT, ENDLESS))
@@ -252,7 +252,7 @@ impl Tree {
         // A leaf that fits into none of its neighbours is not tried again for each removal, but only when it is empty.
         let node = node.as_node();
         let merge = (self.is_sparse(node) && !before) || node.count() == 0;
-        self.note(&mut [(&mut page, Change::Remove { key })]);
+        self.note(&mut [(&mut page, Change::Entry(Entry::Remove { key }))]);
         drop(page);
         if merge {
             self.merge(0, key)?;
@@ -282,7 +282,10 @@ impl Tree {
         let Some(first) = before.iter().zip(after).position(differs) else { return Ok(true) };
         let last = before.iter().zip(after).rposition(differs).unwrap_or(first);
         let bytes = after[first..=last].to_vec();
-        self.note(&mut [(&mut page, Change::Patch { key, at: first, bytes: &bytes })]);
+        self.note(&mut [(
+            &mut page,
+            Change::Entry(Entry::Patch { key, at: first, bytes: &bytes }),
+        )]);
         Ok(true)
     }
 

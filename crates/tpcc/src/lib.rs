@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `schema` | tables, keys in the order of their bytes, where the columns of a row are |
 //! | `random` | the distributions of the specification |
+//! | `store` | the files, with a log or without |
 //! | `load` | the initial rows |
 //! | `transactions` | a terminal, and what it executes |
 //! | `run` | threads of terminals for some seconds, and group commit |
@@ -21,10 +22,11 @@ mod load;
 mod random;
 mod run;
 mod schema;
+mod store;
 mod transactions;
 
 pub use check::{check, contains, found};
-pub use load::load;
 pub use run::{Progress, Run, run};
 pub use schema::NAMES;
+pub use store::Store;
 pub use transactions::Done;

@@ -1,6 +1,6 @@
 //! The initial rows (clause 4.3.3).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use fastrand::Rng;
@@ -10,45 +10,42 @@ use crate::random::{
     self, CUSTOMERS, DISTRICTS, ITEMS, amount, data, digits, name_of, name_to_load, text, zip,
 };
 use crate::schema::{
-    Key, NAMES, STOCK_DISTRICTS, Table, Tables, customer, customer_name, district, history, item,
-    order, order_line, stock, warehouse,
+    Key, STOCK_DISTRICTS, Table, Tables, customer, customer_name, district, history, item, order,
+    order_line, stock, warehouse,
 };
 
 /// Orders of a district; those from here on are not delivered yet.
 const ORDERS: u32 = 3000;
 const FIRST_UNDELIVERED: u32 = 2101;
 
-/// Fills the empty trees of [`NAMES`] with the rows of `warehouses` warehouses, by as many threads. `reached` gets the number
-/// of warehouses that are done.
-///
-/// # Errors
-/// Those of a tree.
-///
-/// # Panics
-/// There is another number of trees.
-pub fn load(
+/// Fills the empty trees with the rows of `warehouses` warehouses, by `threads` threads. `goes_on` gets the number of warehouses
+/// that are done; if it returns false, the load ends, and returns false as well.
+pub(crate) fn load(
     trees: &[Tree],
     warehouses: u32,
     threads: u32,
-    reached: impl Fn(u32) + Sync,
-) -> Result<(), Error> {
-    assert_eq!(trees.len(), NAMES.len());
+    goes_on: impl Fn(u32) -> bool + Sync,
+) -> Result<bool, Error> {
     let tables = Tables(trees);
     Loader { tables, random: Rng::with_seed(0), payments: 0 }.items()?;
     let (next, done) = (AtomicU32::new(1), AtomicU32::new(0));
+    let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         let work = || loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number > warehouses {
-                return Ok(());
+            if number > warehouses || ends.load(Ordering::Relaxed) {
+                return Ok::<_, Error>(());
             }
             let random = Rng::with_seed(number.into());
             Loader { tables, random, payments: 0 }.warehouse(number)?;
-            reached(done.fetch_add(1, Ordering::Relaxed) + 1);
+            if !goes_on(done.fetch_add(1, Ordering::Relaxed) + 1) {
+                ends.store(true, Ordering::Relaxed);
+            }
         };
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("no worker panics"))
-    })
+    })?;
+    Ok(!ends.into_inner())
 }
 
 struct Loader<'t> {

@@ -10,24 +10,20 @@
 //! Exit codes: 0 done; 1 something failed, or the tables are not consistent; 2 bad input; 130 interrupted.
 #![forbid(unsafe_code)]
 
+use std::fs;
 use std::io::Write;
-use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
 use clap::{Args, Parser, Subcommand};
-use forebay::io::CacheMode;
-use forebay::{BufferPool, Checksum, PoolBuilder, Tablespace, TornPages};
-use forebay_btree::{Database, Direction, Tree};
+use forebay_btree::Database;
 use forebay_measure::interrupt::{self, Interrupted};
 use forebay_measure::output::note;
-use forebay_measure::units::parse_size;
+use forebay_measure::units::{parse_size, shown_size};
 use forebay_measure::{BadInput, bad_input};
-use forebay_tpcc::{Done, NAMES, Progress, Run};
-
-const PAGE_BYTES: u64 = 4096;
+use forebay_tpcc::{Done, NAMES, Progress, Run, Store};
 
 /// TPC-C on Forebay's B+tree
 #[derive(Debug, Parser)]
@@ -112,53 +108,44 @@ fn main() -> ExitCode {
     ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
 }
 
-/// `tablespace` has the tables' files; with a log, the database names it.
-fn builder(place: &Place, torn_pages: TornPages) -> PoolBuilder {
-    let builder = BufferPool::builder().memory(place.memory).page_size(PAGE_BYTES);
-    builder.checksum(Checksum::Crc32c { offset: 0 }).torn_pages(torn_pages)
-}
-
-fn tablespace(place: &Place) -> Tablespace {
-    Tablespace::new("main", &place.directory).cache(CacheMode::Direct)
-}
-
 fn has_log(directory: &Path) -> bool {
     directory.join("log.redo").exists()
 }
 
+fn check_tables(directory: &Path) -> anyhow::Result<()> {
+    if !directory.join(NAMES[0]).exists() {
+        bad_input!("{} has no tables: `forebay-tpcc load` makes them", directory.display());
+    }
+    Ok(())
+}
+
 fn load(args: &Load) -> anyhow::Result<()> {
     let directory = &args.place.directory;
-    std::fs::create_dir_all(directory)
+    fs::create_dir_all(directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
     if directory.join(NAMES[0]).exists() {
         bad_input!("{} has tables already: name another directory", directory.display());
     }
-    let pool = builder(&args.place, TornPages::Unprotected).tablespace(tablespace(&args.place));
-    let pool = pool.build()?;
-    let trees = NAMES.map(|name| Tree::create(&pool, name));
-    let trees = trees.into_iter().collect::<Result<Vec<_>, _>>()?;
     let start = Instant::now();
-    forebay_tpcc::load(&trees, args.warehouses, args.threads, |done| {
+    let goes_on = |done| {
         note(&format!("{done} of {} warehouses", args.warehouses));
-    })?;
-    trees.into_iter().try_for_each(Tree::close)?;
-    pool.close()?;
+        interrupt::check().is_ok()
+    };
+    let (memory, warehouses) = (args.place.memory, args.warehouses);
+    if !Store::create(directory, memory, warehouses, args.threads, goes_on)? {
+        for name in NAMES {
+            fs::remove_file(directory.join(name))?;
+        }
+        interrupt::check()?;
+    }
     note(&format!("loaded in {:.0} s", start.elapsed().as_secs_f64()));
     Ok(())
 }
 
-fn open(place: &Place) -> anyhow::Result<(BufferPool, Vec<Tree>)> {
-    let pool = builder(place, TornPages::Unprotected).tablespace(tablespace(place)).build()?;
-    let trees = NAMES.iter().map(|name| Tree::open(&pool, name)).collect::<Result<Vec<_>, _>>()?;
-    Ok((pool, trees))
-}
-
-fn open_logged(place: &Place, checkpoint_log: u64) -> anyhow::Result<Database> {
-    let builder = builder(place, TornPages::DoubleWrite).checkpoint_log(checkpoint_log);
+fn open(place: &Place, checkpoint_log: Option<u64>) -> anyhow::Result<Store> {
     let start = Instant::now();
-    let builder = builder.tablespace(tablespace(place));
-    let database = Database::open(builder, &place.directory, &NAMES, |_| {})?;
-    let recovery = database.recovery();
+    let store = Store::open(&place.directory, place.memory, checkpoint_log)?;
+    let recovery = store.database().map(Database::recovery).unwrap_or_default();
     if recovery.records > 0 {
         note(&format!(
             "recovered {} records, {} changes of pages, in {:.1} s",
@@ -167,30 +154,25 @@ fn open_logged(place: &Place, checkpoint_log: u64) -> anyhow::Result<Database> {
             start.elapsed().as_secs_f64()
         ));
     }
-    Ok(database)
+    Ok(store)
 }
 
 fn run(args: &RunArgs) -> anyhow::Result<()> {
     let place = &args.place;
-    if !place.directory.join(NAMES[0]).exists() {
-        bad_input!("{} has no tables: `forebay-tpcc load` makes them", place.directory.display());
-    }
+    check_tables(&place.directory)?;
     if has_log(&place.directory) && !args.log {
         bad_input!("{} has a log: run with --log", place.directory.display());
     }
-    if args.log {
-        let database = open_logged(place, args.checkpoint_log)?;
-        execute(args, database.trees(), Some(&database))?;
-        let written = database.pool().stats().total().written_bytes;
-        note(&format!("{} bytes of log, {written} of pages", database.log_bytes()));
-        database.close()?;
-    } else {
-        let (pool, trees) = open(place)?;
-        execute(args, &trees, None)?;
-        note(&format!("{} bytes of pages written", pool.stats().total().written_bytes));
-        trees.into_iter().try_for_each(Tree::close)?;
-        pool.close()?;
+    let store = open(place, args.log.then_some(args.checkpoint_log))?;
+    execute(args, &store)?;
+    let written = shown_size(store.pool().stats().total().written_bytes);
+    match store.database() {
+        Some(database) => {
+            note(&format!("{} of log, {written} of pages", shown_size(database.log_bytes())));
+        }
+        None => note(&format!("{written} of pages written")),
     }
+    store.close()?;
     interrupt::check()?;
     Ok(())
 }
@@ -222,40 +204,27 @@ impl Progress for Report {
     }
 }
 
-fn execute(args: &RunArgs, trees: &[Tree], database: Option<&Database>) -> anyhow::Result<()> {
-    let (warehouses, first_terminal) = forebay_tpcc::found(trees)?;
+fn execute(args: &RunArgs, store: &Store) -> anyhow::Result<()> {
+    let (warehouses, first_terminal) = forebay_tpcc::found(store.trees())?;
     if args.warm {
-        for tree in trees {
-            let mut cursor = tree.range(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-            while cursor.next_entry()?.is_some() {}
-        }
+        store.warm()?;
     }
     let RunArgs { terminals, seconds, seed, .. } = *args;
     let run = Run { warehouses, terminals, first_terminal, seconds, seed };
     let report = Report { acknowledge: args.acknowledge };
-    let seconds = forebay_tpcc::run(trees, database, run, &report)?;
+    let seconds = forebay_tpcc::run(store, run, &report)?;
     let total: u64 = seconds.iter().sum();
     note(&format!("{:.0} transactions/s on average", total as f64 / seconds.len().max(1) as f64));
     Ok(())
 }
 
 fn check(place: &Place) -> anyhow::Result<()> {
-    let consistent = |trees: &[Tree]| {
-        let (warehouses, _) = forebay_tpcc::found(trees)?;
-        let problem = forebay_tpcc::check(trees, warehouses)?;
-        ensure!(problem.is_none(), "{}", problem.unwrap_or_default());
-        note(&format!("{warehouses} warehouses are consistent"));
-        anyhow::Ok(())
-    };
-    if has_log(&place.directory) {
-        let database = open_logged(place, u64::MAX)?;
-        consistent(database.trees())?;
-        database.close()?;
-    } else {
-        let (pool, trees) = open(place)?;
-        consistent(&trees)?;
-        drop(trees);
-        pool.close()?;
-    }
+    check_tables(&place.directory)?;
+    let store = open(place, has_log(&place.directory).then_some(u64::MAX))?;
+    let (warehouses, _) = forebay_tpcc::found(store.trees())?;
+    let problem = forebay_tpcc::check(store.trees(), warehouses)?;
+    store.close()?;
+    ensure!(problem.is_none(), "{}", problem.unwrap_or_default());
+    note(&format!("{warehouses} warehouses are consistent"));
     Ok(())
 }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use forebay_btree::{Database, Error, Tree};
+use forebay_btree::{Database, Error};
 
 use crate::schema::Tables;
+use crate::store::Store;
 use crate::transactions::{Done, Terminal};
 
 /// A terminal waits when it has this many transactions that are not durable.
@@ -48,17 +49,12 @@ pub trait Progress: Sync {
     }
 }
 
-/// Runs terminals on `trees`, which are those of `database` if there is one. Returns the number of transactions in each
-/// second.
+/// Runs terminals on the tables of `store`. Returns the number of transactions in each second.
 ///
 /// # Errors
 /// Those of a tree or of the log.
-pub fn run(
-    trees: &[Tree],
-    database: Option<&Database>,
-    run: Run,
-    progress: &impl Progress,
-) -> Result<Vec<u64>, Error> {
+pub fn run(store: &Store, run: Run, progress: &impl Progress) -> Result<Vec<u64>, Error> {
+    let database = store.database();
     let (ends, log_ends) = (AtomicBool::new(false), AtomicBool::new(false));
     let (count, failed) = (AtomicU64::new(0), Mutex::new(None));
     let fail = |error| {
@@ -66,7 +62,7 @@ pub fn run(
         ends.store(true, Ordering::Relaxed);
     };
     let terminal = |number: u32| {
-        let tables = Tables(trees);
+        let tables = Tables(store.trees());
         let seed = run.seed ^ u64::from(number) << 32;
         let mut terminal = Terminal::new(tables, number, run.warehouses, seed);
         let mut waiting = VecDeque::new();

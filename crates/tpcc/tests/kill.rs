@@ -6,9 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use forebay::{BufferPool, Checksum, TornPages};
-use forebay_btree::Database;
-use forebay_tpcc::{Done, NAMES, contains};
+use forebay_tpcc::{Done, Store, contains};
 
 /// FOREBAY_TPCC_KILLS: how often it is killed.
 fn kills() -> u32 {
@@ -70,17 +68,13 @@ fn what_is_durable_is_found_after_a_kill() {
         ];
         let child = program(directory, &run).stdout(Stdio::piped()).spawn().unwrap();
         let reported = killed(child, random.usize(100..4000));
-        let builder = BufferPool::builder().memory("32MiB").page_size(4096_u64);
-        let builder =
-            builder.checksum(Checksum::Crc32c { offset: 0 }).torn_pages(TornPages::DoubleWrite);
-        let builder = builder.directory(directory);
-        let database = Database::open(builder, directory, &NAMES, |_| {}).unwrap();
-        for tree in database.trees() {
+        let store = Store::open(directory, 32 << 20, Some(u64::MAX)).unwrap();
+        for tree in store.trees() {
             tree.check().unwrap();
         }
         for &done in &reported {
-            assert!(contains(database.trees(), done).unwrap(), "kill {kill}: {done:?} was durable");
+            assert!(contains(store.trees(), done).unwrap(), "kill {kill}: {done:?} was durable");
         }
-        database.close().unwrap();
+        store.close().unwrap();
     }
 }

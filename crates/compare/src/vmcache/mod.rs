@@ -6,7 +6,7 @@
 //! Pages have 4 KiB and are read past the kernel's page cache; Forebay's have checksums. Each round measures all, one after
 //! the other, in turns. Forebay's files are read into memory before the timed part, as much as fits. vmcache has no persistent
 //! files: each of its measurements begins by inserting everything, and if the data did not fit into memory, its first
-//! seconds are spent writing it out. `--settle` runs everything longer first, look-ups of Forebay excepted; the records have
+//! seconds are spent writing it out. A payment of its TPC-C looks rows up before it changes them, three look-ups more. `--settle` runs everything longer first, look-ups of Forebay excepted; the records have
 //! what was written in each second.
 //!
 //! Failure:     a look-up that finds no value, or another key's, ends the run.

@@ -34,6 +34,7 @@ const TESTS: &[Test] = &[
     ("joins_with_partitions_do_the_same_and_prefetch", scans::of_partitions),
     ("look_ahead_that_is_dear_pauses", scans::pause_when_dear),
     ("a_dense_scan_tries_to_pause", scans::try_to_pause_when_dense),
+    ("a_scan_whose_blocks_ascend_tries_to_pause", scans::try_to_pause_where_blocks_ascend),
     ("index_scans_read_through_gaps", scans::read_through_gaps),
     ("a_scan_that_begins_idle_is_woken", scans::wake),
     ("index_only_scans_leave_visible_rows", scans::leave_visible_rows),

@@ -301,6 +301,36 @@ pub(crate) fn try_to_pause_when_dense(case: &Case) -> Result<(), String> {
     Err(format!("prefetched, needed of these, and read: {all:?}"))
 }
 
+/// Two of five blocks, in their order: half would be too many.
+const SPARSE: &[&str] = &[
+    "create table nearly_sparse (id int, pad text) with (fillfactor = 50)",
+    "alter table nearly_sparse alter pad set storage plain",
+    "insert into nearly_sparse select g, repeat('x', 3500) from generate_series(1, 10000) g",
+    "create index nearly_sparse_id on nearly_sparse (id) where id % 5 < 2",
+    "vacuum analyze nearly_sparse",
+];
+
+/// As where they are dense.
+pub(crate) fn try_to_pause_where_blocks_ascend(case: &Case) -> Result<(), String> {
+    let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
+    let quick = server.quick_reads().map_err(text)?;
+    let mut owner = connect(&server, &[])?;
+    for sql in SPARSE {
+        must(&mut owner, sql)?;
+    }
+    drop((owner, quick));
+    let scan = "set enable_seqscan = off; select count(pad) from nearly_sparse where id % 5 < 2 and id > 0";
+    let mut all = Vec::new();
+    for _ in 0..5 {
+        all.push(prefetched_by(&server, scan)?);
+        // Of 4,000. Without a pause it is 3,990, with one 3,840.
+        if all.last().is_some_and(|[_, needed, _]| (3000..3950).contains(needed)) {
+            return Ok(());
+        }
+    }
+    Err(format!("prefetched, needed of these, and read: {all:?}"))
+}
+
 /// Blocks that were prefetched for the session's scans of these tables, without those in gaps.
 const HEAP_PREFETCHED: &str = "select coalesce(sum(prefetched), 0) from forebay_stat_indexes
      where indexrelname ~ '^(orders|nearly)'";
