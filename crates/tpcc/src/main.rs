@@ -94,11 +94,12 @@ struct RunArgs {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let command = Cli::parse().command;
+    let result = interrupt::install().and_then(|()| match command {
         Command::Load(args) => load(&args),
         Command::Run(args) => run(&args),
         Command::Check(place) => check(&place),
-    };
+    });
     let Err(error) = result else { return ExitCode::SUCCESS };
     if error.is::<Interrupted>() {
         note("interrupted");
@@ -109,7 +110,7 @@ fn main() -> ExitCode {
 }
 
 fn has_log(directory: &Path) -> bool {
-    directory.join("log.redo").exists()
+    directory.join("log").exists()
 }
 
 fn check_tables(directory: &Path) -> anyhow::Result<()> {
@@ -132,10 +133,12 @@ fn load(args: &Load) -> anyhow::Result<()> {
         interrupt::check().is_ok()
     };
     let (memory, warehouses) = (args.place.memory, args.warehouses);
-    if !Store::create(directory, memory, warehouses, args.threads, goes_on)? {
-        for name in NAMES {
+    let complete = Store::create(directory, memory, warehouses, args.threads, goes_on);
+    if !matches!(complete, Ok(true)) {
+        for name in NAMES.iter().filter(|name| directory.join(name).exists()) {
             fs::remove_file(directory.join(name))?;
         }
+        complete?;
         interrupt::check()?;
     }
     note(&format!("loaded in {:.0} s", start.elapsed().as_secs_f64()));
@@ -168,7 +171,10 @@ fn run(args: &RunArgs) -> anyhow::Result<()> {
     let written = shown_size(store.pool().stats().total().written_bytes);
     match store.database() {
         Some(database) => {
-            note(&format!("{} of log, {written} of pages", shown_size(database.log_bytes())));
+            note(&format!(
+                "{} of log, {written} of pages written",
+                shown_size(database.log_bytes())
+            ));
         }
         None => note(&format!("{written} of pages written")),
     }
@@ -225,6 +231,6 @@ fn check(place: &Place) -> anyhow::Result<()> {
     let problem = forebay_tpcc::check(store.trees(), warehouses)?;
     store.close()?;
     ensure!(problem.is_none(), "{}", problem.unwrap_or_default());
-    note(&format!("{warehouses} warehouses are consistent"));
+    note(&format!("the tables are consistent; warehouses: {warehouses}"));
     Ok(())
 }
