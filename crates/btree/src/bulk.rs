@@ -13,7 +13,7 @@ use forebay::{AccessStrategy, Block, StrategyKind};
 use crate::error::{Error, Result};
 use crate::meta::{self, ROOT};
 use crate::node::{NodeMut, Shape, common, separator};
-use crate::page::{CHILD, Goal, HEADER, WORD, cell_len};
+use crate::page::{CHILD, Goal, HEADER, SLOT, WORD, cell_len};
 use crate::record::Change;
 use crate::tree::Tree;
 
@@ -47,6 +47,11 @@ impl Batch {
         self.ends.len().checked_sub(1).map(|last| self.entry(last).0)
     }
 
+    /// Bytes that an entry needs. A child is in the slot.
+    fn bytes_for(&self, key_len: usize, value_len: usize) -> usize {
+        SLOT + cell_len(key_len, if self.level == 0 { value_len } else { 0 })
+    }
+
     /// The prefix length and the total bytes, with one more entry.
     fn grown(&self, key: &[u8], value_len: usize) -> (usize, usize) {
         let prefix = match self.ends.len() {
@@ -57,9 +62,9 @@ impl Batch {
             self.used
         } else {
             let entries = (0..self.ends.len()).map(|at| self.entry(at));
-            entries.map(|(key, value)| WORD + cell_len(key.len() - prefix, value.len())).sum()
+            entries.map(|(key, value)| self.bytes_for(key.len() - prefix, value.len())).sum()
         };
-        (prefix, used + WORD + cell_len(key.len() - prefix, value_len))
+        (prefix, used + self.bytes_for(key.len() - prefix, value_len))
     }
 
     /// Adds an entry, if the page then uses at most `most` bytes. [BLK-1]

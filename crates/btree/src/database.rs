@@ -119,7 +119,9 @@ impl Database {
     /// Commits what the calling thread has changed: appends a record with `bytes`, and returns its LSN, in bytes of log.
     /// Never waits for the disk.
     pub fn commit(&self, bytes: &[u8]) -> u64 {
-        self.log.append(|body| record::put_commit(body, bytes)).0
+        let mut body = Vec::with_capacity(1 + bytes.len());
+        record::put_commit(&mut body, bytes);
+        self.log.append(&body).0
     }
 
     /// Waits until the commit that returned `lsn` is durable.

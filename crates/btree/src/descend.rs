@@ -24,7 +24,7 @@ use forebay::{Block, Optimistic, PageMut, PageRef};
 
 use crate::error::Result;
 use crate::meta::{ROOT, damaged};
-use crate::node::Node;
+use crate::node::{NONSENSE, Node};
 use crate::page::{Goal, Head, NODE, child, child_index, search};
 use crate::tree::Tree;
 
@@ -37,8 +37,6 @@ const TRIES: u32 = 8;
 const FIRST_BYTES: usize = 384;
 
 pub(crate) const WRONG_LEVEL: &str = "it is not a node of its level";
-
-const NONSENSE: &str = "its entries make no sense";
 
 impl Tree {
     /// Finds the node of `level` that `goal` belongs to, or the root if that is lower, and returns what `read` reads in

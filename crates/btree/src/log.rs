@@ -1,14 +1,14 @@
 //! The log: records of changes, appended by all threads and made durable together.
 //!
 //! ```text
-//! record: length of the body u32 | CRC-32C of its position and the body u32 | body
+//! record: length of the body u32 | CRC-32C of the body and its position u32 | body
 //! ```
 //!
 //! The LSN of a record is the position of its end in the file, so 0 is before all records. A checkpoint gives the space
 //! before its redo point back to the file system; positions stay as they are. The redo point is in a file next to it.
 //!
 //! Invariants:  [LOG-1] a record is durable only if all records before it are
-//! Concurrency: appending takes a lock for the time of a copy. A thread that needs a record to be durable writes all that
+//! Concurrency: appending takes a lock for the time of one copy. A thread that needs a record to be durable writes all that
 //!              is appended; the threads that wait for it meanwhile find theirs written.
 //! Failure:     after a failed write or sync it is not known what is durable, and every later call fails.
 
@@ -101,17 +101,15 @@ impl Log {
         self.tail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends a record whose body `write` appends to what it gets. It is durable after [`Log::flush`].
-    pub(crate) fn append(&self, write: impl FnOnce(&mut Vec<u8>)) -> Lsn {
+    /// Appends a record with this body. It is durable after [`Log::flush`].
+    pub(crate) fn append(&self, body: &[u8]) -> Lsn {
+        let len = body.len() as u32;
+        let sum = crc32c::crc32c(body);
         let mut tail = self.tail();
-        let (start, at) = (tail.end(), tail.bytes.len());
-        tail.bytes.extend([0; HEADER_BYTES]);
-        write(&mut tail.bytes);
-        let body = at + HEADER_BYTES;
-        let len = (tail.bytes.len() - body) as u32;
-        let sum = checksum(start, &tail.bytes[body..]);
-        tail.bytes[at..at + 4].copy_from_slice(&len.to_le_bytes());
-        tail.bytes[at + 4..body].copy_from_slice(&sum.to_le_bytes());
+        let sum = with_position(sum, tail.end());
+        tail.bytes.extend_from_slice(&len.to_le_bytes());
+        tail.bytes.extend_from_slice(&sum.to_le_bytes());
+        tail.bytes.extend_from_slice(body);
         Lsn(tail.end())
     }
 
@@ -176,9 +174,10 @@ impl Wal for Log {
     }
 }
 
-/// Records that moved, or are left of another log, do not have the checksum of their position.
-fn checksum(start: u64, body: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&start.to_le_bytes()), body)
+/// The checksum of a record at `position` whose body has the checksum `body`: records that moved, or are left of another
+/// log, do not have it.
+fn with_position(body: u32, position: u64) -> u32 {
+    crc32c::crc32c_append(body, &position.to_le_bytes())
 }
 
 /// Reads a log from a position to its end.
@@ -224,7 +223,7 @@ impl Records {
         }
         self.body.resize(len, 0);
         self.reader.read_exact(&mut self.body)?;
-        if checksum(self.position, &self.body) != sum {
+        if with_position(crc32c::crc32c(&self.body), self.position) != sum {
             return Ok(None);
         }
         self.position += (HEADER_BYTES + len) as u64;
@@ -274,11 +273,11 @@ mod tests {
         let (log, redo) = Log::open(directory.path()).unwrap();
         assert_eq!(redo, None);
         log.begin().unwrap();
-        let first = log.append(|body| body.extend(b"first"));
-        let second = log.append(|body| body.extend(b"second"));
+        let first = log.append(b"first");
+        let second = log.append(b"second");
         log.flush(first).unwrap();
         assert_eq!(log.flushed(), second, "a flush writes all that is appended");
-        log.append(|body| body.extend(b"never written"));
+        log.append(b"never written");
         drop(log);
         let path = directory.path().join(FILE);
         let whole = fs::read(&path).unwrap();
@@ -296,7 +295,7 @@ mod tests {
                 let expected = [&b"first"[..], b"second"];
                 assert_eq!(bodies(&log, Lsn::NONE), expected[..count], "cut at {cut}, {flip}");
                 // What is appended afterwards follows the last whole record.
-                let end = log.append(|body| body.extend(b"new"));
+                let end = log.append(b"new");
                 log.flush(end).unwrap();
                 assert_eq!(bodies(&log, Lsn::NONE).len(), count + 1);
             }
@@ -307,9 +306,9 @@ mod tests {
     fn a_redo_point_is_kept_and_records_before_it_are_not_read() {
         let directory = tempfile::tempdir().unwrap();
         let (log, _) = Log::open(directory.path()).unwrap();
-        log.append(|body| body.extend([7; 100_000]));
+        log.append(&[7; 100_000]);
         let redo = log.position();
-        log.append(|body| body.extend(b"after"));
+        log.append(b"after");
         log.checkpointed(redo).unwrap();
         let end = log.position();
         log.flush(end).unwrap();

@@ -25,7 +25,7 @@ pub(crate) const META_BLOCK: Block = 0;
 pub(crate) const ROOT: Block = 1;
 
 const MAGIC: &[u8; 8] = b"fb-btree";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 const MAGIC_AT: usize = 8;
 const VERSION_AT: usize = 16;
 const PAGE_BYTES_AT: usize = 20;

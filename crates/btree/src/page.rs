@@ -5,21 +5,24 @@
 //! checksum  kind  level  count  heap  wasted  prefix at  prefix len lower fence upper fence first child  LSN  slots -> free <- cells
 //! ```
 //!
-//! A slot is one word, so a search that runs while other threads may change the page reads it in one load:
+//! A slot is two words: the first eight bytes of the key, so that a search that runs while other threads may change the page
+//! reads them in one load, and a place:
 //!
 //! ```text
-//! 63 head: 3 bytes of the key 40 | 39 where its cell is, in words 27 | 26 length of the key 14 | 13 length of the value 0
+//! 63 inner | 62 where its cell is, in words 48 | 47 length of the key 32 | 31 length of the value, or the child 0
 //! ```
 //!
+//! The value of an inner node's entry is the block of a child, which is in the slot: a descent seldom reads a cell.
+//!
 //! The common prefix of all keys of a page is stored once; in the following, a key means the part after the prefix. The
-//! first three bytes of a key are in the slot, and decide nearly every comparison; the rest of it is in the cell, after
+//! first eight bytes of a key are in the slot, and decide nearly every comparison; the rest of it is in the cell, after
 //! the value. Cells begin at whole words, because the pool's optimistic reads copy words fastest.
 //!
 //! The highest bit of the prefix's length says that the fences have that prefix too, and so all keys that belong to the node: a
 //! descent does not compare it.
 //!
-//! The prefix is useful where keys have much in common. With keys of 8 ascending bytes, a page without one would have
-//! the same head in every slot, and a search would visit the cell of each key that it compares.
+//! With keys of several ascending numbers, a page without a prefix would have the same head in every slot, and a search
+//! would visit the cell of each key that it compares.
 //!
 //! Invariants:  [PGE-1] slots ascend by key   [PGE-2] every load is checked to lie in the page, because bytes that were
 //!              read without a latch may have any value until they are validated
@@ -52,10 +55,15 @@ pub(crate) const LSN_AT: usize = 32;
 /// In the length of the prefix: the fences have it too.
 pub(crate) const COVERS: usize = 1 << 15;
 
+/// Number of bytes of a slot.
+pub(crate) const SLOT: usize = 2 * WORD;
 /// Number of bytes of a key that are in its slot.
-pub(crate) const HEAD: usize = 3;
-/// Number of bytes of a child's block number: the value of an inner page's slot.
+pub(crate) const HEAD: usize = WORD;
+/// Number of bytes of a child's block number: the value of an inner node's entry.
 pub(crate) const CHILD: usize = 4;
+
+/// In a slot's place: it is one of an inner node.
+const INNER: u64 = 1 << 63;
 
 /// A page's bytes, read by whole words, while other threads may be changing them.
 pub(crate) trait Words {
@@ -80,32 +88,64 @@ impl Words for Optimistic<'_> {
 
 /// One entry of a page: where its cell is, and how its key begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slot(pub(crate) u64);
+pub(crate) struct Slot {
+    head: u64,
+    place: u64,
+}
 
 impl Slot {
-    /// The slot for a key whose part after the prefix is `key`.
+    /// The slot of a leaf's entry whose key, after the prefix, is `key`.
     pub(crate) fn new(key: &[u8], at: usize, value_len: usize) -> Slot {
-        debug_assert!(at.is_multiple_of(WORD) && key.len() < 1 << 13 && value_len < 1 << 14);
-        let head = u64::from(head_of(key));
-        Slot(head << 40 | (at as u64 / 8) << 27 | (key.len() as u64) << 14 | value_len as u64)
+        Slot::with(key, at, value_len as u64)
     }
 
-    pub(crate) fn head(self) -> u32 {
-        (self.0 >> 40) as u32
+    /// The slot of an inner node's entry.
+    pub(crate) fn inner(key: &[u8], at: usize, child: Block) -> Slot {
+        let slot = Slot::with(key, at, u64::from(child));
+        Slot { place: slot.place | INNER, ..slot }
+    }
+
+    fn with(key: &[u8], at: usize, low: u64) -> Slot {
+        debug_assert!(at.is_multiple_of(WORD) && at < 1 << 18 && key.len() < 1 << 16);
+        Slot { head: head_of(key), place: (at as u64 / 8) << 48 | (key.len() as u64) << 32 | low }
+    }
+
+    /// Slot `index` of a page; `None` past the end of the page.
+    #[inline]
+    pub(crate) fn of<W: Words + ?Sized>(page: &W, index: usize) -> Option<Slot> {
+        let at = HEADER + SLOT * index;
+        Some(Slot { head: page.word(at)?, place: page.word(at + WORD)? })
+    }
+
+    /// The slot's bytes.
+    pub(crate) fn bytes(self) -> [u8; SLOT] {
+        (u128::from(self.place) << 64 | u128::from(self.head)).to_le_bytes()
+    }
+
+    /// The first bytes of the key, padded with zeros.
+    pub(crate) fn head(self) -> [u8; HEAD] {
+        self.head.to_be_bytes()
     }
 
     /// The byte at which the cell begins, with the value.
     pub(crate) fn at(self) -> usize {
-        (self.0 >> 27 & 0x1fff) as usize * WORD
+        (self.place >> 48 & 0x7fff) as usize * WORD
     }
 
     /// Length of the key after the prefix.
     pub(crate) fn key_len(self) -> usize {
-        (self.0 >> 14 & 0x1fff) as usize
+        (self.place >> 32 & 0xffff) as usize
     }
 
+    /// Length of the value in the cell: 0 in an inner node.
     pub(crate) fn value_len(self) -> usize {
-        (self.0 & 0x3fff) as usize
+        if self.child().is_some() { 0 } else { self.place as u32 as usize }
+    }
+
+    /// The child of an inner node's entry.
+    #[inline]
+    pub(crate) fn child(self) -> Option<Block> {
+        (self.place & INNER != 0).then_some(self.place as Block)
     }
 
     /// Length of the part of the key that is in the cell.
@@ -118,14 +158,10 @@ impl Slot {
         cell_len(self.key_len(), self.value_len())
     }
 
-    /// How this key compares to `key`, whose head is `head`.
+    /// How this key compares to `key`, which has the same head.
     #[inline]
-    fn compare<W: Words + ?Sized>(self, page: &W, head: u32, key: &[u8]) -> Option<Ordering> {
-        let ordering = self.head().cmp(&head);
-        if ordering.is_ne() {
-            return Some(ordering);
-        }
-        // Heads are padded with zeros, so if the heads are equal, a short key is a prefix of the other one.
+    fn compare_rest<W: Words + ?Sized>(self, page: &W, key: &[u8]) -> Option<Ordering> {
+        // Heads are padded with zeros, so a short key is a prefix of the other one.
         if self.key_len() <= HEAD || key.len() <= HEAD {
             return Some(self.key_len().cmp(&key.len()));
         }
@@ -138,9 +174,12 @@ pub(crate) fn cell_len(key_len: usize, value_len: usize) -> usize {
     (value_len + key_len.saturating_sub(HEAD)).next_multiple_of(WORD)
 }
 
-fn head_of(key: &[u8]) -> u32 {
-    let byte = |at| key.get(at).map_or(0, |&byte: &u8| u32::from(byte));
-    byte(0) << 16 | byte(1) << 8 | byte(2)
+fn head_of(key: &[u8]) -> u64 {
+    if let Some(head) = key.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    let short = key.iter().fold(0, |head, &byte| head << 8 | u64::from(byte));
+    short.unbounded_shl(8 * (HEAD - key.len()) as u32)
 }
 
 /// What a search needs to know about a page: two words of it.
@@ -213,11 +252,18 @@ pub(crate) fn search<W: Words + ?Sized>(
     let (mut low, mut high) = (0, head.count);
     while low < high {
         let middle = low.midpoint(high);
-        let slot = Slot(page.word(HEADER + WORD * middle)?);
-        match slot.compare(page, wanted, rest)? {
-            Ordering::Less => low = middle + 1,
-            Ordering::Greater => high = middle,
-            Ordering::Equal => return Some(Ok((middle, slot))),
+        let mut order = page.word(HEADER + SLOT * middle)?.cmp(&wanted);
+        if order.is_eq() {
+            let slot = Slot::of(page, middle)?;
+            order = slot.compare_rest(page, rest)?;
+            if order.is_eq() {
+                return Some(Ok((middle, slot)));
+            }
+        }
+        if order.is_lt() {
+            low = middle + 1;
+        } else {
+            high = middle;
         }
     }
     Some(Err(low))
@@ -243,8 +289,7 @@ pub(crate) fn child<W: Words + ?Sized>(page: &W, index: usize) -> Option<Block> 
     let Some(slot) = index.checked_sub(1) else {
         return Some(page.word(LINK_AT)? as Block);
     };
-    let slot = Slot(page.word(HEADER + WORD * slot)?);
-    (slot.value_len() == CHILD).then_some(page.word(slot.at())? as Block)
+    Slot::of(page, slot)?.child()
 }
 
 /// How the `len` bytes at `at` compare to `with`.
@@ -293,12 +338,19 @@ mod tests {
         #[test]
         fn a_slot_keeps_what_it_is_given(
             key in prop::collection::vec(any::<u8>(), 0..600),
-            words in 0_usize..4096,
+            words in 0_usize..8192,
+            block: Block,
             value_len in 0_usize..8192,
         ) {
             let slot = Slot::new(&key, words * WORD, value_len);
             prop_assert_eq!((slot.at(), slot.key_len(), slot.value_len()), (words * WORD, key.len(), value_len));
-            prop_assert_eq!(slot.head(), head_of(&key));
+            let mut page = [0; HEADER + SLOT];
+            page[HEADER..].copy_from_slice(&slot.bytes());
+            prop_assert_eq!(Slot::of(&page[..], 0), Some(slot));
+            let inner = Slot::inner(&key, words * WORD, block);
+            prop_assert_eq!((inner.at(), inner.key_len(), inner.value_len()), (words * WORD, key.len(), 0));
+            prop_assert_eq!((slot.child(), inner.child()), (None, Some(block)));
+            prop_assert!(key.iter().chain([0; HEAD].iter()).take(HEAD).eq(slot.head().iter()));
         }
     }
 

@@ -19,7 +19,7 @@ use std::ops::Range;
 use forebay::Block;
 
 use crate::node::{Node, NodeMut};
-use crate::page::{COUNT_AT, HEADER, HEAP_AT, KIND_AT, NODE, WORD};
+use crate::page::{CHILD, COUNT_AT, HEADER, HEAP_AT, KIND_AT, NODE, SLOT, WORD};
 
 const CHANGES: u8 = 1;
 const COMMIT: u8 = 2;
@@ -114,7 +114,7 @@ fn put_bytes(body: &mut Vec<u8>, bytes: &[u8]) {
 fn hole(page: &[u8]) -> Range<usize> {
     let at_16 = |at: usize| usize::from(u16::from_le_bytes([page[at], page[at + 1]]));
     if page[KIND_AT] == NODE {
-        HEADER + WORD * at_16(COUNT_AT)..at_16(HEAP_AT)
+        HEADER + SLOT * at_16(COUNT_AT)..at_16(HEAP_AT)
     } else {
         OTHER_BYTES..page.len()
     }
@@ -213,12 +213,15 @@ pub(crate) fn repeat(page: &mut [u8], what: What<'_>) -> Result<(), &'static str
     };
     let node = Node::new(page)?;
     match entry {
+        Entry::Put { value, .. } if node.level() > 0 && value.len() != CHILD => {
+            return Err("it has children, and the log puts something else into it");
+        }
         Entry::Put { key, value } => match node.find(key) {
             Ok(at) if node.fits_instead(at, value) => {
-                NodeMut::checked(page).replace(at, key, value);
+                NodeMut::checked(page).replace(at, key, value)?;
             }
             Err(at) if node.fits(key, value.len()) => {
-                NodeMut::checked(page).insert(at, key, value);
+                NodeMut::checked(page).insert(at, key, value)?;
             }
             _ => return Err("it has no room for an entry that the log puts into it"),
         },
@@ -257,10 +260,10 @@ mod tests {
         match change {
             Entry::Put { key, value } => match node.find(key) {
                 Ok(at) if node.fits_instead(at, value) => {
-                    NodeMut::checked(page).replace(at, key, value);
+                    NodeMut::checked(page).replace(at, key, value).unwrap();
                 }
                 Err(at) if node.fits(key, value.len()) => {
-                    assert!(NodeMut::checked(page).insert(at, key, value));
+                    assert!(NodeMut::checked(page).insert(at, key, value).unwrap());
                 }
                 _ => return false,
             },

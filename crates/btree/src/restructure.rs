@@ -75,7 +75,7 @@ impl Tree {
             page.copy_from_slice(&halves.left);
             let child = right.block().to_le_bytes();
             let done = NodeMut::checked(&mut parent).insert(index, &halves.fence, &child);
-            assert!(done, "[NOD-3] there was room for the fence");
+            assert_eq!(done, Ok(true), "[NOD-3] there was room for the fence");
             let fence = Change::Entry(Entry::Put { key: &halves.fence, value: &child });
             self.note(&mut [
                 (&mut right, Change::Page),

@@ -32,6 +32,9 @@ const KEYS_TO_A_PAGE: usize = 16;
 /// tree, in which two nodes claim one key, would be split forever.
 pub(crate) const ROUNDS_MAX: u32 = 1000;
 
+/// Enough for the log record of most entries.
+const BODY_BYTES: usize = 256;
+
 pub(crate) const ENDLESS: &str =
     "nodes were split again and again, and below it there is still no room";
 
@@ -213,14 +216,14 @@ impl Tree {
         let _shared = self.begin_change()?;
         for _ in 0..ROUNDS_MAX {
             let mut page = self.write(Goal::Key(key), 0)?;
-            let node = self.leaf(&page)?;
-            let place = node.find(key);
-            match place {
+            let (node, place) = self.look_up_in(&page, key)?;
+            let done = match place {
                 Ok(at) if node.fits_instead(at, value) => {
-                    NodeMut::checked(&mut page).replace(at, key, value);
+                    NodeMut::checked(&mut page).replace(at, key, value)
                 }
                 Err(at) if node.fits(key, value.len()) => {
-                    assert!(NodeMut::checked(&mut page).insert(at, key, value), "[NOD-3]");
+                    let inserted = NodeMut::checked(&mut page).insert(at, key, value);
+                    inserted.map(|inserted| assert!(inserted, "[NOD-3]"))
                 }
                 _ => {
                     drop(page);
@@ -230,7 +233,8 @@ impl Tree {
                     })?;
                     continue;
                 }
-            }
+            };
+            done.map_err(|what| damaged(&self.file, page.block(), what))?;
             self.note(&mut [(&mut page, Change::Entry(Entry::Put { key, value }))]);
             return Ok(place.is_err());
         }
@@ -244,8 +248,7 @@ impl Tree {
     pub fn remove(&self, key: &[u8]) -> Result<bool> {
         let _shared = self.begin_change()?;
         let mut page = self.write(Goal::Key(key), 0)?;
-        let node = self.leaf(&page)?;
-        let Ok(at) = node.find(key) else { return Ok(false) };
+        let (node, Ok(at)) = self.look_up_in(&page, key)? else { return Ok(false) };
         let before = self.is_sparse(node);
         let mut node = NodeMut::checked(&mut page);
         node.remove(at);
@@ -268,8 +271,7 @@ impl Tree {
     pub fn update(&self, key: &[u8], change: impl FnOnce(&mut [u8])) -> Result<bool> {
         let _shared = self.begin_change()?;
         let mut page = self.write(Goal::Key(key), 0)?;
-        let node = self.leaf(&page)?;
-        let Ok(at) = node.find(key) else { return Ok(false) };
+        let (node, Ok(at)) = self.look_up_in(&page, key)? else { return Ok(false) };
         if self.log.is_none() {
             change(NodeMut::checked(&mut page).into_value(at));
             self.note(&mut [(&mut page, Change::Page)]);
@@ -362,12 +364,18 @@ impl Tree {
         Node::new(page).map_err(|what| damaged(&self.file, block, what))
     }
 
-    fn leaf<'a>(&self, page: &'a PageMut<'_>) -> Result<Node<'a>> {
-        let node = self.node(page, page.block())?;
+    /// The leaf in a latched page, with its header checked, and where `key` is in it or belongs.
+    fn look_up_in<'a>(
+        &self,
+        page: &'a PageMut<'_>,
+        key: &[u8],
+    ) -> Result<(Node<'a>, std::result::Result<usize, usize>)> {
+        let wrong = |what| damaged(&self.file, page.block(), what);
+        let node = Node::header(page).map_err(wrong)?;
         if node.level() != 0 {
-            return Err(damaged(&self.file, page.block(), "it should be a leaf"));
+            return Err(wrong("it should be a leaf"));
         }
-        Ok(node)
+        Ok((node, node.look_up(key).map_err(wrong)?))
     }
 
     /// Notes changes that belong together, of pages latched exclusively: marks the pages dirty and, with a log, appends one
@@ -375,12 +383,14 @@ impl Tree {
     pub(crate) fn note(&self, changes: &mut [(&mut PageMut<'_>, Change<'_>)]) {
         let lsn = match &self.log {
             None => Lsn::NONE,
-            Some((log, number)) => log.append(|body| {
-                record::begin_changes(body);
+            Some((log, number)) => {
+                let mut body = Vec::with_capacity(BODY_BYTES);
+                record::begin_changes(&mut body);
                 for (page, change) in changes.iter() {
-                    record::put_change(body, *number, page.block(), page, *change);
+                    record::put_change(&mut body, *number, page.block(), page, *change);
                 }
-            }),
+                log.append(&body)
+            }
         };
         for (page, _) in changes {
             self.mark(page, lsn);

@@ -51,11 +51,13 @@ struct fbl_counts {
 struct fbl_sampler {
   // Steps until the sampler rests.
   uint32_t left;
-  // Steps to skip before the next timed one, and the number to skip after that.
+  // Reads that are not timed before the next timed step, and their number after a timed read.
   uint32_t skip;
   uint32_t skips;
   // Timed reads in a row that did not wait, since the timing rate was last reduced.
   uint32_t fast_reads;
+  // Whether a step has read something since the last pause.
+  bool has_read;
 };
 
 #ifdef __cplusplus
@@ -169,11 +171,19 @@ bool fbl_sampler_begin(struct fbl_sampler *sampler);
 void fbl_sampler_read(struct fbl_sampler *sampler,
                       int64_t read_ns);
 
-// Whether no step has read for a while, so that none is timed until one does.
+// Returns how many reads end a pause that begins now, in which no step need be observed; 0 if there is none.
 //
 // # Safety
 // As for `fbl_sampler_begin`.
-bool fbl_sampler_rests(const struct fbl_sampler *sampler);
+uint32_t fbl_sampler_pause(const struct fbl_sampler *sampler);
+
+// A pause of `reads` reads has ended, which took `elapsed_ns` nanoseconds. Returns false if another begins at once.
+//
+// # Safety
+// As for `fbl_sampler_begin`.
+bool fbl_sampler_resume(struct fbl_sampler *sampler,
+                        uint32_t reads,
+                        uint64_t elapsed_ns);
 
 // Size of a trial, in bytes.
 uintptr_t fbl_trial_size(void);

@@ -32,14 +32,29 @@ pub unsafe extern "C" fn fbl_sampler_read(sampler: *mut Sampler, read_ns: i64) {
     }
 }
 
-/// Whether no step has read for a while, so that none is timed until one does.
+/// Returns how many reads end a pause that begins now, in which no step need be observed; 0 if there is none.
 ///
 /// # Safety
 /// As for `fbl_sampler_begin`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_sampler_rests(sampler: *const Sampler) -> bool {
+pub unsafe extern "C" fn fbl_sampler_pause(sampler: *const Sampler) -> u32 {
     // SAFETY: as the caller promises.
-    unsafe { sampler.as_ref() }.is_none_or(Sampler::rests)
+    unsafe { sampler.as_ref() }.map_or(u32::MAX, Sampler::pause)
+}
+
+/// A pause of `reads` reads has ended, which took `elapsed_ns` nanoseconds. Returns false if another begins at once.
+///
+/// # Safety
+/// As for `fbl_sampler_begin`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fbl_sampler_resume(
+    sampler: *mut Sampler,
+    reads: u32,
+    elapsed_ns: u64,
+) -> bool {
+    // SAFETY: as the caller promises.
+    let sampler = unsafe { sampler.as_mut() };
+    sampler.is_some_and(|sampler| sampler.resume(reads, Duration::from_nanos(elapsed_ns)))
 }
 
 #[cfg(test)]
@@ -49,16 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_rests_where_nothing_is_read_and_where_there_is_none() {
+    fn it_pauses_where_nothing_is_read_and_where_there_is_none() {
         let mut sampler = fbl_sampler_new();
         // SAFETY: null is allowed, and `sampler` outlives the calls; one thread.
         unsafe {
             assert!(fbl_sampler_begin(&raw mut sampler));
             fbl_sampler_read(&raw mut sampler, 100_000);
             let timed = (0..1_000).filter(|_| fbl_sampler_begin(&raw mut sampler)).count();
-            assert!(timed > 0 && fbl_sampler_rests(&raw const sampler));
-            assert!(!fbl_sampler_begin(ptr::null_mut()) && fbl_sampler_rests(ptr::null()));
+            assert!(timed > 0 && fbl_sampler_pause(&raw const sampler) == 1);
+            assert!(fbl_sampler_resume(&raw mut sampler, 1, 0));
+            assert!(
+                fbl_sampler_pause(&raw const sampler) == 0 && fbl_sampler_begin(&raw mut sampler)
+            );
+            assert!(!fbl_sampler_begin(ptr::null_mut()) && fbl_sampler_pause(ptr::null()) > 0);
             fbl_sampler_read(ptr::null_mut(), 1);
+            assert!(!fbl_sampler_resume(ptr::null_mut(), 1, 0));
         }
     }
 }

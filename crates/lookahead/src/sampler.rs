@@ -1,31 +1,41 @@
 //! Which steps of a consumer should be timed.
 //!
 //! The time that a read takes shows whether it waited. Measuring it takes two clock reads of 25 ns each: as much as a
-//! tenth of an index scan's row that is in memory. So where reads do not wait, fewer and fewer steps are timed, in the
+//! tenth of an index scan's row that is in memory. So where reads do not wait, fewer and fewer of them are timed, in the
 //! end one in `PART_MOST`; after one read that waits, all steps are timed again. Where no step reads anything, no step
-//! is timed until one does; the consumer notices that without a clock.
+//! is timed until one does. In both cases the consumer need not observe its steps meanwhile: it only counts reads, which
+//! takes no clock.
 //!
-//! Worked example: everything is in the kernel's page cache. Of the first 504 reads 48 are timed, then one in 64. When
+//! Worked example: everything is in the kernel's page cache. Of the first 168 reads 24 are timed, then one in 64. When
 //! the pages are evicted, at the latest the 64th read is seen to wait.
 //!
-//! Invariants:  [SMP-1] of `PART_MOST` steps in a row at least one is timed, unless the sampler rests  [SMP-2] after a
-//!              read that waited the next step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a
-//!              read, or `RESTS_AFTER_UNREAD` before the first one, and not before
+//! The consumer's count of reads may contain those of others. If such reads end a pause, and its own steps then read
+//! nothing until the sampler rests again, the next pause is longer. And a long pause goes on if its reads were so
+//! quick that they did not wait on average, whatever else was done in that time: to look ahead for a block takes as long.
+//!
+//! Invariants:  [SMP-1] of `PART_MOST` reads in a row at least one is timed  [SMP-2] after a read that waited the next
+//!              step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a read, or
+//!              `RESTS_AFTER_UNREAD` before the first one, and not before  [SMP-4] a pause ends after at
+//!              most `PART_MOST` reads, unless they took less than `QUICK_READ` each
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read.
 
 use std::time::Duration;
 
-use crate::read_waited;
+use crate::hints::{DEVICE_READ_MIN, read_waited};
 
 /// After this many steps in a row without a read, no step is timed.
 const RESTS_AFTER: u32 = 64;
 /// The same before the first read: most consumers in memory never read.
 const RESTS_AFTER_UNREAD: u32 = 4;
-/// After this many timed reads in a row that did not wait, half as many steps are timed.
+/// After this many timed reads in a row that did not wait, a quarter as many reads are timed.
 const FAST_READS_MAX: u32 = 8;
-/// At least one step in this many is timed.
+/// At least one read in this many is timed.
 const PART_MOST: u32 = 64;
+/// So many reads that are not timed are worth a pause.
+const PAUSE_MIN: u32 = 16;
+/// Reads that took less than this on average, with all that was done between them, did not wait.
+const QUICK_READ: Duration = DEVICE_READ_MIN.checked_div(2).unwrap();
 
 /// Chooses the steps of one consumer that are timed.
 #[derive(Debug, Clone, Copy)]
@@ -33,16 +43,18 @@ const PART_MOST: u32 = 64;
 pub struct Sampler {
     /// Steps until the sampler rests.
     left: u32,
-    /// Steps to skip before the next timed one, and the number to skip after that.
+    /// Reads that are not timed before the next timed step, and their number after a timed read.
     skip: u32,
     skips: u32,
     /// Timed reads in a row that did not wait, since the timing rate was last reduced.
     fast_reads: u32,
+    /// Whether a step has read something since the last pause.
+    has_read: bool,
 }
 
 impl Default for Sampler {
     fn default() -> Sampler {
-        Sampler { left: RESTS_AFTER_UNREAD, skip: 0, skips: 0, fast_reads: 0 }
+        Sampler { left: RESTS_AFTER_UNREAD, skip: 0, skips: 0, fast_reads: 0, has_read: true }
     }
 }
 
@@ -50,22 +62,20 @@ impl Sampler {
     /// Begins a step; returns whether to time it.
     #[inline]
     pub fn begin(&mut self) -> bool {
-        if self.rests() {
+        if self.left == 0 {
             return false; // [SMP-3]
         }
         self.left -= 1;
-        if self.skip > 0 {
-            self.skip -= 1;
-            return false;
-        }
-        self.skip = self.skips;
-        true
+        self.skip == 0
     }
 
     /// Records that the current step has read something and how long that took; `None` if it was not timed.
     pub fn read(&mut self, read: Option<Duration>) {
-        self.left = RESTS_AFTER;
-        let Some(read) = read else { return };
+        (self.left, self.has_read) = (RESTS_AFTER, true);
+        let Some(read) = read else {
+            self.skip = self.skip.saturating_sub(1);
+            return;
+        };
         if read_waited(read) {
             (self.skip, self.skips, self.fast_reads) = (0, 0, 0); // [SMP-2]
             return;
@@ -73,15 +83,39 @@ impl Sampler {
         self.fast_reads += 1;
         if self.fast_reads == FAST_READS_MAX {
             self.fast_reads = 0;
-            self.skips = (self.skips * 2 + 1).min(PART_MOST - 1);
+            self.skips = longer(self.skips);
+        }
+        self.skip = self.skips;
+    }
+
+    /// Returns how many reads end a pause that begins now, in which no step need be observed; 0 if there is none.
+    #[inline]
+    pub fn pause(&self) -> u32 {
+        if self.left == 0 {
+            self.skips + 1
+        } else if self.skip >= PAUSE_MIN {
+            self.skip // [SMP-4]
+        } else {
+            0
         }
     }
 
-    /// Whether no step has read for a while, so that none is timed until one does.
-    #[inline]
-    pub fn rests(&self) -> bool {
-        self.left == 0
+    /// A pause of `reads` reads has ended, which took `elapsed`. Returns false if another begins at once; if not, times all
+    /// steps until one reads something or the sampler rests.
+    pub fn resume(&mut self, reads: u32, elapsed: Duration) -> bool {
+        if reads >= PAUSE_MIN && elapsed < QUICK_READ * reads {
+            return false;
+        }
+        if !self.has_read {
+            self.skips = longer(self.skips);
+        }
+        (self.left, self.skip, self.has_read) = (RESTS_AFTER, 0, false);
+        true
     }
+}
+
+fn longer(skips: u32) -> u32 {
+    (skips * 4 + 3).min(PART_MOST - 1)
 }
 
 #[cfg(test)]

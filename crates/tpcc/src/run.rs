@@ -17,8 +17,8 @@ use crate::transactions::{Done, Terminal};
 
 /// A terminal waits when it has this many transactions that are not durable.
 const WAITING_MAX: usize = 10_000;
-/// How long the thread of the log waits when nothing was appended.
-const LOG_INTERVAL: Duration = Duration::from_micros(50);
+/// How long the thread of the log waits before it makes what is appended durable: longer is less work, and later commits.
+const LOG_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Who runs, and for how long.
 #[derive(Debug, Clone, Copy)]
@@ -89,12 +89,10 @@ pub fn run(store: &Store, run: Run, progress: &impl Progress) -> Result<Vec<u64>
     };
     let keep_durable = |database: &Database| {
         while !log_ends.load(Ordering::Relaxed) {
-            let end = database.log_bytes();
-            if end == database.durable() {
-                thread::sleep(LOG_INTERVAL);
-            }
-            database.flush(end)?;
+            thread::sleep(LOG_INTERVAL);
+            database.flush(database.log_bytes())?;
         }
+        database.flush(database.log_bytes())?;
         Ok(())
     };
     let seconds = thread::scope(|scope| {

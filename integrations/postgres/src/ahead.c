@@ -337,12 +337,11 @@ fb_ahead_leads(FbAhead *ahead)
 	return ahead->most > 0 || ahead->leads;
 }
 
-/* Whether nothing but a read of the scan can activate a stage: what the scan begins need not be observed until then. */
+/* Whether the rows of the scan matter to its look-ahead; if not, only its starts do. */
 bool
-fb_ahead_rests(FbAhead *ahead)
+fb_ahead_is_observed(FbAhead *ahead)
 {
-	return ahead->source->follow == NULL && !ahead->leads && !fb_ahead_is_active(ahead) &&
-		fbl_sampler_rests(&ahead->sampler);
+	return ahead->source->follow != NULL || ahead->leads || fb_ahead_is_active(ahead);
 }
 
 /* Whether to measure the time to begin a scan, which is passed to fb_ahead_began. */

@@ -165,8 +165,11 @@ typedef struct FbScan
 	FbCost		cost;
 	/* Which rows are timed. */
 	struct fbl_sampler sampler;
-	/* Nothing was read for a while: rows are only counted until the next read. */
+	/* Nothing was read for a while, or no read waited: rows are only counted until the counter of reads is `wakes_at`. */
 	bool		idle;
+	int64		wakes_at;
+	/* Its next start must be observed. */
+	bool		wakes_at_start;
 	/* The row returned last: its heap block, and the state at that time. */
 	BlockNumber block;
 	/* The heap block that it reached last, which it keeps pinned. */
@@ -661,7 +664,7 @@ extern bool fb_ahead_is_active(FbAhead *ahead);
 extern void fb_ahead_look(FbAhead *ahead, uint64 from);
 extern void fb_ahead_take(FbAhead *ahead, uint64 number);
 extern bool fb_ahead_leads(FbAhead *ahead);
-extern bool fb_ahead_rests(FbAhead *ahead);
+extern bool fb_ahead_is_observed(FbAhead *ahead);
 extern bool fb_ahead_watches(FbAhead *ahead);
 extern void fb_ahead_began(FbAhead *ahead, BlockNumber leaf, int64 reads, int64 spent_ns);
 

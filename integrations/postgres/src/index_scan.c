@@ -478,6 +478,7 @@ fb_scan_begins(FbScan *scan)
 	reads_before_them = pgBufferUsage.shared_blks_read;
 	scans_in_memory = Min(scans_in_memory + 1, SCANS_IN_MEMORY);
 	scan->reads = reads_before_them;
+	scan->wakes_at = reads_before_them + 1;
 	if (scan->idle && !may_idle)
 		fb_time_node(scan, true);
 	scan->idle = may_idle;
@@ -582,33 +583,82 @@ fb_gettuple_paged(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	return found;
 }
 
-/* A block was read while the scan was idle. Returns false, and leaves it idle, if that was its new leaf. */
+/*
+ * How many reads of the session wake a scan that is idle from now on: none of them can make it look ahead before. 0 if it
+ * may not be idle.
+ */
+static uint32
+fb_scan_pause(FbScan *scan)
+{
+	uint32		reads = fbl_sampler_pause(&scan->sampler);
+	uint32		ahead_reads;
+
+	scan->wakes_at_start = false;
+	if (reads == 0 || scan->pages_active || scan->owed > 0 || scan->owed_heap > 0)
+		return 0;
+	if (scan->ahead == NULL)
+		return reads;
+	if (scan->node == NULL || fb_ahead_is_observed(scan->ahead))
+		return 0;
+	ahead_reads = fbl_sampler_pause(&scan->ahead->sampler);
+	scan->wakes_at_start = ahead_reads == 0;
+	return scan->wakes_at_start ? reads : Min(reads, ahead_reads);
+}
+
+/* An idle scan is woken after that many reads of the session. */
+static void
+fb_scan_begin_pause(FbScan *scan, uint32 reads)
+{
+	scan->reads = pgBufferUsage.shared_blks_read;
+	scan->wakes_at = scan->reads + reads;
+	if (reads > 1)
+		INSTR_TIME_SET_CURRENT(scan->since);
+}
+
+/* Blocks were read while the scan was idle, or it has begun again. Returns false, and leaves it idle, if it may go on so. */
 static pg_noinline bool
 fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 {
-	scan->reads = pgBufferUsage.shared_blks_read;
-	if (scan->kind == &btree && scan->ahead == NULL && scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
+	uint32		reads = pgBufferUsage.shared_blks_read - scan->reads;
+	int64		elapsed = fb_elapsed_ns(scan->since);
+
+	if (scan->kind == &btree && scan->ahead == NULL && scan->wakes_at == scan->reads + 1 &&
+		scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
 	{
+		/* That was its new leaf. */
 		scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
+		fb_scan_begin_pause(scan, 1);
 		return false;
 	}
 	/* Otherwise it was the previous row's heap block, or a value that is stored elsewhere. */
 	fb_toast_expect(scan);
+	if (!fbl_sampler_resume(&scan->sampler, reads, elapsed) && !scan->wakes_at_start)
+	{
+		fb_scan_begin_pause(scan, fb_scan_pause(scan));
+		return false;
+	}
 	fb_scan_count_rows(scan, desc);
 	scan->idle = false;
-	fbl_sampler_read(&scan->sampler, -1);
-	if (scan->ahead != NULL)
-		fbl_sampler_read(&scan->ahead->sampler, -1);
+	if (scan->ahead != NULL && !scan->wakes_at_start)
+		fbl_sampler_resume(&scan->ahead->sampler, reads, elapsed);
 	fb_time_node(scan, true);
 	return true;
 }
 
-/* Whether a scan may be idle: nothing but a read can make it look ahead. */
-static bool
-fb_scan_may_idle(FbScan *scan)
+/* gettuple for an idle scan. */
+static inline bool
+fb_gettuple_idle(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
-	return !scan->pages_active && scan->owed == 0 && scan->owed_heap == 0 && fbl_sampler_rests(&scan->sampler) &&
-		(scan->ahead == NULL || (scan->node != NULL && fb_ahead_rests(scan->ahead)));
+	bool		found;
+
+	if (scan->kind == &btree)
+	{
+		scan->row_total++;
+		return btgettuple(desc, direction);
+	}
+	found = scan->kind->gettuple(desc, direction);
+	scan->row_total += found;
+	return found;
 }
 
 /* btgettuple for a registered scan. */
@@ -616,13 +666,11 @@ static pg_noinline bool
 fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 {
 	BlockNumber block;
+	uint32		pause;
 	bool		found;
 
 	if (scan->idle && !fb_scan_wake(scan, desc))
-	{
-		scan->row_total++;
-		return btgettuple(desc, direction);
-	}
+		return fb_gettuple_idle(scan, desc, direction);
 	/* Another scan's, if another extension's function executes its node. */
 	fb_scan_fetched();
 	if (scan->block != InvalidBlockNumber)
@@ -668,10 +716,11 @@ fb_gettuple_watched(FbScan *scan, IndexScanDesc desc, ScanDirection direction)
 	scan->timed = fbl_sampler_begin(&scan->sampler) || (scan->active && (!scan->cost.paused || scan->cost.undecided));
 	if (scan->timed)
 		INSTR_TIME_SET_CURRENT(scan->since);
-	else if (fb_scan_may_idle(scan))
+	else if ((pause = fb_scan_pause(scan)) > 0)
 	{
 		scan->block = scan->last = InvalidBlockNumber;
 		scan->idle = true;
+		fb_scan_begin_pause(scan, pause);
 		scan->begins = false;
 		if (scan->kind == &btree)
 			scan->leaf = ((BTScanOpaque) desc->opaque)->currPos.currPage;
@@ -704,7 +753,7 @@ fb_gettuple(IndexScanDesc desc, ScanDirection direction)
 		return fb_gettuple_other(desc, direction);
 	if (scan == NULL)
 		return btgettuple(desc, direction);
-	if (!scan->idle || pgBufferUsage.shared_blks_read != scan->reads)
+	if (!scan->idle || pgBufferUsage.shared_blks_read >= scan->wakes_at)
 		return fb_gettuple_watched(scan, desc, direction);
 	scan->row_total++;
 	return btgettuple(desc, direction);
@@ -718,13 +767,8 @@ fb_gettuple_of_kind(IndexScanDesc desc, ScanDirection direction)
 
 	if (scan == NULL)
 		return fb_index_kind(desc->indexRelation)->gettuple(desc, direction);
-	if (scan->idle && pgBufferUsage.shared_blks_read == scan->reads)
-	{
-		bool		found = scan->kind->gettuple(desc, direction);
-
-		scan->row_total += found;
-		return found;
-	}
+	if (scan->idle && pgBufferUsage.shared_blks_read < scan->wakes_at)
+		return fb_gettuple_idle(scan, desc, direction);
 	return fb_gettuple_watched(scan, desc, direction);
 }
 
@@ -768,6 +812,8 @@ fb_rescan_watched(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey order
 		scan->last = InvalidBlockNumber;
 		scan->start_total++;
 		scan->begins = true;
+		if (scan->wakes_at_start)
+			scan->wakes_at = 0;
 		if (scan->start_total == 1 && scan->node != NULL)
 			fb_scan_begins(scan);
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)
@@ -790,7 +836,8 @@ fb_rescan(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey orders, int o
 	FbScan	   *scan = last_scan;
 
 	/* The inner scan of a nested loop whose pages are in memory. */
-	if (desc == last_desc && scan != NULL && scan->idle && pgBufferUsage.shared_blks_read == scan->reads)
+	if (desc == last_desc && scan != NULL && scan->idle && pgBufferUsage.shared_blks_read < scan->wakes_at &&
+		!scan->wakes_at_start)
 	{
 		fb_scan_count_rows(scan, desc);
 		scan->start_total++;

@@ -21,7 +21,7 @@ fn steps(sampler: &mut Sampler, count: u32, read: Duration) -> u32 {
 #[test]
 fn reads_that_do_not_wait_are_timed_ever_more_rarely() {
     let mut sampler = Sampler::default();
-    assert_eq!(steps(&mut sampler, 504, FAST), 48);
+    assert_eq!(steps(&mut sampler, 168, FAST), 24);
     assert_eq!(steps(&mut sampler, 6_400, FAST), 100);
 }
 
@@ -38,36 +38,94 @@ fn without_reads_it_rests_until_one_comes() {
     let mut sampler = Sampler::default();
     for rests_after in [RESTS_AFTER_UNREAD, RESTS_AFTER] {
         for _ in 0..rests_after {
-            assert!(!sampler.rests());
+            assert_eq!(sampler.pause(), 0);
             sampler.begin();
         }
-        assert!(sampler.rests() && !sampler.begin());
-        sampler.read(None);
-        assert!(!sampler.rests() && sampler.begin());
+        assert!(sampler.pause() == 1 && !sampler.begin());
+        sampler.resume(1, SLOW);
+        assert!(sampler.pause() == 0 && sampler.begin());
         sampler.read(None);
     }
 }
 
+#[test]
+fn where_reads_do_not_wait_most_of_them_are_not_observed() {
+    let mut sampler = Sampler::default();
+    steps(&mut sampler, 168, FAST);
+    for _ in 0..100 {
+        assert_eq!(sampler.pause(), PART_MOST - 1);
+        sampler.resume(1, SLOW);
+        // A step that reads nothing does not show whether reads wait.
+        assert!(sampler.begin() && sampler.pause() == 0);
+        assert_eq!(steps(&mut sampler, 1, FAST), 1);
+    }
+    sampler.resume(1, SLOW);
+    assert_eq!(steps(&mut sampler, 1_000, SLOW), 1_000);
+}
+
+#[test]
+fn a_pause_of_quick_reads_goes_on() {
+    let mut sampler = Sampler::default();
+    steps(&mut sampler, 168, FAST);
+    let pause = sampler.pause();
+    assert!(!sampler.resume(pause, FAST * pause) && sampler.pause() == pause);
+    assert!(sampler.resume(pause, SLOW * pause) && sampler.begin());
+    assert!(Sampler::default().resume(1, FAST), "one read says little");
+}
+
+#[test]
+fn pauses_that_reads_of_others_end_become_longer() {
+    let mut sampler = Sampler::default();
+    let mut pauses = Vec::new();
+    for _ in 0..6 {
+        while sampler.pause() == 0 {
+            sampler.begin();
+        }
+        pauses.push(sampler.pause());
+        sampler.resume(1, SLOW);
+    }
+    assert_eq!(pauses, [1, 1, 4, 16, 64, 64]);
+    steps(&mut sampler, 1, SLOW);
+    while sampler.pause() == 0 {
+        sampler.begin();
+    }
+    assert_eq!(sampler.pause(), 1, "after a read that waited, one read ends it");
+}
+
 proptest! {
+    /// A consumer whose steps read or do not, and wait or do not; it observes no step in a pause.
     #[test]
-    fn whatever_happens_one_step_in_so_many_is_timed(
+    fn whatever_happens_one_read_in_so_many_is_timed(
         steps in prop::collection::vec((any::<bool>(), any::<bool>()), 1..4_000),
     ) {
         let mut sampler = Sampler::default();
-        let (mut without_timing, mut unread, mut waited) = (0, 0, false);
+        let (mut passed, mut unread, mut waited) = (0, 0, false);
         let mut rests_after = RESTS_AFTER_UNREAD;
+        let mut pause = 0;
         for (reads, waits) in steps {
-            prop_assert_eq!(sampler.rests(), unread >= rests_after, "[SMP-3]");
+            if pause > 0 {
+                pause -= u32::from(reads);
+                passed += u32::from(reads);
+                prop_assert!(passed <= PART_MOST, "[SMP-4]");
+                if pause == 0 {
+                    sampler.resume(1, SLOW);
+                    (passed, unread, rests_after) = (0, 0, RESTS_AFTER);
+                }
+                continue;
+            }
+            prop_assert!(sampler.pause() == 0 || unread < rests_after, "[SMP-3]");
             let timed = sampler.begin();
-            prop_assert!(timed || !waited || unread >= rests_after, "[SMP-2]");
-            without_timing = if timed || unread >= rests_after { 0 } else { without_timing + 1 };
-            prop_assert!(without_timing < PART_MOST, "[SMP-1]");
-            (unread, waited) = if reads { (0, false) } else { (unread + 1, waited && !timed) };
+            prop_assert!(timed || !waited, "[SMP-2]");
+            passed = if reads && !timed { passed + 1 } else { 0 };
+            prop_assert!(passed < PART_MOST, "[SMP-1]");
+            unread = if reads { 0 } else { unread + 1 };
+            waited = if reads { timed && waits } else { waited };
             if reads {
                 rests_after = RESTS_AFTER;
                 sampler.read(timed.then_some(if waits { SLOW } else { FAST }));
-                waited = timed && waits;
             }
+            pause = sampler.pause();
+            prop_assert_eq!(unread >= rests_after, pause > 0 && unread > 0, "[SMP-3]");
         }
     }
 }

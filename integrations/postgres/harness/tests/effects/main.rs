@@ -37,6 +37,7 @@ const TESTS: &[Test] = &[
     ("a_scan_whose_blocks_ascend_tries_to_pause", scans::try_to_pause_where_blocks_ascend),
     ("index_scans_read_through_gaps", scans::read_through_gaps),
     ("a_scan_that_begins_idle_is_woken", scans::wake),
+    ("scans_rest_while_reads_are_quick", scans::rest_while_reads_are_quick),
     ("index_only_scans_leave_visible_rows", scans::leave_visible_rows),
     ("values_in_a_toast_table_are_the_same_and_prefetched", scans::of_values),
     ("a_killed_command_leaves_indexes_whole", kills::lose_nothing),

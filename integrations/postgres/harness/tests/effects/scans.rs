@@ -417,6 +417,68 @@ pub(crate) fn wake(case: &Case) -> Result<(), String> {
     Ok(())
 }
 
+/// A block for each row that is read, from memory at first: a plain scan, a join, and a scan of another kind of index.
+const CACHED: &[&str] = &[
+    "create table cached (id int, at point, pad text) with (fillfactor = 50)",
+    "alter table cached alter pad set storage plain",
+    "insert into cached select g, point(g, g), repeat('x', 3500) from generate_series(1, 2000) g order by hashint4(g)",
+    "create index cached_id on cached (id)",
+    "create index cached_at on cached using gist (at)",
+    "create table turns as select (hashint4(g) & 1023) + 1 as id from generate_series(1, 12000) g",
+    "vacuum analyze cached, turns",
+    "set enable_seqscan = on; set enable_hashjoin = off; set enable_mergejoin = off; set enable_bitmapscan = off",
+    "set enable_material = off; set enable_memoize = off; set enable_sort = off",
+];
+const CACHED_SCANS: [&str; 3] = [
+    "select c.pad from generate_series(1, 6) g,
+        lateral (select pad from cached where id > g order by id offset 0) c",
+    "select c.pad from turns t join cached c using (id)",
+    "select c.pad from generate_series(1, 6) g,
+        lateral (select pad from cached where at <@ box(point(g, g), point(3000, 3000)) offset 0) c",
+];
+
+/// While reads do not wait, most rows of a scan are not observed; when they wait, it looks ahead again.
+pub(crate) fn rest_while_reads_are_quick(case: &Case) -> Result<(), String> {
+    let extension = case.extension.as_ref().ok_or("no extension")?.counted();
+    let server = serve_on(Disk::Steady(2000), case, &extension, "1MB")?;
+    let quick = server.quick_reads().map_err(text)?;
+    let mut session = connect(&server, PRELOADED)?;
+    for sql in CACHED {
+        must(&mut session, sql)?;
+    }
+    drop(quick);
+    let count = server.hint_count().map_err(text)?;
+    for (scan, counted) in CACHED_SCANS.into_iter().zip([true, false, false]) {
+        let mut all = Vec::new();
+        // Other load may make quick reads look slow, or look-ahead dear.
+        let passes = (0..5).try_fold(false, |passes, _| {
+            if passes {
+                return Ok(true);
+            }
+            let quick = server.quick_reads().map_err(text)?;
+            must(
+                &mut session,
+                &format!("begin; declare c no scroll cursor for {scan}; move 500 in c"),
+            )?;
+            let (work, reads) = (count.work().map_err(text)?, count.reads().map_err(text)?);
+            must(&mut session, "move 10000 in c")?;
+            let work = count.work().map_err(text)? - work;
+            let reads = count.reads().map_err(text)? - reads;
+            drop(quick);
+            let hints = count.now().map_err(text)?;
+            must(&mut session, "move 500 in c; commit")?;
+            let hints = count.now().map_err(text)? - hints;
+            all.push((work, reads, hints));
+            // Observing all rows takes 500,000 basic blocks. It is 75,000.
+            Ok::<_, String>(reads > 8000 && hints > 200 && (work < 250_000 || !counted))
+        })?;
+        if !passes {
+            return Err(format!("{scan}: work, reads, and hints when reads waited: {all:?}"));
+        }
+    }
+    Ok(())
+}
+
 /// All rows are visible, so that an index-only scan reads nothing of the heap but its visibility map, and waits for that.
 const VISIBLE: &[&str] = &[
     "create table visible as select g as id from generate_series(1, 200000) g order by hashint4(g)",
