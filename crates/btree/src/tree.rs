@@ -9,8 +9,10 @@
 //!              error, may leave a block that is not reachable.
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::ops::Range;
+use std::sync::{Arc, PoisonError};
 
+use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
 use forebay::{
     Block, BufferPool, CheckpointOptions, Checksum, FileOptions, Lsn, PageMut, PagedFile,
     ReadaheadStrategy, ZeroPages,
@@ -19,7 +21,7 @@ use forebay::{
 use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::meta::{self, ROOT, State, damaged};
-use crate::node::{Node, NodeMut, Shape};
+use crate::node::{Node, NodeMut, Shape, common};
 use crate::page::{Goal, LSN_AT};
 use crate::record::{self, Change, Entry};
 
@@ -48,8 +50,9 @@ pub struct Tree {
     /// For streams, with the pool's readahead.
     ahead: PagedFile,
     page_bytes: usize,
-    /// Whether the meta page on disk says that the tree is not clean ([TRE-1]). Always, with a log.
-    changed: RwLock<bool>,
+    /// Whether the meta page on disk says that the tree is not clean ([TRE-1]). Always, with a log. Each writer locks a
+    /// cache line of its own.
+    changed: ShardedLock<bool>,
     /// The log, and the tree's number in it.
     log: Option<(Arc<Log>, u8)>,
 }
@@ -154,7 +157,7 @@ impl Tree {
             file,
             ahead,
             page_bytes: bytes,
-            changed: RwLock::new(false),
+            changed: ShardedLock::new(false),
             log: None,
         })
     }
@@ -277,17 +280,14 @@ impl Tree {
             self.note(&mut [(&mut page, Change::Page)]);
             return Ok(true);
         }
-        let before = node.value(at).to_vec();
+        let mut bytes = node.value(at).to_vec();
         change(NodeMut::checked(&mut page).into_value(at));
         let after = Node::trusted(&page).value(at);
-        let differs = |(before, after): (&u8, &u8)| before != after;
-        let Some(first) = before.iter().zip(after).position(differs) else { return Ok(true) };
-        let last = before.iter().zip(after).rposition(differs).unwrap_or(first);
-        let bytes = after[first..=last].to_vec();
-        self.note(&mut [(
-            &mut page,
-            Change::Entry(Entry::Patch { key, at: first, bytes: &bytes }),
-        )]);
+        let Some(part) = changed_part(&bytes, after) else { return Ok(true) };
+        bytes.clear();
+        bytes.extend_from_slice(&after[part.clone()]);
+        let patch = Entry::Patch { key, at: part.start, bytes: &bytes };
+        self.note(&mut [(&mut page, Change::Entry(patch))]);
         Ok(true)
     }
 
@@ -323,7 +323,7 @@ impl Tree {
     }
 
     /// Excludes checkpoints during a change, after the disk has been marked as changed.
-    fn begin_change(&self) -> Result<RwLockReadGuard<'_, bool>> {
+    fn begin_change(&self) -> Result<ShardedLockReadGuard<'_, bool>> {
         loop {
             let shared = self.changed.read().unwrap_or_else(PoisonError::into_inner);
             if *shared {
@@ -345,7 +345,7 @@ impl Tree {
     }
 
     /// Excludes all changes by other threads.
-    pub(crate) fn alone(&self) -> RwLockWriteGuard<'_, bool> {
+    pub(crate) fn alone(&self) -> ShardedLockWriteGuard<'_, bool> {
         self.changed.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -409,6 +409,21 @@ impl Tree {
     }
 }
 
+/// The part in which two values of the same length differ. Found by steps, then by bytes: values are hundreds of bytes long,
+/// and few of them change.
+fn changed_part(before: &[u8], after: &[u8]) -> Option<Range<usize>> {
+    const STEP: usize = 32;
+    let step = before.chunks(STEP).zip(after.chunks(STEP)).position(|(one, other)| one != other)?;
+    let start = step * STEP;
+    let start = start + common(&before[start..], &after[start..]);
+    let mut end = before.len();
+    while end > start + STEP && before[end - STEP..end] == after[end - STEP..end] {
+        end -= STEP;
+    }
+    let differs = |at: &usize| before[*at] != after[*at];
+    (start..end).rfind(differs).map(|last| start..last + 1)
+}
+
 fn options() -> FileOptions {
     let checksum = Checksum::Crc32c { offset: 0 };
     FileOptions::new().checksum(checksum).zero_pages(ZeroPages::Refuse)
@@ -417,5 +432,27 @@ fn options() -> FileOptions {
 impl fmt::Debug for Tree {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Tree").field("file", &self.file).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_changed_part_is_the_smallest(
+            before in prop::collection::vec(0_u8..2, 0..200),
+            places in prop::collection::vec(any::<prop::sample::Index>(), 0..4),
+        ) {
+            let mut after = before.clone();
+            for place in places.iter().filter(|_| !before.is_empty()) {
+                after[place.index(before.len())] += 2;
+            }
+            let differ = (0..before.len()).filter(|&at| before[at] != after[at]);
+            let expected = differ.clone().min().zip(differ.max()).map(|(first, last)| first..last + 1);
+            prop_assert_eq!(changed_part(&before, &after), expected);
+        }
     }
 }
