@@ -177,13 +177,11 @@ void fbl_sampler_read(struct fbl_sampler *sampler,
 // As for `fbl_sampler_begin`.
 uint32_t fbl_sampler_pause(const struct fbl_sampler *sampler);
 
-// A pause of `reads` reads has ended, which took `elapsed_ns` nanoseconds. Returns false if another begins at once.
+// A pause has ended: times all steps until one reads something, or the sampler rests.
 //
 // # Safety
 // As for `fbl_sampler_begin`.
-bool fbl_sampler_resume(struct fbl_sampler *sampler,
-                        uint32_t reads,
-                        uint64_t elapsed_ns);
+void fbl_sampler_resume(struct fbl_sampler *sampler);
 
 // Size of a trial, in bytes.
 uintptr_t fbl_trial_size(void);

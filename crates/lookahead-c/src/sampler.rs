@@ -42,19 +42,16 @@ pub unsafe extern "C" fn fbl_sampler_pause(sampler: *const Sampler) -> u32 {
     unsafe { sampler.as_ref() }.map_or(u32::MAX, Sampler::pause)
 }
 
-/// A pause of `reads` reads has ended, which took `elapsed_ns` nanoseconds. Returns false if another begins at once.
+/// A pause has ended: times all steps until one reads something, or the sampler rests.
 ///
 /// # Safety
 /// As for `fbl_sampler_begin`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fbl_sampler_resume(
-    sampler: *mut Sampler,
-    reads: u32,
-    elapsed_ns: u64,
-) -> bool {
+pub unsafe extern "C" fn fbl_sampler_resume(sampler: *mut Sampler) {
     // SAFETY: as the caller promises.
-    let sampler = unsafe { sampler.as_mut() };
-    sampler.is_some_and(|sampler| sampler.resume(reads, Duration::from_nanos(elapsed_ns)))
+    if let Some(sampler) = unsafe { sampler.as_mut() } {
+        sampler.resume();
+    }
 }
 
 #[cfg(test)]
@@ -72,13 +69,13 @@ mod tests {
             fbl_sampler_read(&raw mut sampler, 100_000);
             let timed = (0..1_000).filter(|_| fbl_sampler_begin(&raw mut sampler)).count();
             assert!(timed > 0 && fbl_sampler_pause(&raw const sampler) == 1);
-            assert!(fbl_sampler_resume(&raw mut sampler, 1, 0));
+            fbl_sampler_resume(&raw mut sampler);
             assert!(
                 fbl_sampler_pause(&raw const sampler) == 0 && fbl_sampler_begin(&raw mut sampler)
             );
             assert!(!fbl_sampler_begin(ptr::null_mut()) && fbl_sampler_pause(ptr::null()) > 0);
             fbl_sampler_read(ptr::null_mut(), 1);
-            assert!(!fbl_sampler_resume(ptr::null_mut(), 1, 0));
+            fbl_sampler_resume(ptr::null_mut());
         }
     }
 }

@@ -34,7 +34,7 @@ use crate::{Block, Distance, Limits, Run, coalesce::coalesce_in_place};
 
 /// A read that takes at least this long is a read from a device: copying a page from the kernel takes a few
 /// microseconds, a read from the fastest flash ten times as long.
-pub(crate) const DEVICE_READ_MIN: Duration = Duration::from_micros(20);
+const DEVICE_READ_MIN: Duration = Duration::from_micros(20);
 /// Once hints were found useless, two reads that wait within this many reads make them active; a single one is noise.
 const WAKE_WITHIN: u32 = 16;
 /// Maximum number of blocks in one batch of requests.

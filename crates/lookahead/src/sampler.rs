@@ -10,19 +10,19 @@
 //! the pages are evicted, at the latest the 64th read is seen to wait.
 //!
 //! The consumer's count of reads may contain those of others. If such reads end a pause, and its own steps then read
-//! nothing until the sampler rests again, the next pause is longer. And a long pause goes on if its reads were so
-//! quick that they did not wait on average, whatever else was done in that time: to look ahead for a block takes as long.
+//! nothing until the sampler rests again, the next pause is longer. A consumer that knows that no read of a pause has waited,
+//! because its thread has not blocked meanwhile, may pause again at once.
 //!
 //! Invariants:  [SMP-1] of `PART_MOST` reads in a row at least one is timed  [SMP-2] after a read that waited the next
 //!              step is timed  [SMP-3] the sampler rests after `RESTS_AFTER` steps without a read, or
 //!              `RESTS_AFTER_UNREAD` before the first one, and not before  [SMP-4] a pause ends after at
-//!              most `PART_MOST` reads, unless they took less than `QUICK_READ` each
+//!              most `PART_MOST` reads
 //! Concurrency: one owner.
 //! Failure:     none; no clock is read.
 
 use std::time::Duration;
 
-use crate::hints::{DEVICE_READ_MIN, read_waited};
+use crate::read_waited;
 
 /// After this many steps in a row without a read, no step is timed.
 const RESTS_AFTER: u32 = 64;
@@ -34,8 +34,6 @@ const FAST_READS_MAX: u32 = 8;
 const PART_MOST: u32 = 64;
 /// So many reads that are not timed are worth a pause.
 const PAUSE_MIN: u32 = 16;
-/// Reads that took less than this on average, with all that was done between them, did not wait.
-const QUICK_READ: Duration = DEVICE_READ_MIN.checked_div(2).unwrap();
 
 /// Chooses the steps of one consumer that are timed.
 #[derive(Debug, Clone, Copy)]
@@ -100,17 +98,12 @@ impl Sampler {
         }
     }
 
-    /// A pause of `reads` reads has ended, which took `elapsed`. Returns false if another begins at once; if not, times all
-    /// steps until one reads something or the sampler rests.
-    pub fn resume(&mut self, reads: u32, elapsed: Duration) -> bool {
-        if reads >= PAUSE_MIN && elapsed < QUICK_READ * reads {
-            return false;
-        }
+    /// A pause has ended: times all steps until one reads something, or the sampler rests.
+    pub fn resume(&mut self) {
         if !self.has_read {
             self.skips = longer(self.skips);
         }
         (self.left, self.skip, self.has_read) = (RESTS_AFTER, 0, false);
-        true
     }
 }
 

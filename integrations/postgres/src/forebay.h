@@ -168,6 +168,8 @@ typedef struct FbScan
 	/* Nothing was read for a while, or no read waited: rows are only counted until the counter of reads is `wakes_at`. */
 	bool		idle;
 	int64		wakes_at;
+	/* How often the backend had blocked when it became idle. */
+	int64		blocked;
 	/* Its next start must be observed. */
 	bool		wakes_at_start;
 	/* The row returned last: its heap block, and the state at that time. */

@@ -19,6 +19,8 @@
  */
 #include "forebay.h"
 
+#include <sys/resource.h>
+
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "access/visibilitymap.h"
@@ -605,6 +607,23 @@ fb_scan_pause(FbScan *scan)
 	return scan->wakes_at_start ? reads : Min(reads, ahead_reads);
 }
 
+/*
+ * How often the backend has blocked: for a lock, for a client, or for a read that waited. A read from the page cache does not
+ * block.
+ */
+static int64
+fb_times_blocked(void)
+{
+	struct rusage usage;
+
+#ifdef RUSAGE_THREAD
+	getrusage(RUSAGE_THREAD, &usage);
+#else
+	getrusage(RUSAGE_SELF, &usage);
+#endif
+	return usage.ru_nvcsw;
+}
+
 /* An idle scan is woken after that many reads of the session. */
 static void
 fb_scan_begin_pause(FbScan *scan, uint32 reads)
@@ -612,17 +631,16 @@ fb_scan_begin_pause(FbScan *scan, uint32 reads)
 	scan->reads = pgBufferUsage.shared_blks_read;
 	scan->wakes_at = scan->reads + reads;
 	if (reads > 1)
-		INSTR_TIME_SET_CURRENT(scan->since);
+		scan->blocked = fb_times_blocked();
 }
 
 /* Blocks were read while the scan was idle, or it has begun again. Returns false, and leaves it idle, if it may go on so. */
 static pg_noinline bool
 fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 {
-	uint32		reads = pgBufferUsage.shared_blks_read - scan->reads;
-	int64		elapsed = fb_elapsed_ns(scan->since);
+	bool		single = scan->wakes_at == scan->reads + 1;
 
-	if (scan->kind == &btree && scan->ahead == NULL && scan->wakes_at == scan->reads + 1 &&
+	if (single && scan->kind == &btree && scan->ahead == NULL &&
 		scan->leaf != ((BTScanOpaque) desc->opaque)->currPos.currPage)
 	{
 		/* That was its new leaf. */
@@ -632,15 +650,17 @@ fb_scan_wake(FbScan *scan, IndexScanDesc desc)
 	}
 	/* Otherwise it was the previous row's heap block, or a value that is stored elsewhere. */
 	fb_toast_expect(scan);
-	if (!fbl_sampler_resume(&scan->sampler, reads, elapsed) && !scan->wakes_at_start)
+	/* None of many reads has waited. */
+	if (!single && !scan->wakes_at_start && fb_times_blocked() == scan->blocked)
 	{
 		fb_scan_begin_pause(scan, fb_scan_pause(scan));
 		return false;
 	}
 	fb_scan_count_rows(scan, desc);
 	scan->idle = false;
+	fbl_sampler_resume(&scan->sampler);
 	if (scan->ahead != NULL && !scan->wakes_at_start)
-		fbl_sampler_resume(&scan->ahead->sampler, reads, elapsed);
+		fbl_sampler_resume(&scan->ahead->sampler);
 	fb_time_node(scan, true);
 	return true;
 }
@@ -813,7 +833,7 @@ fb_rescan_watched(IndexScanDesc desc, ScanKey keys, int key_count, ScanKey order
 		scan->start_total++;
 		scan->begins = true;
 		if (scan->wakes_at_start)
-			scan->wakes_at = 0;
+			scan->wakes_at = 0;		/* at once */
 		if (scan->start_total == 1 && scan->node != NULL)
 			fb_scan_begins(scan);
 		if (scan->ahead != NULL && scan->ahead->source->follow != NULL)

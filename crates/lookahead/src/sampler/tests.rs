@@ -42,7 +42,7 @@ fn without_reads_it_rests_until_one_comes() {
             sampler.begin();
         }
         assert!(sampler.pause() == 1 && !sampler.begin());
-        sampler.resume(1, SLOW);
+        sampler.resume();
         assert!(sampler.pause() == 0 && sampler.begin());
         sampler.read(None);
     }
@@ -54,23 +54,13 @@ fn where_reads_do_not_wait_most_of_them_are_not_observed() {
     steps(&mut sampler, 168, FAST);
     for _ in 0..100 {
         assert_eq!(sampler.pause(), PART_MOST - 1);
-        sampler.resume(1, SLOW);
+        sampler.resume();
         // A step that reads nothing does not show whether reads wait.
         assert!(sampler.begin() && sampler.pause() == 0);
         assert_eq!(steps(&mut sampler, 1, FAST), 1);
     }
-    sampler.resume(1, SLOW);
+    sampler.resume();
     assert_eq!(steps(&mut sampler, 1_000, SLOW), 1_000);
-}
-
-#[test]
-fn a_pause_of_quick_reads_goes_on() {
-    let mut sampler = Sampler::default();
-    steps(&mut sampler, 168, FAST);
-    let pause = sampler.pause();
-    assert!(!sampler.resume(pause, FAST * pause) && sampler.pause() == pause);
-    assert!(sampler.resume(pause, SLOW * pause) && sampler.begin());
-    assert!(Sampler::default().resume(1, FAST), "one read says little");
 }
 
 #[test]
@@ -82,7 +72,7 @@ fn pauses_that_reads_of_others_end_become_longer() {
             sampler.begin();
         }
         pauses.push(sampler.pause());
-        sampler.resume(1, SLOW);
+        sampler.resume();
     }
     assert_eq!(pauses, [1, 1, 4, 16, 64, 64]);
     steps(&mut sampler, 1, SLOW);
@@ -108,7 +98,7 @@ proptest! {
                 passed += u32::from(reads);
                 prop_assert!(passed <= PART_MOST, "[SMP-4]");
                 if pause == 0 {
-                    sampler.resume(1, SLOW);
+                    sampler.resume();
                     (passed, unread, rests_after) = (0, 0, RESTS_AFTER);
                 }
                 continue;

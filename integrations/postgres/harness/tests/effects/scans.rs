@@ -469,7 +469,7 @@ pub(crate) fn rest_while_reads_are_quick(case: &Case) -> Result<(), String> {
             must(&mut session, "move 500 in c; commit")?;
             let hints = count.now().map_err(text)? - hints;
             all.push((work, reads, hints));
-            // Observing all rows takes 500,000 basic blocks. It is 75,000.
+            // Observing all rows takes 500,000 basic blocks. It is 64,000.
             Ok::<_, String>(reads > 8000 && hints > 200 && (work < 250_000 || !counted))
         })?;
         if !passes {
