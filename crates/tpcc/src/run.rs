@@ -1,7 +1,7 @@
 //! Terminals that execute transactions for some time, each in a thread, and group commit.
 //!
-//! With a log, a terminal appends its commit and goes on; one more thread makes all that is appended durable, again and
-//! again. A transaction counts when its commit is durable.
+//! With a log, a terminal appends its commit and goes on; one more thread makes all that is appended durable, once a
+//! millisecond. A transaction counts when its commit is durable.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

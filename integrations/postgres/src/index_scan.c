@@ -7,6 +7,9 @@
  * starts when its reads wait: forebay-lookahead decides how far and which blocks, leaf.c provides the rows ahead of a
  * b-tree scan and other_indexes.c those of others, request.c prefetches them.
  *
+ * While a scan's reads do not wait, it is idle: its rows are only counted, until the session has read a number of blocks
+ * that the sampler chooses, and on from there if the backend has not blocked meanwhile.
+ *
  * The time of a heap block's read is measured from one amgettuple's return to the entry of the next, or to
  * the node's return, whichever is first: it excludes what the nodes above do with the row.
  *

@@ -1,5 +1,7 @@
 //! Scans with look-ahead: the same rows in the same order, the same counters.
 
+use std::ops::Range;
+
 use forebay_postgres_harness::suite::{Case, equal, must, text};
 use forebay_postgres_harness::{Disk, Server};
 
@@ -279,26 +281,10 @@ const NEARLY_SORTED: &[&str] = &[
     "vacuum analyze nearly",
 ];
 
-/// While it pauses, some blocks are not prefetched.
 pub(crate) fn try_to_pause_when_dense(case: &Case) -> Result<(), String> {
-    let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
-    let quick = server.quick_reads().map_err(text)?;
-    let mut owner = connect(&server, &[])?;
-    for sql in NEARLY_SORTED {
-        must(&mut owner, sql)?;
-    }
-    drop((owner, quick));
+    // Of 6,000 blocks. Without a pause it is 5,900, with one 5,600.
     let scan = "set enable_seqscan = off; select count(pad) from nearly where id > 0";
-    let mut all = Vec::new();
-    // Other load may make the pause look dear before it ends.
-    for _ in 0..5 {
-        all.push(prefetched_by(&server, scan)?);
-        // Of 6,000. Without a pause it is 5,900, with one 5,600.
-        if all.last().is_some_and(|[_, needed, _]| (5000..5750).contains(needed)) {
-            return Ok(());
-        }
-    }
-    Err(format!("prefetched, needed of these, and read: {all:?}"))
+    try_to_pause(case, NEARLY_SORTED, scan, 5000..5750)
 }
 
 /// Two of five blocks, in their order: half would be too many.
@@ -310,23 +296,34 @@ const SPARSE: &[&str] = &[
     "vacuum analyze nearly_sparse",
 ];
 
-/// As where they are dense.
 pub(crate) fn try_to_pause_where_blocks_ascend(case: &Case) -> Result<(), String> {
+    // Of 4,000 blocks. Without a pause it is 3,990, with one 3,840.
+    let scan = "set enable_seqscan = off; select count(pad) from nearly_sparse where id % 5 < 2 and id > 0";
+    try_to_pause(case, SPARSE, scan, 3000..3950)
+}
+
+/// While it pauses, some of the blocks that `scan` needs are not prefetched: `expected` are.
+fn try_to_pause(
+    case: &Case,
+    creation: &[&str],
+    scan: &str,
+    expected: Range<u64>,
+) -> Result<(), String> {
     let server = serve_with(case, case.extension.as_ref().ok_or("no extension")?, "1MB")?;
     let quick = server.quick_reads().map_err(text)?;
     let mut owner = connect(&server, &[])?;
-    for sql in SPARSE {
+    for sql in creation {
         must(&mut owner, sql)?;
     }
     drop((owner, quick));
-    let scan = "set enable_seqscan = off; select count(pad) from nearly_sparse where id % 5 < 2 and id > 0";
     let mut all = Vec::new();
+    // Other load may make the pause look dear before it ends.
     for _ in 0..5 {
-        all.push(prefetched_by(&server, scan)?);
-        // Of 4,000. Without a pause it is 3,990, with one 3,840.
-        if all.last().is_some_and(|[_, needed, _]| (3000..3950).contains(needed)) {
+        let counts @ [_, needed, _] = prefetched_by(&server, scan)?;
+        if expected.contains(&needed) {
             return Ok(());
         }
+        all.push(counts);
     }
     Err(format!("prefetched, needed of these, and read: {all:?}"))
 }
